@@ -1,0 +1,38 @@
+# Two commands do everything, set-up included: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo bench java
+
+help:  ## List these targets.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) java  ## Create the virtual environment and install everything pinned.
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "postroad needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing pinned dependencies into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+java:
+	@sh scripts/ensure-java
+
+check: setup  ## Lint, format and type checks.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## All checks and all tests.
+	$(BIN)/python -m pytest
+
+demo: setup  ## A small simulated broker network under three schemes.
+	$(BIN)/postroad demo
+
+bench: setup  ## Benchmarks; each prints ratios measured in one run.
+	$(BIN)/python -m postroad.bench

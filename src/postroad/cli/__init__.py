@@ -1,0 +1,79 @@
+"""The command `postroad`: parses, calls, prints; no logic.
+
+Commands are a written-out table of (name, module, function). A command's module is imported
+only when the command is used, so that `postroad match` never waits for Spark.
+Exit codes: 0 good, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from postroad import __version__
+from postroad.errors import InputError, PostroadError
+
+COMMANDS: dict[str, str] = {
+    # name: "module:attribute"
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are first asked for."""
+
+    def __init__(self, *args: Any, commands_table: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_table = commands_table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.commands_table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = self.commands_table.get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, commands_table=COMMANDS)
+@click.version_option(__version__, prog_name="postroad")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Plan, simulate and run content-based publish/subscribe broker networks."""
+    ctx.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Run the command line; turn errors into one line and an exit code."""
+    debug = "--debug" in sys.argv
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2 if error.exit_code == 2 else 1)
+    except click.Abort:
+        click.echo("postroad: interrupted", err=True)
+        sys.exit(1)
+    except InputError as error:
+        _complain(error, debug)
+        sys.exit(2)
+    except PostroadError as error:
+        _complain(error, debug)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: Exception, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    click.echo(f"postroad: {error}", err=True)

@@ -1,0 +1,97 @@
+"""The values that travel: publications, subscriptions, advertisements.
+
+A publication's class is its attribute `class`, so a filter speaks of it as of any other
+attribute. Time is integer microseconds everywhere: float sums depend on their order.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from postroad.filters import Filter
+
+BrokerId = int
+TimeUs = int
+SubscriptionId = str
+AdvertisementId = str
+PublicationKey = tuple[str, str]
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One publication. `id` is unique per publisher; `key` is unique in the network."""
+
+    publisher: str
+    id: str
+    attributes: Mapping[str, Scalar]
+    payload: bytes = b""
+    time_us: TimeUs = 0
+
+    @property
+    def key(self) -> PublicationKey:
+        return (self.publisher, self.id)
+
+    def __hash__(self) -> int:
+        return hash((self.publisher, self.id))
+
+    def to_cloudevent(self) -> dict[str, Any]:
+        """The publication as a CloudEvent 1.0; `from_cloudevent` gives it back unchanged."""
+        data = {
+            "attributes": dict(self.attributes),
+            "payload": base64.b64encode(self.payload).decode("ascii"),
+        }
+        seconds, micros = divmod(self.time_us, 1_000_000)
+        return {
+            "specversion": "1.0",
+            "id": self.id,
+            "source": self.publisher,
+            "type": str(self.attributes.get("class", "postroad.publication")),
+            "time": _rfc3339(seconds, micros),
+            "datacontenttype": "application/json",
+            "data": data,
+        }
+
+    @classmethod
+    def from_cloudevent(cls, cloudevent: Mapping[str, Any]) -> Publication:
+        data = cloudevent["data"]
+        return cls(
+            publisher=cloudevent["source"],
+            id=cloudevent["id"],
+            attributes=data["attributes"],
+            payload=base64.b64decode(data["payload"]),
+            time_us=_from_rfc3339(cloudevent["time"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A client at a broker asks for every publication that `filter` matches."""
+
+    id: SubscriptionId
+    filter: Filter
+    client: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Advertisement:
+    """A publisher announces that all it publishes matches `filter`."""
+
+    id: AdvertisementId
+    filter: Filter
+    publisher: str = field(default="", compare=False)
+
+
+def _rfc3339(seconds: int, micros: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=micros)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _from_rfc3339(text: str) -> TimeUs:
+    moment = datetime.fromisoformat(text)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
