@@ -18,7 +18,8 @@ from postroad import __version__
 from postroad.errors import InputError, PostroadError
 
 COMMANDS: dict[str, str] = {
-    # name: "module:attribute"
+    "demo": "postroad.cli.simulate:demo",
+    "simulate": "postroad.cli.simulate:simulate",
 }
 
 

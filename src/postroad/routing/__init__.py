@@ -1,0 +1,79 @@
+"""The routing schemes, written out in one table.
+
+A scheme has two parts. Its *plan* is computed once from the overlay and the interests (for a
+tree scheme simply the tree); its *router*, one per broker, is made from the plan. Plans may be
+computed anywhere; routers run in the simulator and in live brokers alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from postroad.model import BrokerId, TimeUs
+from postroad.overlay import Overlay
+from postroad.routing import advertisement_forwarding, flooding, subscription_forwarding
+from postroad.routing.base import Interests, Plan, Router
+
+
+@dataclass(frozen=True)
+class TreePlan:
+    """The plan of every tree scheme: each broker talks to its neighbours in the tree."""
+
+    neighbours: Sequence[Mapping[BrokerId, TimeUs]]
+    router_class: Callable[[BrokerId, Any], Router]
+    config: Any
+
+    def router(self, broker: BrokerId) -> Router:
+        return self.router_class(broker, self.config)
+
+    def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
+        return self.neighbours
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One row of the table: what it is called, promises, reads and needs."""
+
+    summary: str
+    paper: str
+    promise: Literal["exact", "best_effort"]
+    config: type[Any]
+    plan: Callable[[Overlay, Interests, Any], Plan]
+    filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
+
+
+def _tree(router_class: Callable[[BrokerId, Any], Router]) -> Callable[..., Plan]:
+    def plan(overlay: Overlay, interests: Interests, config: Any) -> Plan:
+        return TreePlan(overlay.neighbours(), router_class, config)
+
+    return plan
+
+
+SCHEMES: dict[str, Scheme] = {
+    "flooding": Scheme(
+        summary="every publication to every broker; filters stay local",
+        paper="Castelli, Costa, Picco: Modeling the Communication Costs of Content-based Routing",
+        promise="exact",
+        config=flooding.Config,
+        plan=_tree(flooding.Flooding),
+        filters_traffic=False,
+    ),
+    "subscription_forwarding": Scheme(
+        summary="subscriptions flood; publications follow them back",
+        paper="Castelli, Costa, Picco: Modeling the Communication Costs of Content-based Routing",
+        promise="exact",
+        config=subscription_forwarding.Config,
+        plan=_tree(subscription_forwarding.SubscriptionForwarding),
+        filters_traffic=True,
+    ),
+    "advertisement_forwarding": Scheme(
+        summary="subscriptions travel only towards advertisements they intersect",
+        paper="Salehi, Zhang, Jacobsen: PopSub (its baseline)",
+        promise="exact",
+        config=advertisement_forwarding.Config,
+        plan=_tree(advertisement_forwarding.AdvertisementForwarding),
+        filters_traffic=True,
+    ),
+}

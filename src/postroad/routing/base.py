@@ -1,0 +1,267 @@
+"""What goes into a router and what comes out.
+
+A routing scheme is a pure state machine. A driver (the simulator, a live broker) calls
+`Router.step(input, now)` and performs the effects it returns, in order, after the step has
+finished. A router has no clock, no randomness of its own, no logger and no pointer to its
+driver, so a recorded list of inputs replays any bug.
+
+Drivers count sends and deliveries from the effects; `Note` is only for what they cannot see.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, final
+
+from postroad.filters import Filter
+from postroad.model import (
+    Advertisement,
+    AdvertisementId,
+    BrokerId,
+    Publication,
+    Subscription,
+    SubscriptionId,
+    TimeUs,
+)
+
+
+class Message:
+    """What one broker sends another. `kind` is the name drivers count it under."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationMessage(Message):
+    """A publication that has crossed `hops` links once it arrives."""
+
+    kind = "publication"
+    publication: Publication
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionMessage(Message):
+    """The sender wants what `filter` matches."""
+
+    kind = "subscription"
+    filter: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscriptionMessage(Message):
+    """The sender no longer needs what `filter` alone matches."""
+
+    kind = "unsubscription"
+    filter: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisementMessage(Message):
+    """A publisher behind the sender announces what it will publish."""
+
+    kind = "advertisement"
+    advertisement: Advertisement
+
+
+@dataclass(frozen=True, slots=True)
+class UnadvertisementMessage(Message):
+    """An advertisement that came over this link is withdrawn."""
+
+    kind = "unadvertisement"
+    advertisement_id: AdvertisementId
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The broker starts, or starts again with nothing remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    advertisement: Advertisement
+
+
+@dataclass(frozen=True, slots=True)
+class Unadvertise:
+    advertisement_id: AdvertisementId
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    subscription_id: SubscriptionId
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    publication: Publication
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    message: Message
+    sender: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    peer: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    peer: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    name: str
+
+
+Input = (
+    Start
+    | Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | Publish
+    | Received
+    | LinkUp
+    | LinkDown
+    | TimerFired
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    peer: BrokerId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand the publication to the local client that holds this subscription."""
+
+    subscription_id: SubscriptionId
+    publication: Publication
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `name` after `after_us`; setting a timer again replaces it."""
+
+    name: str
+    after_us: TimeUs
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the driver cannot see, such as a bad message that was dropped."""
+
+    text: str
+
+
+Effect = Send | Deliver | SetTimer | CancelTimer | Note
+
+
+class Router(ABC):
+    """One broker's routing state. Schemes override the `on_*` handlers they need."""
+
+    def __init__(self, broker: BrokerId) -> None:
+        self.broker = broker
+        self.matches_count = 0  # publications this router has compared with its table
+
+    @final
+    def step(self, given: Input, now: TimeUs) -> list[Effect]:
+        """The only door: one input in, the effects out, state changes finished."""
+        if type(given) is Received:  # by far the most frequent input
+            return self.on_message(given.message, given.sender, now)
+        match given:
+            case Publish(publication):
+                return self.on_publish(publication, now)
+            case Subscribe(subscription):
+                return self.on_subscribe(subscription, now)
+            case Unsubscribe(subscription_id):
+                return self.on_unsubscribe(subscription_id, now)
+            case Advertise(advertisement):
+                return self.on_advertise(advertisement, now)
+            case Unadvertise(advertisement_id):
+                return self.on_unadvertise(advertisement_id, now)
+            case TimerFired(name):
+                return self.on_timer(name, now)
+            case LinkUp(peer):
+                return self.on_link_up(peer, now)
+            case LinkDown(peer):
+                return self.on_link_down(peer, now)
+            case Start():
+                return self.on_start(now)
+            case Received(message, sender):
+                return self.on_message(message, sender, now)
+
+    @abstractmethod
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]: ...
+
+    @abstractmethod
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]: ...
+
+    @abstractmethod
+    def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]: ...
+
+    @abstractmethod
+    def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]: ...
+
+    @abstractmethod
+    def table_entries(self) -> int:
+        """How many routing entries this broker holds now; constant time."""
+
+    def on_advertise(self, advertisement: Advertisement, now: TimeUs) -> list[Effect]:
+        return []
+
+    def on_unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> list[Effect]:
+        return []
+
+    def on_timer(self, name: str, now: TimeUs) -> list[Effect]:
+        return []
+
+    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        return []
+
+    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        return []
+
+    def on_start(self, now: TimeUs) -> list[Effect]:
+        return []
+
+    def check(self) -> None:  # noqa: B027 - a scheme without invariants keeps this one
+        """Assert the router's invariants; under test the simulator calls it after each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interests:
+    """Who will ask for what and who will publish what, as far as a planner may know it."""
+
+    subscriptions: Sequence[tuple[BrokerId, Filter]] = ()
+    advertisements: Sequence[tuple[BrokerId, Filter]] = ()
+
+
+class Plan(Protocol):
+    """What a scheme computes once, before any broker runs; routers are made from it."""
+
+    def router(self, broker: BrokerId) -> Router: ...
+
+    def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
+        """Per broker, the peers it exchanges messages with and the latency to each."""

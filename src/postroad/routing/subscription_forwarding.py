@@ -1,0 +1,134 @@
+"""Subscription forwarding (Carzaniga et al.; as described by Castelli, Costa and Picco 2007).
+
+Idea: a subscription floods the tree and leaves at each broker an entry that points back to
+where it came from; a publication follows the entries it matches, in reverse. A filter is
+never sent again over a link that already carried it in that direction, so the second
+subscriber's subscription stops where it meets the first one's path.
+
+State: per filter, the neighbours (and local clients) that want it; per neighbour, the filters
+it has been asked for. Messages: `subscription`, `unsubscription`, `publication`.
+
+With `covering`, a filter is not sent to a neighbour that has already been asked for a filter
+that covers it; a new filter that covers earlier ones replaces them there; and when a covering
+filter goes, what it had covered is asked for before it is withdrawn.
+
+Where we differ: the paper leaves out unsubscription, covering and failing links. A link that
+goes down takes with it all that came over it; a link that comes up is told afresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postroad.filters import Filter
+from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.routing.base import (
+    Effect,
+    Message,
+    Note,
+    PublicationMessage,
+    Router,
+    Send,
+    SubscriptionMessage,
+    UnsubscriptionMessage,
+)
+from postroad.routing.tables import LOCAL, Outgoing, SourceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    covering: bool = False
+
+
+class SubscriptionForwarding(Router):
+    def __init__(self, broker: BrokerId, config: Config) -> None:
+        super().__init__(broker)
+        self.config = config
+        self.table = SourceTable()
+        self.outgoing: dict[BrokerId, Outgoing] = {}
+
+    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        self.outgoing[peer] = Outgoing(self.config.covering)
+        return self._refresh(list(self.table), [peer])
+
+    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        if self.outgoing.pop(peer, None) is None:
+            return []
+        lost = self.table.wanted_from(peer)
+        for filter in lost:
+            self.table.remove(filter, peer)
+        return self._refresh(lost, list(self.outgoing))
+
+    def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
+        if not self.table.subscribe(subscription):
+            return []
+        return self._refresh([subscription.filter], list(self.outgoing))
+
+    def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
+        filter = self.table.unsubscribe(subscription_id)
+        return [] if filter is None else self._refresh([filter], list(self.outgoing))
+
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
+        return self._route(publication, 0, LOCAL)
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if isinstance(message, PublicationMessage):
+            return self._route(message.publication, message.hops, sender)
+        if isinstance(message, SubscriptionMessage):
+            if not self.table.add(message.filter, sender):
+                return [Note(f"dropped: {sender} had already subscribed to {message.filter}")]
+            return self._refresh([message.filter], list(self.outgoing))
+        if isinstance(message, UnsubscriptionMessage):
+            if not self.table.remove(message.filter, sender):
+                return [Note(f"dropped: {sender} had not subscribed to {message.filter}")]
+            return self._refresh([message.filter], list(self.outgoing))
+        return [Note(f"dropped: no {message.kind} message in this scheme")]
+
+    def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
+        self.matches_count += 1
+        effects: list[Effect] = []
+        peers = self.table.deliver(publication, hops, effects)
+        if peers and peers != [sender]:
+            onward = PublicationMessage(publication, hops + 1)
+            effects.extend(Send(peer, onward) for peer in peers if peer != sender)
+        return effects
+
+    def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
+        """Whether this neighbour should know that the filter is wanted here."""
+        return self.table.wanted_besides(filter, peer)
+
+    def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
+        """Bring what these neighbours have been asked for in line with who wants what now.
+
+        Subscriptions go before unsubscriptions, so that no neighbour is for a moment asked
+        for less than is wanted.
+        """
+        effects: list[Effect] = []
+        for peer in peers:
+            outgoing = self.outgoing[peer]
+            # A filter may be asked for, withdrawn and asked for again within one refresh:
+            # only the net change since before it is sent.
+            net: dict[Filter, int] = {}
+            for filter in filters:
+                wanted = self._wanted(filter, peer)
+                if wanted == (filter in outgoing):
+                    continue
+                asked, withdrawn = outgoing.add(filter) if wanted else outgoing.remove(filter)
+                for other in asked:
+                    net[other] = net.get(other, 0) + 1
+                for other in withdrawn:
+                    net[other] = net.get(other, 0) - 1
+            effects.extend(Send(peer, SubscriptionMessage(f)) for f, n in net.items() if n > 0)
+            effects.extend(Send(peer, UnsubscriptionMessage(f)) for f, n in net.items() if n < 0)
+        return effects
+
+    def table_entries(self) -> int:
+        return len(self.table)
+
+    def check(self) -> None:
+        self.table.check()
+        for peer, outgoing in self.outgoing.items():
+            outgoing.check()
+            for filter in self.table:
+                assert self._wanted(filter, peer) == (filter in outgoing), (peer, str(filter))
+            assert all(filter in self.table.sources for filter in outgoing.asked)

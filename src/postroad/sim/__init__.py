@@ -1,0 +1,1 @@
+"""The deterministic simulator: one of the two drivers of the routing cores."""

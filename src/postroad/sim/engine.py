@@ -1,0 +1,396 @@
+"""The simulator: a clock, a heap, and a loop that performs what routers ask for.
+
+Events are `(time_us, sequence, …)`; the sequence number settles ties, so a run is a pure
+function of its scenario. Links are FIFO: a message never overtakes an earlier one on the same
+link and direction, also when a fault delays that one. A broker with a service rate handles
+one input at a time, first come first served, from a queue that may be bounded: a publication
+that finds it full is dropped and counted; control messages are always admitted, because a
+lost subscription would silently lose every publication after it.
+
+Faults are data. A link that is down loses what is on it and both ends are told at once; a
+broker that crashes forgets everything, and when it restarts its clients come back by
+themselves: they advertise and subscribe again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from postroad import draws
+from postroad.model import (
+    Advertisement,
+    BrokerId,
+    PublicationKey,
+    Subscription,
+    SubscriptionId,
+    TimeUs,
+)
+from postroad.routing.base import (
+    Advertise,
+    CancelTimer,
+    Deliver,
+    Effect,
+    Input,
+    LinkDown,
+    LinkUp,
+    Note,
+    Plan,
+    PublicationMessage,
+    Publish,
+    Received,
+    Router,
+    Send,
+    SetTimer,
+    Start,
+    Subscribe,
+    TimerFired,
+    Unadvertise,
+    Unsubscribe,
+)
+
+Observer = Callable[[TimeUs, BrokerId, Input, Sequence[Effect]], None]
+Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int]
+FaultKind = Literal["link_down", "link_delay", "link_loss", "crash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """From `start_us` to `end_us`: a link is down, late or lossy, or a broker has crashed.
+
+    `where` is `(a, b)` for a link and `(a,)` for a crash; `amount` is the added delay in
+    microseconds, or the share of messages lost.
+    """
+
+    kind: FaultKind
+    where: tuple[BrokerId, ...]
+    start_us: TimeUs
+    end_us: TimeUs
+    amount: float = 0.0
+
+
+@dataclass(slots=True)
+class Link:
+    """One direction of a link between two brokers."""
+
+    source: BrokerId
+    target: BrokerId
+    latency_us: TimeUs
+    downs: int = 0  # how many faults hold it down; up when 0
+    epoch: int = 0  # grows whenever it goes down: what was on it then is lost
+    free_us: TimeUs = 0  # nothing may arrive before this: links are FIFO
+    delay_us: TimeUs = 0
+    loss: float = 0.0
+    drawn: int = 0
+    lost: int = 0
+    messages: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Broker:
+    """One broker's router, queue and counters."""
+
+    router: Router
+    up: bool = True
+    queue: deque[tuple[Input, Link | None, int]] = field(default_factory=deque)
+    queue_max: int = 0
+    queue_area: int = 0  # sum of length times microseconds
+    queue_since: TimeUs = 0
+    life: int = 0  # grows at each crash: what was scheduled for an earlier life is void
+    timers: dict[str, int] = field(default_factory=dict)
+    subscriptions: dict[SubscriptionId, Subscription] = field(default_factory=dict)
+    advertisements: dict[str, Advertisement] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    matches_count: int = 0  # of earlier lives; the router counts the present one
+    table_entries_max: int = 0
+    deliveries: int = 0
+    pure_forwards: int = 0
+    dropped: int = 0
+    refused: int = 0
+
+
+class Simulator:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        seed: int = 0,
+        service_us: TimeUs = 0,
+        buffer_max: int | None = None,
+        observer: Observer | None = None,
+        check: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.seed = seed
+        self.service_us = service_us
+        self.buffer_max = buffer_max
+        self.observer = observer
+        self.check = check
+        self.now: TimeUs = 0
+        self.steps_count = 0
+        self.deliveries: list[Delivery] = []
+        self.notes: list[tuple[TimeUs, BrokerId, str]] = []
+        self.refused: set[PublicationKey] = set()
+        self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
+        self._sequence = 0
+        self._pending = 0  # messages on links and inputs in service
+        peers = plan.links()
+        self.links: list[dict[BrokerId, Link]] = [
+            {peer: Link(broker, peer, latency) for peer, latency in links.items()}
+            for broker, links in enumerate(peers)
+        ]
+        self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
+        for number in range(len(self.brokers)):
+            self._step(number, Start())
+        for number, links in enumerate(self.links):
+            for peer in links:
+                self._step(number, LinkUp(peer))
+
+    # What a caller does: schedule inputs and faults, then run.
+
+    def at(self, time_us: TimeUs, broker: BrokerId, given: Input) -> None:
+        """A client's input, at this time."""
+        self._push(time_us, self._client, (broker, given))
+
+    def fault(self, fault: Fault) -> None:
+        self._push(fault.start_us, self._begin, (fault,))
+        self._push(fault.end_us, self._end, (fault,))
+
+    def settle(self) -> TimeUs:
+        """Run until no message is under way; timers may remain. The time then."""
+        while self._pending or (self._heap and self._heap[0][0] <= self.now):
+            self._next()
+        return self.now
+
+    def run(self, until_us: TimeUs | None = None) -> None:
+        """Run until nothing is left to do, or until this time."""
+        heap = self._heap
+        while heap and (until_us is None or heap[0][0] <= until_us):
+            self._next()
+        for broker in self.brokers:
+            self._count_queue(broker)
+
+    # The loop.
+
+    def _push(
+        self, time_us: TimeUs, act: Callable[..., None], arguments: tuple[object, ...]
+    ) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
+
+    def _next(self) -> None:
+        self.now, _, act, arguments = heapq.heappop(self._heap)
+        act(*arguments)
+
+    def _client(self, number: BrokerId, given: Input) -> None:
+        broker = self.brokers[number]
+        match given:  # what a client holds is known to the client: it survives a crash
+            case Subscribe(subscription):
+                broker.subscriptions[subscription.id] = subscription
+            case Unsubscribe(subscription_id):
+                broker.subscriptions.pop(subscription_id, None)
+            case Advertise(advertisement):
+                broker.advertisements[advertisement.id] = advertisement
+            case Unadvertise(advertisement_id):
+                broker.advertisements.pop(advertisement_id, None)
+            case Publish(publication) if not broker.up:
+                broker.refused += 1
+                self.refused.add(publication.key)
+            case _:
+                pass
+        if broker.up:
+            self._take(number, given, None, 0)
+
+    def _arrive(self, given: Received, link: Link, epoch: int) -> None:
+        self._pending -= 1
+        if link.epoch != epoch:
+            link.lost += 1
+            return
+        received = self.brokers[link.target].received
+        kind = given.message.kind
+        received[kind] = received.get(kind, 0) + 1
+        self._take(link.target, given, link, epoch)
+
+    def _take(self, number: BrokerId, given: Input, link: Link | None, epoch: int) -> None:
+        """Handle an input at once, or queue it behind what the broker is busy with."""
+        if not self.service_us:
+            self._step(number, given)
+            return
+        broker = self.brokers[number]
+        if (
+            self.buffer_max is not None
+            and len(broker.queue) >= self.buffer_max
+            and _publication(given)
+        ):
+            broker.dropped += 1
+            return
+        self._count_queue(broker)
+        broker.queue.append((given, link, epoch))
+        broker.queue_max = max(broker.queue_max, len(broker.queue))
+        if len(broker.queue) == 1:
+            self._serve(number, broker)
+
+    def _serve(self, number: BrokerId, broker: Broker) -> None:
+        self._pending += 1
+        self._push(self.now + self.service_us, self._served, (number, broker.life))
+
+    def _served(self, number: BrokerId, life: int) -> None:
+        self._pending -= 1
+        broker = self.brokers[number]
+        if broker.life != life:
+            return
+        self._count_queue(broker)
+        given, link, epoch = broker.queue.popleft()
+        if broker.queue:
+            self._serve(number, broker)
+        if link is None or link.epoch == epoch:
+            self._step(number, given)
+        else:
+            link.lost += 1
+
+    def _count_queue(self, broker: Broker) -> None:
+        broker.queue_area += len(broker.queue) * (self.now - broker.queue_since)
+        broker.queue_since = self.now
+
+    def _step(self, number: BrokerId, given: Input) -> None:
+        """One step of one router, and its effects in order."""
+        broker = self.brokers[number]
+        router = broker.router
+        effects = router.step(given, self.now)
+        self.steps_count += 1
+        if self.observer is not None:
+            self.observer(self.now, number, given, effects)
+        if self.check:
+            router.check()
+        forwards = False
+        delivers = False
+        for effect in effects:
+            match effect:
+                case Send(peer, message):
+                    self._send(broker, self.links[number][peer], Received(message, number))
+                    forwards = forwards or type(message) is PublicationMessage
+                case Deliver(subscription_id, publication, hops):
+                    delivers = True
+                    self.deliveries.append(
+                        (publication.key, subscription_id, number, self.now, hops)
+                    )
+                    broker.deliveries += 1
+                case SetTimer(name, after_us):
+                    self._sequence += 1
+                    broker.timers[name] = self._sequence
+                    self._push(
+                        self.now + after_us, self._fire, (number, name, self._sequence, broker.life)
+                    )
+                case CancelTimer(name):
+                    broker.timers.pop(name, None)
+                case Note(text):
+                    self.notes.append((self.now, number, text))
+        if forwards and not delivers:
+            broker.pure_forwards += 1
+        if not _publication(given):
+            broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
+
+    def _send(self, broker: Broker, link: Link, given: Received) -> None:
+        kind = given.message.kind
+        broker.sent[kind] = broker.sent.get(kind, 0) + 1
+        link.messages[kind] = link.messages.get(kind, 0) + 1
+        if link.downs:
+            link.lost += 1
+            return
+        if link.loss:
+            link.drawn += 1
+            key = link.source * len(self.brokers) + link.target
+            if draws.uniform(self.seed, "link_loss", key, link.drawn) < link.loss:
+                link.lost += 1
+                return
+        arrival = self.now + link.latency_us + link.delay_us
+        link.free_us = arrival = max(arrival, link.free_us)
+        self._pending += 1
+        self._sequence += 1
+        heapq.heappush(
+            self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
+        )
+
+    def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
+        broker = self.brokers[number]
+        if broker.life == life and broker.timers.get(name) == stamp:
+            del broker.timers[name]
+            self._step(number, TimerFired(name))
+
+    # Faults.
+
+    def _begin(self, fault: Fault) -> None:
+        if fault.kind == "crash":
+            self._crash(fault.where[0])
+            return
+        for link in self._both(fault):
+            if fault.kind == "link_down":
+                self._cut(link)
+            elif fault.kind == "link_delay":
+                link.delay_us += round(fault.amount)
+            else:
+                link.loss = fault.amount
+
+    def _end(self, fault: Fault) -> None:
+        if fault.kind == "crash":
+            self._restart(fault.where[0])
+            return
+        for link in self._both(fault):
+            if fault.kind == "link_down":
+                self._mend(link)
+            elif fault.kind == "link_delay":
+                link.delay_us -= round(fault.amount)
+            else:
+                link.loss = 0.0
+
+    def _both(self, fault: Fault) -> tuple[Link, Link]:
+        a, b = fault.where
+        return self.links[a][b], self.links[b][a]
+
+    def _cut(self, link: Link) -> None:
+        """One direction goes down; its source is told (the other end by the other direction)."""
+        link.downs += 1
+        link.epoch += 1
+        if link.downs == 1 and self.brokers[link.source].up:
+            self._step(link.source, LinkDown(link.target))
+
+    def _mend(self, link: Link) -> None:
+        link.downs -= 1
+        if link.downs == 0:
+            link.free_us = self.now
+            self._step(link.source, LinkUp(link.target))
+
+    def _crash(self, number: BrokerId) -> None:
+        broker = self.brokers[number]
+        self._count_queue(broker)
+        broker.up = False
+        broker.life += 1
+        broker.dropped += sum(_publication(given) for given, _, _ in broker.queue)
+        broker.queue.clear()
+        broker.timers.clear()
+        for peer, link in self.links[number].items():
+            self._cut(link)
+            self._cut(self.links[peer][number])
+
+    def _restart(self, number: BrokerId) -> None:
+        broker = self.brokers[number]
+        broker.up = True
+        broker.matches_count += broker.router.matches_count
+        broker.router = self.plan.router(number)
+        self._step(number, Start())
+        for peer, link in self.links[number].items():
+            self._mend(link)
+            self._mend(self.links[peer][number])
+        for advertisement in list(broker.advertisements.values()):
+            self._take(number, Advertise(advertisement), None, 0)
+        for subscription in list(broker.subscriptions.values()):
+            self._take(number, Subscribe(subscription), None, 0)
+
+
+def _publication(given: Input) -> bool:
+    kind = type(given)
+    return kind is Publish or (kind is Received and type(given.message) is PublicationMessage)  # type: ignore[union-attr]

@@ -1,0 +1,193 @@
+"""`run(scenario) -> Result`: the simulator's only entry. No globals, so runs share a process.
+
+A run has two phases. First everything that is there from the beginning advertises and
+subscribes, and the network settles. That moment is time 0 of the workload: publications,
+later comings and goings, and faults follow from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from postroad.model import (
+    Advertisement,
+    BrokerId,
+    Publication,
+    PublicationKey,
+    Subscription,
+    TimeUs,
+)
+from postroad.routing import SCHEMES, Interests
+from postroad.routing.base import Advertise, Plan, Publish, Subscribe, Unadvertise, Unsubscribe
+from postroad.sim.engine import Broker, Delivery, Link, Observer, Simulator
+from postroad.sim.oracle import expected
+from postroad.sim.scenario import Scenario
+from postroad.sim.workload import Interest
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run did. Times are microseconds after the network had settled."""
+
+    scenario: Scenario
+    deliveries: list[Delivery]
+    brokers: list[Broker]
+    links: list[Link]
+    steps_count: int
+    duration_us: TimeUs
+    published_us: Mapping[PublicationKey, TimeUs]
+    refused: frozenset[PublicationKey]
+    notes: list[tuple[TimeUs, BrokerId, str]]
+
+    def summary(self) -> dict[str, Any]:
+        """The counters of the whole run, ready for JSON."""
+        pairs = Counter((key, subscription) for key, subscription, *_ in self.deliveries)
+        required, _ = expected(self.scenario, self.refused)
+        hops = sorted(hops for *_, hops in self.deliveries)
+        latency = sorted(
+            time_us - self.published_us[key] for key, _, _, time_us, _ in self.deliveries
+        )
+        messages: Counter[str] = Counter()
+        for link in self.links:
+            messages.update(link.messages)
+        tables = [broker.table_entries_max for broker in self.brokers]
+        duration = max(1, self.duration_us)
+        return {
+            "scheme": self.scenario.scheme,
+            "brokers": len(self.brokers),
+            "publications": len(self.scenario.workload.postings),
+            "deliveries": len(self.deliveries),
+            "duplicates": sum(pairs.values()) - len(pairs),
+            "missing": sum(pair not in pairs for pair in required),
+            "pure_forwards": sum(broker.pure_forwards for broker in self.brokers),
+            "messages": dict(sorted(messages.items())),
+            "hops": {"mean": mean(hops), "max": hops[-1] if hops else 0},
+            "latency_us": {f"p{p}": percentile(latency, p) for p in (50, 90, 99)},
+            "table_entries": {"mean": mean(tables), "max": max(tables)},
+            "queue": {
+                "mean": sum(broker.queue_area for broker in self.brokers)
+                / duration
+                / len(self.brokers),
+                "max": max(broker.queue_max for broker in self.brokers),
+            },
+        }
+
+    def counters(self) -> list[dict[str, Any]]:
+        """One row per broker, then one per link and direction."""
+        names = self.scenario.overlay.names
+        rows: list[dict[str, Any]] = [
+            {
+                "broker": names[number],
+                "sent": dict(sorted(broker.sent.items())),
+                "received": dict(sorted(broker.received.items())),
+                "matches": broker.matches_count + broker.router.matches_count,
+                "table_entries_max": broker.table_entries_max,
+                "queue_mean": broker.queue_area / max(1, self.duration_us),
+                "queue_max": broker.queue_max,
+                "deliveries": broker.deliveries,
+                "pure_forwards": broker.pure_forwards,
+                "dropped": broker.dropped,
+                "refused": broker.refused,
+            }
+            for number, broker in enumerate(self.brokers)
+        ]
+        rows.extend(
+            {
+                "link": [names[link.source], names[link.target]],
+                "messages": dict(sorted(link.messages.items())),
+                "lost": link.lost,
+            }
+            for link in self.links
+        )
+        return rows
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """The plan of the scenario's scheme, from its overlay and workload."""
+    scheme = SCHEMES[scenario.scheme]
+    workload = scenario.workload
+    interests = Interests(
+        [(interest.broker, interest.filter) for interest in workload.subscriptions],
+        [(interest.broker, interest.filter) for interest in workload.advertisements],
+    )
+    return scheme.plan(scenario.overlay, interests, scenario.config or scheme.config())
+
+
+def run(scenario: Scenario, observer: Observer | None = None, check: bool = False) -> Result:
+    """Simulate a scenario. `check` asserts every router's invariants after every step."""
+    simulator = Simulator(
+        plan_of(scenario),
+        seed=scenario.seed,
+        service_us=scenario.service_us,
+        buffer_max=scenario.buffer_max,
+        observer=observer,
+        check=check,
+    )
+    workload = scenario.workload
+    later: list[tuple[TimeUs, int, BrokerId, Any]] = []
+    for made, interests in (
+        (_advertising, workload.advertisements),
+        (_subscribing, workload.subscriptions),
+    ):
+        for interest in interests:
+            come, go = made(interest)
+            if interest.time_us is None:
+                simulator.at(0, interest.broker, come)
+            else:
+                later.append((interest.time_us, 0, interest.broker, come))
+            if interest.until_us is not None:
+                later.append((interest.until_us, 2, interest.broker, go))
+        simulator.settle()
+    zero_us = simulator.settle()
+    for broker in simulator.brokers:
+        broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
+    for fault in scenario.faults:
+        begin, end = zero_us + fault.start_us, zero_us + fault.end_us
+        simulator.fault(replace(fault, start_us=begin, end_us=end))
+    published_us: dict[PublicationKey, TimeUs] = {}
+    for posting in workload.postings:
+        publication = Publication(
+            posting.publisher, posting.id, posting.attributes, b"", posting.time_us
+        )
+        published_us[publication.key] = posting.time_us
+        later.append((posting.time_us, 1, posting.broker, Publish(publication)))
+    later.sort(key=lambda item: item[:2])
+    for time_us, _, number, given in later:
+        simulator.at(zero_us + time_us, number, given)
+    simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
+    return Result(
+        scenario=scenario,
+        deliveries=[
+            (key, subscription, number, time_us - zero_us, hops)
+            for key, subscription, number, time_us, hops in simulator.deliveries
+        ],
+        brokers=simulator.brokers,
+        links=[link for links in simulator.links for link in links.values()],
+        steps_count=simulator.steps_count,
+        duration_us=simulator.now - zero_us,
+        published_us=published_us,
+        refused=frozenset(simulator.refused),
+        notes=[(time_us - zero_us, number, text) for time_us, number, text in simulator.notes],
+    )
+
+
+def _advertising(interest: Interest) -> tuple[Advertise, Unadvertise]:
+    advertisement = Advertisement(interest.id, interest.filter, interest.client)
+    return Advertise(advertisement), Unadvertise(interest.id)
+
+
+def _subscribing(interest: Interest) -> tuple[Subscribe, Unsubscribe]:
+    subscription = Subscription(interest.id, interest.filter, interest.client)
+    return Subscribe(subscription), Unsubscribe(interest.id)
+
+
+def mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def percentile(ascending: Sequence[int], percent: int) -> int:
+    """The nearest-rank percentile: the least value that `percent` of all do not exceed."""
+    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)] if ascending else 0

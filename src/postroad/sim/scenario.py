@@ -1,0 +1,210 @@
+"""A scenario: one network, one scheme, one workload, as read from a TOML file.
+
+scheme = "subscription_forwarding"
+seed = 7
+until = 60                       # stop then, in seconds; without it: when all is done
+
+[parameters]                     # the scheme's own
+covering = true
+
+[overlay]                        # full_tree: fanout, height; random_tree: brokers;
+kind = "full_tree"               # normal_tree: brokers, mean, stddev;
+fanout = 3                       # edges: file of `a b [latency_us]` lines
+height = 3
+latency_us = 5000
+
+[brokers]
+rate_per_s = 2000                # without it a broker takes no time
+buffer = 1000                    # without it a queue has no bound
+
+[workload]                       # or [workload.generate]
+subscriptions = "subscriptions.csv"
+publications = "publications.jsonl"
+
+[[faults]]
+kind = "link_down"               # link_delay (delay), link_loss (share), crash (broker),
+link = ["0", "1"]                # partition (brokers: one side of it)
+start = 1.0
+end = 2.5
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from postroad.errors import InputError
+from postroad.model import BrokerId, TimeUs
+from postroad.overlay import Overlay, from_links, from_parents, trees
+from postroad.routing import SCHEMES
+from postroad.sim import workload as workloads
+from postroad.sim.engine import Fault, FaultKind
+from postroad.sim.sections import Section
+from postroad.sim.workload import Workload
+
+_FAULTS = ["link_down", "link_delay", "link_loss", "crash", "partition"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that a run depends on."""
+
+    scheme: str
+    overlay: Overlay
+    workload: Workload
+    config: Any = None  # the scheme's defaults if None
+    seed: int = 0
+    service_us: TimeUs = 0
+    buffer_max: int | None = None
+    faults: tuple[Fault, ...] = ()
+    settle_us: TimeUs | None = None  # how long a change may take to reach every broker
+    until_us: TimeUs | None = None
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    return from_dict(values, str(path), path.parent)
+
+
+def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
+    """A scenario from its settings; file names in it are relative to `folder`."""
+    top = Section(values, where)
+    seed = top.take("seed", int, 0)
+    scheme = top.choice("scheme", list(SCHEMES))
+    until_s = top.take("until", float, None, least=0)
+    settle_s = top.take("settle", float, None, least=0)
+    config = top.section("parameters").configure(SCHEMES[scheme].config)
+    overlay = _overlay(top.section("overlay"), folder, seed)
+    brokers = top.section("brokers")
+    rate_per_s = brokers.take("rate_per_s", float, None)
+    if rate_per_s is not None and rate_per_s <= 0:
+        raise brokers.wrong("rate_per_s", rate_per_s, "give a rate above 0")
+    buffer_max = brokers.take("buffer", int, None, least=1)
+    brokers.done()
+    if rate_per_s is None and buffer_max is not None:
+        raise brokers.wrong(
+            "buffer", buffer_max, "set brokers.rate_per_s too: nothing queues without"
+        )
+    faults = _faults(top, overlay)
+    workload = workloads.read(top.section("workload"), folder, overlay.names, seed)
+    top.done()
+    return Scenario(
+        scheme=scheme,
+        overlay=overlay,
+        workload=workload,
+        config=config,
+        seed=seed,
+        service_us=0 if rate_per_s is None else max(1, round(1_000_000 / rate_per_s)),
+        buffer_max=buffer_max,
+        faults=faults,
+        settle_us=None if settle_s is None else round(settle_s * 1_000_000),
+        until_us=None if until_s is None else round(until_s * 1_000_000),
+    )
+
+
+def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
+    latency_us = section.take("latency_us", int, 1000, least=0)
+    kind = section.choice("kind", ["full_tree", "random_tree", "normal_tree", "edges"])
+    try:
+        match kind:
+            case "full_tree":
+                fanout = section.take("fanout", int)
+                height = section.take("height", int)
+                section.done()
+                return trees.full_tree(fanout, height, latency_us)
+            case "random_tree":
+                count = section.take("brokers", int)
+                section.done()
+                return trees.random_tree(count, seed, latency_us)
+            case "normal_tree":
+                count = section.take("brokers", int)
+                mean = section.take("mean", float)
+                stddev = section.take("stddev", float)
+                section.done()
+                return trees.normal_tree(count, mean, stddev, seed, latency_us)
+            case _:
+                name = section.take("file", str)
+                section.done()
+                return read_edges(folder / name, latency_us)
+    except InputError as error:
+        raise error if error.where else error.at(f"{section.where}: overlay") from None
+
+
+def read_edges(path: Path, latency_us: TimeUs) -> Overlay:
+    """A tree from lines `a b` or `a b latency_us`, split by blanks, tabs or commas."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8", where=str(path), remedy="save it as UTF-8") from None
+    links: list[tuple[str, str, TimeUs]] = []
+    for line_number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if not words:
+            continue
+        if len(words) not in (2, 3) or (len(words) == 3 and not words[2].isdecimal()):
+            raise InputError(
+                f"{line.strip()[:60]!r} is not a link",
+                where=f"{path}:{line_number}",
+                remedy="write two brokers and, if it differs, the latency in µs",
+            )
+        links.append((words[0], words[1], int(words[2]) if len(words) == 3 else latency_us))
+    return from_links(links, str(path))
+
+
+def single(name: str = "0") -> Overlay:
+    """A network of one broker, without links."""
+    return from_parents([0], names=[name])
+
+
+def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
+    number = {name: broker for broker, name in enumerate(overlay.names)}
+    links = [tuple(ends) for ends in overlay.ends.tolist()]
+    faults: list[Fault] = []
+
+    def broker(section: Section, key: str, name: Any) -> BrokerId:
+        if str(name) not in number:
+            raise section.wrong(key, name, "name a broker of the overlay")
+        return number[str(name)]
+
+    for position, values in enumerate(top.take("faults", list, [])):
+        section = Section(values, top.where, f"faults[{position}]")
+        kind = section.choice("kind", _FAULTS)
+        start = round(section.take("start", float, least=0) * 1_000_000)
+        end = round(section.take("end", float, least=0) * 1_000_000)
+        if end <= start:
+            raise section.wrong("end", end / 1e6, "let the fault end after it starts")
+        amount = 0.0
+        if kind == "crash":
+            places = [(broker(section, "broker", section.any("broker")),)]
+        elif kind == "partition":
+            side = {broker(section, "brokers", name) for name in section.take("brokers", list)}
+            places = [link for link in links if (link[0] in side) != (link[1] in side)]  # type: ignore[misc]
+        else:
+            names = section.take("link", list)
+            pair = tuple(broker(section, "link", name) for name in names)
+            if pair not in links and pair[::-1] not in links:
+                raise section.wrong("link", names, "name two brokers that a link joins")
+            places = [pair]  # type: ignore[list-item]
+            if kind == "link_delay":
+                amount = section.take("delay", float, least=0) * 1_000_000
+            elif kind == "link_loss":
+                amount = section.take("share", float, least=0)
+        section.done()
+        plain: FaultKind = "link_down" if kind == "partition" else kind  # type: ignore[assignment]
+        faults.extend(Fault(plain, place, start, end, amount) for place in places)
+    return tuple(faults)

@@ -1,0 +1,105 @@
+"""Reading a table of settings key by key, with errors that name the key."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Mapping
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from postroad.errors import InputError
+
+T = TypeVar("T")
+_MISSING: Any = object()
+_WORDS = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+class Section:
+    """One table of a settings file. `take` each known key, then call `done`."""
+
+    def __init__(self, values: Any, where: str, path: str = "") -> None:
+        self.where, self.path = where, path
+        if not isinstance(values, Mapping):
+            raise self._wrong(path or "the file", values, "give a table")
+        self.values: dict[str, Any] = dict(values)
+        self.known: list[str] = []
+
+    def take(self, key: str, kind: type[T], default: Any = _MISSING, least: Any = None) -> T:
+        """The value of a key, of this type (a whole number also passes for a float)."""
+        self.known.append(key)
+        if key not in self.values:
+            if default is _MISSING:
+                raise InputError(
+                    f"{self._key(key)} is missing",
+                    where=self.where,
+                    remedy=f"set it to {_WORDS[kind]}",
+                )
+            return default  # type: ignore[no-any-return]
+        value = self.values.pop(key)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind and not (kind is dict and isinstance(value, Mapping)):
+            raise self._wrong(self._key(key), value, f"give {_WORDS[kind]}")
+        if least is not None and not value >= least:
+            raise self._wrong(self._key(key), value, f"give {least} or more")
+        return value  # type: ignore[no-any-return]
+
+    def any(self, key: str) -> Any:
+        """The value of a key as it is, or None."""
+        self.known.append(key)
+        return self.values.pop(key, None)
+
+    def choice(self, key: str, choices: list[str], default: Any = _MISSING) -> str:
+        value = self.take(key, str, default)
+        if value not in choices:
+            raise self._wrong(self._key(key), value, f"choose one of: {', '.join(choices)}")
+        return value
+
+    def section(self, key: str) -> Section:
+        """The table under a key; an empty one if it is absent."""
+        return Section(self.take(key, dict, {}), self.where, self._key(key))
+
+    def done(self) -> None:
+        """Complain of the first key that nobody took."""
+        for key, value in self.values.items():
+            near = difflib.get_close_matches(key, self.known, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self.known)}"
+            raise InputError(
+                f"unknown key {self._key(key)} = {value!r}", where=self.where, remedy=remedy
+            )
+
+    def configure(self, config: type[T]) -> T:
+        """A dataclass of parameters from this section, field by field."""
+        hints = get_type_hints(config)
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(config):  # type: ignore[arg-type]
+            kind, optional = _plain(hints[field.name])
+            values[field.name] = self.take(field.name, kind, None if optional else field.default)
+        self.done()
+        return config(**values)
+
+    def wrong(self, key: str, value: Any, remedy: str) -> InputError:
+        return self._wrong(self._key(key), value, remedy)
+
+    def _key(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def _wrong(self, key: str, value: Any, remedy: str) -> InputError:
+        return InputError(f"{key} is {value!r}", where=self.where, remedy=remedy)
+
+
+def _plain(hint: Any) -> tuple[type, bool]:
+    """The type behind a hint, and whether None is allowed too."""
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        assert len(kinds) == 1, hint
+        return kinds[0], True
+    return hint, False

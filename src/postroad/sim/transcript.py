@@ -1,0 +1,103 @@
+"""A run as readable lines: what each broker was given, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from postroad.model import BrokerId, TimeUs
+from postroad.routing.base import (
+    Advertise,
+    AdvertisementMessage,
+    CancelTimer,
+    Deliver,
+    Effect,
+    Input,
+    LinkDown,
+    LinkUp,
+    Message,
+    Note,
+    PublicationMessage,
+    Publish,
+    Received,
+    Send,
+    SetTimer,
+    Start,
+    Subscribe,
+    SubscriptionMessage,
+    TimerFired,
+    Unadvertise,
+    UnadvertisementMessage,
+    Unsubscribe,
+    UnsubscriptionMessage,
+)
+from postroad.sim.engine import Observer
+
+
+def transcribe(write: Callable[[str], object], names: Sequence[str]) -> Observer:
+    """An observer that writes a line per input and an indented line per effect.
+
+    Starts and links that come up without a word said are left out.
+    """
+
+    def observe(now: TimeUs, broker: BrokerId, given: Input, effects: Sequence[Effect]) -> None:
+        if isinstance(given, (Start, LinkUp)) and not effects:
+            return
+        write(f"{now:>9} {names[broker]}: {said(given, names)}\n")
+        for effect in effects:
+            write(f"{'':>9}   {did(effect, names)}\n")
+
+    return observe
+
+
+def said(given: Input, names: Sequence[str]) -> str:
+    match given:
+        case Received(message, sender):
+            return f"from {names[sender]}: {told(message)}"
+        case Publish(publication):
+            return (
+                f"publish {publication.publisher}/{publication.id} {dict(publication.attributes)}"
+            )
+        case Subscribe(subscription):
+            return f"subscribe {subscription.id}: {subscription.filter}"
+        case Unsubscribe(subscription_id):
+            return f"unsubscribe {subscription_id}"
+        case Advertise(advertisement):
+            return f"advertise {advertisement.id}: {advertisement.filter}"
+        case Unadvertise(advertisement_id):
+            return f"unadvertise {advertisement_id}"
+        case LinkUp(peer):
+            return f"link to {names[peer]} is up"
+        case LinkDown(peer):
+            return f"link to {names[peer]} is down"
+        case TimerFired(name):
+            return f"timer {name}"
+        case Start():
+            return "start"
+
+
+def did(effect: Effect, names: Sequence[str]) -> str:
+    match effect:
+        case Send(peer, message):
+            return f"to {names[peer]}: {told(message)}"
+        case Deliver(subscription_id, publication, hops):
+            return f"deliver {publication.publisher}/{publication.id} to {subscription_id}, {hops} hops"
+        case SetTimer(name, after_us):
+            return f"set timer {name} in {after_us} µs"
+        case CancelTimer(name):
+            return f"cancel timer {name}"
+        case Note(text):
+            return f"note: {text}"
+
+
+def told(message: Message) -> str:
+    match message:
+        case PublicationMessage(publication, _):
+            return f"publication {publication.publisher}/{publication.id}"
+        case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
+            return f"{message.kind} {filter}"
+        case AdvertisementMessage(advertisement):
+            return f"advertisement {advertisement.id}: {advertisement.filter}"
+        case UnadvertisementMessage(advertisement_id):
+            return f"unadvertisement {advertisement_id}"
+        case _:
+            return f"{message.kind} {message}"
