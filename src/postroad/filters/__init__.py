@@ -1,0 +1,7 @@
+"""The filter language: parse a text, then ask what a filter matches, covers and intersects."""
+
+from postroad.filters.language import EVERYTHING, Filter, covers, intersects, matches
+from postroad.filters.predicates import parse_predicates
+from postroad.filters.sql import parse
+
+__all__ = ["EVERYTHING", "Filter", "covers", "intersects", "matches", "parse", "parse_predicates"]
