@@ -113,7 +113,8 @@ def demo(as_json: bool) -> None:
     )
     table = Table()
     for name in ("scheme", "covering", "publication\nmessages", "control\nmessages"):
-        table.add_column(name, justify="left" if name in ("scheme", "covering") else "right")
+        text = name in ("scheme", "covering")
+        table.add_column(name, justify="left" if text else "right", no_wrap=text)
     for name in (
         "pure\nforwards",
         "table entries\nmean / max",
@@ -135,7 +136,7 @@ def demo(as_json: bool) -> None:
             f"{row['hops']['mean']:.2f}",
             f"{delay['p50'] / 1000:.0f} / {delay['p99'] / 1000:.0f}",
         )
-    Console(width=100 if not sys.stdout.isatty() else None).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -147,7 +148,7 @@ def _show(summary: dict[str, Any]) -> None:
                 for name, item in value.items()
             )
         table.add_row(key, f"{value:,}" if isinstance(value, int) else value)
-    Console(width=100 if not sys.stdout.isatty() else None).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 @contextmanager

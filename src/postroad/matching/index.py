@@ -91,7 +91,7 @@ class Index(Generic[Id]):
         return [ids[number] for number in found]
 
     def _home(self, conjunction: Conjunction) -> Home:
-        """Where to file the conjunction: the attribute whose fullest bucket is smallest, then the most varied."""
+        """The attribute whose fullest bucket is smallest; among those the most varied one."""
         best: Home = None
         least = (0, 0)
         for name, constraint in conjunction:

@@ -15,6 +15,7 @@ from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
 from postroad.routing import advertisement_forwarding, flooding, subscription_forwarding
 from postroad.routing.base import Interests, Plan, Router
+from postroad.routing.pool import FilterPool
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class TreePlan:
     """The plan of every tree scheme: each broker talks to its neighbours in the tree."""
 
     neighbours: Sequence[Mapping[BrokerId, TimeUs]]
-    router_class: Callable[[BrokerId, Any], Router]
+    router_class: Callable[[BrokerId, Any, FilterPool], Router]
     config: Any
+    pool: FilterPool
 
     def router(self, broker: BrokerId) -> Router:
-        return self.router_class(broker, self.config)
+        return self.router_class(broker, self.config, self.pool)
 
     def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
         return self.neighbours
@@ -44,9 +46,10 @@ class Scheme:
     filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
 
 
-def _tree(router_class: Callable[[BrokerId, Any], Router]) -> Callable[..., Plan]:
+def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
     def plan(overlay: Overlay, interests: Interests, config: Any) -> Plan:
-        return TreePlan(overlay.neighbours(), router_class, config)
+        pool = FilterPool(getattr(config, "covering", False))
+        return TreePlan(overlay.neighbours(), router_class, config, pool)
 
     return plan
 

@@ -31,6 +31,7 @@ from postroad.routing.base import (
     Send,
     UnadvertisementMessage,
 )
+from postroad.routing.pool import FilterPool
 from postroad.routing.subscription_forwarding import Config, SubscriptionForwarding
 from postroad.routing.tables import LOCAL
 
@@ -41,8 +42,8 @@ _meet = lru_cache(maxsize=1 << 18)(intersects)
 
 
 class AdvertisementForwarding(SubscriptionForwarding):
-    def __init__(self, broker: BrokerId, config: Config) -> None:
-        super().__init__(broker, config)
+    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
+        super().__init__(broker, config, pool)
         self.advertisements: dict[AdvertisementId, tuple[Advertisement, BrokerId]] = {}
         # Per filter in the table: how many advertisements it intersects, by where they came from.
         self.towards: dict[Filter, dict[BrokerId, int]] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.routing.base import Effect, Message, Note, PublicationMessage, Router, Send
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
 
 
@@ -21,9 +22,9 @@ class Config:
 
 
 class Flooding(Router):
-    def __init__(self, broker: BrokerId, config: Config) -> None:
+    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
         super().__init__(broker)
-        self.local = SourceTable()
+        self.local = SourceTable(pool)
         self.peers: dict[BrokerId, None] = {}
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
@@ -55,7 +56,7 @@ class Flooding(Router):
         effects: list[Effect] = []
         self.local.deliver(publication, hops, effects)
         onward = PublicationMessage(publication, hops + 1)
-        effects.extend(Send(peer, onward) for peer in self.peers if peer != sender)
+        effects += [Send(peer, onward) for peer in self.peers if peer != sender]
         return effects
 
     def table_entries(self) -> int:

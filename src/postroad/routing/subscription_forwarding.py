@@ -32,6 +32,7 @@ from postroad.routing.base import (
     SubscriptionMessage,
     UnsubscriptionMessage,
 )
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL, Outgoing, SourceTable
 
 
@@ -41,14 +42,14 @@ class Config:
 
 
 class SubscriptionForwarding(Router):
-    def __init__(self, broker: BrokerId, config: Config) -> None:
+    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
         super().__init__(broker)
-        self.config = config
-        self.table = SourceTable()
+        self.pool = pool
+        self.table = SourceTable(pool)
         self.outgoing: dict[BrokerId, Outgoing] = {}
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
-        self.outgoing[peer] = Outgoing(self.config.covering)
+        self.outgoing[peer] = Outgoing(self.pool)
         return self._refresh(list(self.table), [peer])
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
@@ -90,7 +91,7 @@ class SubscriptionForwarding(Router):
         peers = self.table.deliver(publication, hops, effects)
         if peers and peers != [sender]:
             onward = PublicationMessage(publication, hops + 1)
-            effects.extend(Send(peer, onward) for peer in peers if peer != sender)
+            effects += [Send(peer, onward) for peer in peers if peer != sender]
         return effects
 
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
@@ -118,8 +119,9 @@ class SubscriptionForwarding(Router):
                     net[other] = net.get(other, 0) + 1
                 for other in withdrawn:
                     net[other] = net.get(other, 0) - 1
-            effects.extend(Send(peer, SubscriptionMessage(f)) for f, n in net.items() if n > 0)
-            effects.extend(Send(peer, UnsubscriptionMessage(f)) for f, n in net.items() if n < 0)
+            if net:
+                effects += [Send(peer, SubscriptionMessage(f)) for f, n in net.items() if n > 0]
+                effects += [Send(peer, UnsubscriptionMessage(f)) for f, n in net.items() if n < 0]
         return effects
 
     def table_entries(self) -> int:

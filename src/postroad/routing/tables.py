@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from postroad.filters import Filter, covers
-from postroad.matching import Index
+from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId
 from postroad.routing.base import Deliver, Effect
+from postroad.routing.pool import FilterPool
 
 LOCAL: Final[BrokerId] = -1
 """Stands for the broker's own clients wherever a neighbour's number could stand."""
@@ -21,12 +21,12 @@ LOCAL: Final[BrokerId] = -1
 class SourceTable:
     """Filters, each with the sources (neighbours, or LOCAL) that want what it matches."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: FilterPool) -> None:
+        self.pool = pool
         self.sources: dict[Filter, dict[BrokerId, None]] = {}
         self.holders: dict[Filter, dict[SubscriptionId, None]] = {}
         self.filter_of: dict[SubscriptionId, Filter] = {}
         self.entries_count = 0
-        self._index: Index[Filter] = Index()
 
     def __len__(self) -> int:
         return self.entries_count
@@ -59,7 +59,7 @@ class SourceTable:
         sources = self.sources.get(filter)
         if sources is None:
             self.sources[filter] = {source: None}
-            self._index.insert(filter, filter)
+            self.pool.enter(filter)
         elif source in sources:
             return False
         else:
@@ -76,7 +76,7 @@ class SourceTable:
         self.entries_count -= 1
         if not sources:
             del self.sources[filter]
-            self._index.remove(filter)
+            self.pool.leave(filter)
         return True
 
     def wanted_from(self, source: BrokerId) -> list[Filter]:
@@ -86,21 +86,29 @@ class SourceTable:
     def wanted_besides(self, filter: Filter, source: BrokerId) -> bool:
         """Whether anyone other than this source wants what the filter matches."""
         sources = self.sources.get(filter)
-        return bool(sources) and (len(sources) > 1 or source not in sources)
+        return sources is not None and (len(sources) > 1 or source not in sources)
 
     def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
         """Append a delivery per local match; the neighbours that want the publication."""
         peers: set[BrokerId] = set()
-        for filter in self._index.match(publication.attributes):
-            peers.update(self.sources[filter])
-            for subscription_id in self.holders.get(filter, ()):
-                effects.append(Deliver(subscription_id, publication, hops))
-        peers.discard(LOCAL)
+        local: list[SubscriptionId] = []
+        sources, holders = self.sources, self.holders
+        for filter in self.pool.match(publication):
+            wanted = sources.get(filter)
+            if wanted is not None:
+                peers.update(wanted)
+                if LOCAL in wanted:
+                    local.extend(holders[filter])
+        if local:
+            # Sorted, because the pool's order is not this broker's own.
+            local.sort()
+            effects.extend([Deliver(name, publication, hops) for name in local])
+            peers.discard(LOCAL)
         return sorted(peers)
 
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))
-        assert len(self._index) == len(self.sources)
+        assert self.sources.keys() <= self.pool.uses.keys()
         local = {filter for filter, sources in self.sources.items() if LOCAL in sources}
         assert local == set(self.holders) == set(self.filter_of.values())
         assert all(self.sources.values())
@@ -116,63 +124,68 @@ class Outgoing:
     messages but never a delivery, and no chain of suppressed filters can form.
     """
 
-    def __init__(self, covering: bool) -> None:
-        self.covering = covering
-        self.asked: dict[Filter, None] = {}
+    def __init__(self, pool: FilterPool) -> None:
+        self.pool = pool
+        self.asked: dict[Filter, int] = {}  # with a number that grows: which was asked first
         self.covered_by: dict[Filter, Filter] = {}
+        self.covering: dict[Filter, dict[Filter, None]] = {}  # the reverse of covered_by
+        self._next = 0
 
     def __contains__(self, filter: Filter) -> bool:
         return filter in self.asked or filter in self.covered_by
 
-    def __len__(self) -> int:
-        return len(self.asked) + len(self.covered_by)
-
     def add(self, filter: Filter) -> tuple[list[Filter], list[Filter]]:
         """A filter became wanted: which filters to subscribe to, and to unsubscribe from."""
-        if self._cover(filter):
-            return [], []
+        asked = self.asked
         withdrawn: list[Filter] = []
-        if self.covering:
-            withdrawn = [other for other in self.asked if covers(filter, other)]
+        if self.pool.covering:
+            coverers = [other for other in self.pool.above[filter] if other in asked]
+            if coverers:
+                self._cover(filter, min(coverers, key=asked.__getitem__))
+                return [], []
+            withdrawn = [other for other in self.pool.below[filter] if other in asked]
+            withdrawn.sort(key=asked.__getitem__)
             for other in withdrawn:
-                del self.asked[other]
-            gone = set(withdrawn)
-            for covered, coverer in self.covered_by.items():
-                if coverer in gone:
-                    self.covered_by[covered] = filter
-            for other in withdrawn:
-                self.covered_by[other] = filter
-        self.asked[filter] = None
+                del asked[other]
+                for covered in self.covering.pop(other, {}):
+                    self._cover(covered, filter)
+                self._cover(other, filter)
+        asked[filter] = self._next
+        self._next += 1
         return [filter], withdrawn
 
     def remove(self, filter: Filter) -> tuple[list[Filter], list[Filter]]:
         """A filter is no longer wanted. What it alone had covered is asked for first."""
-        if self.covered_by.pop(filter, None) is not None:
+        coverer = self.covered_by.pop(filter, None)
+        if coverer is not None:
+            covered = self.covering[coverer]
+            del covered[filter]
+            if not covered:
+                del self.covering[coverer]
             return [], []
         del self.asked[filter]
-        bare = [covered for covered, coverer in self.covered_by.items() if coverer == filter]
-        for covered in bare:
-            del self.covered_by[covered]
-        renewed: list[Filter] = []
-        dropped: dict[Filter, None] = {}
-        for covered in bare:
-            subscribed, withdrawn = self.add(covered)
-            renewed.extend(subscribed)
-            dropped.update(dict.fromkeys(withdrawn))
-        # A filter asked for and withdrawn within this one step need not travel at all.
-        both = {other for other in renewed if other in dropped}
-        renewed = [other for other in renewed if other not in both]
-        return renewed, [filter, *(other for other in dropped if other not in both)]
+        renewed: dict[Filter, None] = {}
+        dropped: dict[Filter, None] = {filter: None}
+        bare = self.covering.pop(filter, {})
+        for other in bare:
+            del self.covered_by[other]
+        for other in bare:
+            subscribed, withdrawn = self.add(other)
+            renewed.update(dict.fromkeys(subscribed))
+            for early in withdrawn:  # asked for a moment ago: need not travel at all
+                if early in renewed:
+                    del renewed[early]
+                else:
+                    dropped[early] = None
+        return list(renewed), list(dropped)
 
-    def _cover(self, filter: Filter) -> bool:
-        if self.covering:
-            for other in self.asked:
-                if covers(other, filter):
-                    self.covered_by[filter] = other
-                    return True
-        return False
+    def _cover(self, filter: Filter, coverer: Filter) -> None:
+        self.covered_by[filter] = coverer
+        self.covering.setdefault(coverer, {})[filter] = None
 
     def check(self) -> None:
         assert not self.asked.keys() & self.covered_by.keys()
-        assert all(coverer in self.asked for coverer in self.covered_by.values())
-        assert self.covering or not self.covered_by
+        pairs = {(covered, coverer) for coverer, all in self.covering.items() for covered in all}
+        assert pairs == set(self.covered_by.items())
+        assert self.covering.keys() <= self.asked.keys()
+        assert all(self.covering.values())

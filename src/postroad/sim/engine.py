@@ -37,6 +37,7 @@ from postroad.routing.base import (
     Input,
     LinkDown,
     LinkUp,
+    Message,
     Note,
     Plan,
     PublicationMessage,
@@ -163,14 +164,16 @@ class Simulator:
     def settle(self) -> TimeUs:
         """Run until no message is under way; timers may remain. The time then."""
         while self._pending or (self._heap and self._heap[0][0] <= self.now):
-            self._next()
+            self.now, _, act, arguments = heapq.heappop(self._heap)
+            act(*arguments)
         return self.now
 
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is left to do, or until this time."""
         heap = self._heap
         while heap and (until_us is None or heap[0][0] <= until_us):
-            self._next()
+            self.now, _, act, arguments = heapq.heappop(heap)
+            act(*arguments)
         for broker in self.brokers:
             self._count_queue(broker)
 
@@ -181,10 +184,6 @@ class Simulator:
     ) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
-
-    def _next(self) -> None:
-        self.now, _, act, arguments = heapq.heappop(self._heap)
-        act(*arguments)
 
     def _client(self, number: BrokerId, given: Input) -> None:
         broker = self.brokers[number]
@@ -268,11 +267,16 @@ class Simulator:
             router.check()
         forwards = False
         delivers = False
+        links = self.links[number]
         for effect in effects:
+            if type(effect) is Send:  # by far the most frequent effect
+                message = effect.message
+                self._send(broker, links[effect.peer], message)
+                forwards = forwards or type(message) is PublicationMessage
+                continue
             match effect:
                 case Send(peer, message):
-                    self._send(broker, self.links[number][peer], Received(message, number))
-                    forwards = forwards or type(message) is PublicationMessage
+                    self._send(broker, links[peer], message)
                 case Deliver(subscription_id, publication, hops):
                     delivers = True
                     self.deliveries.append(
@@ -294,8 +298,8 @@ class Simulator:
         if not _publication(given):
             broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
 
-    def _send(self, broker: Broker, link: Link, given: Received) -> None:
-        kind = given.message.kind
+    def _send(self, broker: Broker, link: Link, message: Message) -> None:
+        kind = message.kind
         broker.sent[kind] = broker.sent.get(kind, 0) + 1
         link.messages[kind] = link.messages.get(kind, 0) + 1
         if link.downs:
@@ -308,12 +312,11 @@ class Simulator:
                 link.lost += 1
                 return
         arrival = self.now + link.latency_us + link.delay_us
-        link.free_us = arrival = max(arrival, link.free_us)
+        if arrival < link.free_us:
+            arrival = link.free_us
+        link.free_us = arrival
         self._pending += 1
-        self._sequence += 1
-        heapq.heappush(
-            self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
-        )
+        self._push(arrival, self._arrive, (Received(message, link.source), link, link.epoch))
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
         broker = self.brokers[number]
@@ -392,5 +395,6 @@ class Simulator:
 
 
 def _publication(given: Input) -> bool:
-    kind = type(given)
-    return kind is Publish or (kind is Received and type(given.message) is PublicationMessage)  # type: ignore[union-attr]
+    if type(given) is Received:
+        return type(given.message) is PublicationMessage
+    return type(given) is Publish

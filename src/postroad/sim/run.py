@@ -20,8 +20,16 @@ from postroad.model import (
     Subscription,
     TimeUs,
 )
-from postroad.routing import SCHEMES, Interests
-from postroad.routing.base import Advertise, Plan, Publish, Subscribe, Unadvertise, Unsubscribe
+from postroad.routing import SCHEMES
+from postroad.routing.base import (
+    Advertise,
+    Interests,
+    Plan,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 from postroad.sim.engine import Broker, Delivery, Link, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario

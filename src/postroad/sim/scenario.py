@@ -38,7 +38,7 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay, from_links, from_parents, trees
+from postroad.overlay import Overlay, from_links, trees
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
@@ -82,15 +82,15 @@ def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
     top = Section(values, where)
     seed = top.take("seed", int, 0)
     scheme = top.choice("scheme", list(SCHEMES))
-    until_s = top.take("until", float, None, least=0)
-    settle_s = top.take("settle", float, None, least=0)
+    until_s: float | None = top.take("until", float, None, least=0)
+    settle_s: float | None = top.take("settle", float, None, least=0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     overlay = _overlay(top.section("overlay"), folder, seed)
     brokers = top.section("brokers")
-    rate_per_s = brokers.take("rate_per_s", float, None)
+    rate_per_s: float | None = brokers.take("rate_per_s", float, None)
     if rate_per_s is not None and rate_per_s <= 0:
         raise brokers.wrong("rate_per_s", rate_per_s, "give a rate above 0")
-    buffer_max = brokers.take("buffer", int, None, least=1)
+    buffer_max: int | None = brokers.take("buffer", int, None, least=1)
     brokers.done()
     if rate_per_s is None and buffer_max is not None:
         raise brokers.wrong(
@@ -166,14 +166,9 @@ def read_edges(path: Path, latency_us: TimeUs) -> Overlay:
     return from_links(links, str(path))
 
 
-def single(name: str = "0") -> Overlay:
-    """A network of one broker, without links."""
-    return from_parents([0], names=[name])
-
-
 def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
     number = {name: broker for broker, name in enumerate(overlay.names)}
-    links = [tuple(ends) for ends in overlay.ends.tolist()]
+    links: list[tuple[BrokerId, ...]] = [tuple(ends) for ends in overlay.ends.tolist()]
     faults: list[Fault] = []
 
     def broker(section: Section, key: str, name: Any) -> BrokerId:
@@ -189,21 +184,24 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
         if end <= start:
             raise section.wrong("end", end / 1e6, "let the fault end after it starts")
         amount = 0.0
+        places: list[tuple[BrokerId, ...]]
         if kind == "crash":
             places = [(broker(section, "broker", section.any("broker")),)]
         elif kind == "partition":
             side = {broker(section, "brokers", name) for name in section.take("brokers", list)}
-            places = [link for link in links if (link[0] in side) != (link[1] in side)]  # type: ignore[misc]
+            places = [link for link in links if (link[0] in side) != (link[1] in side)]
         else:
             names = section.take("link", list)
             pair = tuple(broker(section, "link", name) for name in names)
             if pair not in links and pair[::-1] not in links:
                 raise section.wrong("link", names, "name two brokers that a link joins")
-            places = [pair]  # type: ignore[list-item]
+            places = [pair]
             if kind == "link_delay":
                 amount = section.take("delay", float, least=0) * 1_000_000
             elif kind == "link_loss":
                 amount = section.take("share", float, least=0)
+                if amount > 1:
+                    raise section.wrong("share", amount, "give a share of at most 1")
         section.done()
         plain: FaultKind = "link_down" if kind == "partition" else kind  # type: ignore[assignment]
         faults.extend(Fault(plain, place, start, end, amount) for place in places)

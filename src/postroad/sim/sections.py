@@ -50,7 +50,7 @@ class Section:
             raise self._wrong(self._key(key), value, f"give {_WORDS[kind]}")
         if least is not None and not value >= least:
             raise self._wrong(self._key(key), value, f"give {least} or more")
-        return value  # type: ignore[no-any-return]
+        return value  # type: ignore[return-value]
 
     def any(self, key: str) -> Any:
         """The value of a key as it is, or None."""

@@ -80,7 +80,8 @@ def did(effect: Effect, names: Sequence[str]) -> str:
         case Send(peer, message):
             return f"to {names[peer]}: {told(message)}"
         case Deliver(subscription_id, publication, hops):
-            return f"deliver {publication.publisher}/{publication.id} to {subscription_id}, {hops} hops"
+            name = f"{publication.publisher}/{publication.id}"
+            return f"deliver {name} to {subscription_id}, {hops} hops"
         case SetTimer(name, after_us):
             return f"set timer {name} in {after_us} µs"
         case CancelTimer(name):

@@ -103,8 +103,8 @@ def generated(section: Section, brokers: int, seed: int) -> Workload:
 
     Classes are drawn by Zipf's law with exponent `skew` (0: uniformly) for publishers and
     subscribers alike, values uniformly from 0..999, brokers uniformly. `selectivity` is the
-    share of values a filter accepts. A share `churn` of the subscribers leaves and comes back
-    while publications flow.
+    mean share of values a filter accepts: the shares vary from 0 to twice as much. A share
+    `churn` of the subscribers leaves and comes back while publications flow.
     """
     subscriptions_count = section.take("subscriptions", int, least=0)
     publications_count = section.take("publications", int, least=0)
@@ -133,11 +133,12 @@ def generated(section: Section, brokers: int, seed: int) -> Workload:
         return f"class-{classes - 1}"
 
     gap_us = round(1_000_000 / rate_per_s)
-    width = max(1, round(1000 * selectivity))
     span_us = publications_count * gap_us
     parsed: dict[str, Filter] = {}
     subscriptions: list[Interest] = []
     for n in range(subscriptions_count):
+        share = min(1.0, 2 * selectivity * draws.uniform(seed, "generate.width", 0, n))
+        width = max(1, round(1000 * share))
         low = draws.below(1000 - width + 1, seed, "generate.low", 0, n)
         kind = class_of("generate.subscription", n)
         text = f"class = '{kind}' AND value >= {low} AND value < {low + width}"
@@ -156,7 +157,7 @@ def generated(section: Section, brokers: int, seed: int) -> Workload:
     for n in range(publications_count):
         publisher = draws.below(publishers, seed, "generate.posting", 0, n)
         value = draws.below(1000, seed, "generate.value", 0, n)
-        attributes = {"class": kinds[publisher], "value": value}
+        attributes: dict[str, Scalar] = {"class": kinds[publisher], "value": value}
         postings.append(Posting(n * gap_us, homes[publisher], f"p{publisher}", str(n), attributes))
     made = tuple(postings)
     return Workload(tuple(subscriptions), derived_advertisements(made), made)

@@ -1,0 +1,120 @@
+"""What is true of filters no matter which broker asks.
+
+Whether a filter matches a publication, or covers another filter, does not depend on the
+broker. The routers made from one plan share a pool of the filters in their tables, which
+answers each such question once: in the simulator for the whole network, in a live broker for
+that broker alone. The pool only remembers; a router's effects never depend on who else uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from postroad.filters import Filter, covers
+from postroad.filters.constraints import NumberSet, TextSet
+from postroad.matching import Index
+from postroad.model import Publication, Scalar
+
+_RECENT_MAX = 4096  # publications remembered, since each visits many brokers
+
+Pin = tuple[str, Scalar]
+
+
+class FilterPool:
+    """The filters in any table, how many tables hold each, what they match and cover."""
+
+    def __init__(self, covering: bool = False) -> None:
+        self.covering = covering
+        self.uses: dict[Filter, int] = {}
+        self.above: dict[Filter, dict[Filter, None]] = {}
+        self.below: dict[Filter, dict[Filter, None]] = {}
+        self._index: Index[Filter] = Index()
+        self._recent: dict[Publication, list[Filter]] = {}
+        # Filters by the values they pin: a filter that demands class = 'A' is only covered
+        # by filters that demand the same or nothing of `class`, and covers only the former.
+        self._pinned: dict[Pin, dict[Filter, None]] = {}
+        self._unpinned: dict[Filter, None] = {}
+
+    def enter(self, filter: Filter) -> None:
+        """A table begins to hold this filter."""
+        count = self.uses.get(filter, 0)
+        self.uses[filter] = count + 1
+        if count == 0:
+            self._index.insert(filter, filter)
+            self._recent.clear()
+            if self.covering:
+                self._relate(filter)
+
+    def leave(self, filter: Filter) -> None:
+        """A table no longer holds this filter."""
+        count = self.uses[filter] - 1
+        if count:
+            self.uses[filter] = count
+            return
+        del self.uses[filter]
+        self._index.remove(filter)
+        self._recent.clear()
+        if self.covering:
+            for other in self.above.pop(filter):
+                del self.below[other][filter]
+            for other in self.below.pop(filter):
+                del self.above[other][filter]
+            for bucket in self._buckets(filter):
+                del bucket[filter]
+
+    def match(self, publication: Publication) -> list[Filter]:
+        """All filters of the pool that match; a table picks out its own."""
+        found = self._recent.get(publication)
+        if found is None:
+            found = self._index.match(publication.attributes)
+            if len(self._recent) >= _RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+            self._recent[publication] = found
+        return found
+
+    def _relate(self, filter: Filter) -> None:
+        pins = _pins(filter)
+        above = self.above[filter] = {}
+        below = self.below[filter] = {}
+        for other in self._outer(filter, pins):
+            if covers(other, filter):
+                above[other] = None
+                self.below[other][filter] = None
+        for other in self._inner(pins):
+            if covers(filter, other):
+                below[other] = None
+                self.above[other][filter] = None
+        for bucket in self._buckets(filter):
+            bucket[filter] = None
+
+    def _outer(self, filter: Filter, pins: list[Pin]) -> Iterable[Filter]:
+        """All that may cover a filter with these pins, and more."""
+        if not filter.conjunctions:
+            return list(self.above)[:-1]
+        found = dict(self._unpinned)
+        for pin in pins:
+            found.update(self._pinned.get(pin, {}))
+        return found
+
+    def _inner(self, pins: list[Pin]) -> Iterable[Filter]:
+        """All that a filter with these pins may cover, and more."""
+        if not pins:
+            return list(self.above)[:-1]
+        least = min((self._pinned.get(pin, {}) for pin in pins), key=len)
+        # A filter that nothing satisfies pins nothing, yet is covered by everything.
+        return [*least, *(other for other in self._unpinned if not other.conjunctions)]
+
+    def _buckets(self, filter: Filter) -> list[dict[Filter, None]]:
+        pins = _pins(filter)
+        return [self._pinned.setdefault(pin, {}) for pin in pins] or [self._unpinned]
+
+
+def _pins(filter: Filter) -> list[Pin]:
+    """The (attribute, value) pairs that every conjunction of the filter demands."""
+    pins: dict[Pin, int] = {}
+    for conjunction in filter.conjunctions:
+        for name, constraint in conjunction:
+            if isinstance(constraint, (TextSet, NumberSet)) and len(constraint.values) == 1:
+                pin = (name, next(iter(constraint.values)))
+                pins[pin] = pins.get(pin, 0) + 1
+    return [pin for pin, count in pins.items() if count == len(filter.conjunctions)]
