@@ -19,6 +19,7 @@ from postroad.errors import InputError, PostroadError
 
 COMMANDS: dict[str, str] = {
     # name: "module:attribute"
+    "match": "postroad.cli.match:match",
 }
 
 
