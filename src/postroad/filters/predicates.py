@@ -13,7 +13,7 @@ from postroad.errors import FilterError
 from postroad.filters import like as patterns
 from postroad.filters.constraints import Constraint, Present
 from postroad.filters.language import Filter, Steps, normal_form
-from postroad.filters.sql import TEXT_MAX, compare, number, resembles, unquote
+from postroad.filters.sql import TEXT_MAX, compare, number, refuse_surrogates, resembles, unquote
 from postroad.model import Scalar
 
 _PREDICATE = re.compile(
@@ -31,6 +31,7 @@ def parse_predicates(text: str) -> Filter:
         raise FilterError(
             f"the predicate list has {len(text):,} characters", remedy=f"it may have {TEXT_MAX:,}"
         )
+    refuse_surrogates(text)
     demands: list[list[dict[str, Constraint]]] = []
     at = 0
     while True:
@@ -80,7 +81,7 @@ def _value(text: str) -> Scalar:
     if text in ("true", "false"):
         return text == "true"
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
-    if not digits[:1].isdigit() and not digits.startswith("."):
+    if not digits.isascii() or not digits.removeprefix(".")[:1].isdigit():
         raise FilterError(
             f"{text} is neither a number nor a string", remedy="write strings in single quotes"
         )

@@ -8,6 +8,7 @@ every comparison is replaced by its opposite.
 from __future__ import annotations
 
 import re
+from string import ascii_letters, digits
 from sys import intern
 
 from postroad.errors import FilterError
@@ -39,6 +40,8 @@ _TOKEN = re.compile(
     r"|<=>|<=|>=|<>|!=|==|[^ \t\r\n]",
     re.DOTALL,
 )
+_LETTERS = frozenset(ascii_letters + "_")
+_DIGITS = frozenset(digits)
 _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "%": "\\%", "_": "\\_"}
 
@@ -72,8 +75,7 @@ class _Reader:
                 f"the filter has {len(text):,} characters",
                 remedy=f"a filter may have {TEXT_MAX:,}; split it into several",
             )
-        if not text.isascii():
-            _refuse_surrogates(text)
+        refuse_surrogates(text)
         self.text = text
         self.tokens = _TOKEN.findall(text)
         self.tokens.append("")
@@ -128,18 +130,9 @@ class _Reader:
 
     def comparison(self, negate: bool) -> Disjunction:
         """One comparison, or its opposite."""
-        token = self.tokens[self.at]
-        first = token[:1]
-        if first == "`" and len(token) > 1:
-            name = token[1:-1].replace("``", "`")
-            if not name:
-                raise FilterError("`` names no attribute", remedy="put a name in the backticks")
-        elif (first.isalpha() or first == "_") and token.upper() not in RESERVED:
-            name = token
-        else:
+        name = self.attribute()
+        if name is None:
             return self.literal_first(negate)
-        self.at += 1
-        name = intern(name)
         token = self.tokens[self.at]
         operator = COMPARISONS.get(token)
         if operator is not None:
@@ -184,6 +177,21 @@ class _Reader:
             return _single(name, None if pattern is None else resembles(pattern, negate))
         return [{name: Flags(frozenset((not negate,)))}]
 
+    def attribute(self) -> str | None:
+        """The attribute name at hand; None if there is something else."""
+        token = self.tokens[self.at]
+        if token[:1] in _LETTERS:
+            if token.upper() in RESERVED:
+                return None
+        elif token[:1] == "`" and len(token) > 1:
+            token = token[1:-1].replace("``", "`")
+            if not token:
+                raise FilterError("`` names no attribute", remedy="put a name in the backticks")
+        else:
+            return None
+        self.at += 1
+        return intern(token)
+
     def literal_first(self, negate: bool) -> Disjunction:
         """TRUE, FALSE, NULL, or a comparison with the literal on the left."""
         token = self.tokens[self.at]
@@ -198,14 +206,11 @@ class _Reader:
                 f"{token} is not a condition", remedy="compare it with an attribute, as in a = 1"
             )
         self.at += 1
-        token = self.tokens[self.at]
-        if token[:1] == "`" or (PLAIN_START.match(token) and token.upper() not in RESERVED):
-            name = token[1:-1].replace("``", "`") if token[0] == "`" else token
-        else:
+        name = self.attribute()
+        if name is None:
             raise self.unexpected("an attribute: one side of a comparison must be one")
-        self.at += 1
         operator = _MIRRORED[operator]
-        return _single(intern(name), compare(_OPPOSITE[operator] if negate else operator, value))
+        return _single(name, compare(_OPPOSITE[operator] if negate else operator, value))
 
     def literal(self, wanted: str = "a literal") -> Scalar | None:
         """The literal at hand; None is NULL."""
@@ -214,12 +219,12 @@ class _Reader:
         if first == "'" and len(token) > 1:
             self.at += 1
             return unquote(token)
-        if first.isdigit() or (first == "." and len(token) > 1):
+        if first in _DIGITS or (first == "." and len(token) > 1):
             self.at += 1
             return number(token)
         if first in ("-", "+"):
             following = self.tokens[self.at + 1]
-            if following[:1].isdigit() or (following[:1] == "." and len(following) > 1):
+            if following[:1] in _DIGITS or (following[:1] == "." and len(following) > 1):
                 self.at += 2
                 value = number(following)
                 return -value if first == "-" else value
@@ -262,9 +267,6 @@ class _Reader:
             remedy += f"; an attribute of that name is written `{token}`"
         shown = token if len(token) <= 40 else token[:40] + "…"
         return FilterError(f"{shown} at character {place} is not {wanted}", remedy=remedy)
-
-
-PLAIN_START = re.compile(r"[A-Za-z_]")
 
 
 def compare(operator: str, value: Scalar | None) -> Constraint | None:
@@ -352,7 +354,7 @@ def number(token: str) -> Number:
         whole, _, fraction = token.partition(".")
         if whole.isdigit() and not fraction.strip("0") and len(whole) <= DIGITS_MAX:
             return int(whole)
-        value = float(token)
+        value = float(token.replace("_", "?"))  # Python's 1_000 is not SQL's.
     except ValueError:
         raise FilterError(f"{token[:40]} is not a number", remedy="write it as in 10.5") from None
     if value == float("inf") or len(token) > 400:
@@ -377,7 +379,10 @@ def _unescape(found: re.Match[str]) -> str:
     return str(char)
 
 
-def _refuse_surrogates(text: str) -> None:
+def refuse_surrogates(text: str) -> None:
+    """Only whole characters have a place in the order of strings."""
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -91,7 +91,7 @@ class Index(Generic[Id]):
         return [ids[number] for number in found]
 
     def _home(self, conjunction: Conjunction) -> Home:
-        """The attribute whose fullest bucket is smallest; among those the most varied one."""
+        """Where to file it: where the fullest bucket is smallest, then the values most varied."""
         best: Home = None
         least = (0, 0)
         for name, constraint in conjunction:

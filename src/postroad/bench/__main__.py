@@ -1,0 +1,23 @@
+"""`python -m postroad.bench [part …]`: run all parts, or the named ones."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+PARTS = {
+    "parsing": "postroad.bench.parsing",
+}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(PARTS)
+    unknown = [part for part in wanted if part not in PARTS]
+    if unknown:
+        sys.exit(f"bench: no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    for part in wanted:
+        importlib.import_module(PARTS[part]).main()
+
+
+if __name__ == "__main__":
+    main()
