@@ -20,7 +20,6 @@ from postroad.errors import InputError, PostroadError
 COMMANDS: dict[str, str] = {
     "demo": "postroad.cli.simulate:demo",
     "simulate": "postroad.cli.simulate:simulate",
-    # name: "module:attribute"
     "match": "postroad.cli.match:match",
 }
 

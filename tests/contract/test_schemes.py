@@ -1,0 +1,261 @@
+"""What every scheme in SCHEMES owes its users, on random networks with churn and faults.
+
+A failure prints the seed; `pytest -k NAME --hypothesis-seed=N` or `check_…(seed)` replays it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import networks
+from networks import NAMES, VARIANTS
+from postroad.filters import Filter, matches
+from postroad.model import Advertisement, BrokerId, Publication, Subscription
+from postroad.routing import SCHEMES, Interests
+from postroad.routing.base import (
+    Advertise,
+    Effect,
+    Input,
+    PublicationMessage,
+    Publish,
+    Send,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from postroad.sim.engine import Fault, Simulator
+from postroad.sim.oracle import compare
+from postroad.sim.run import plan_of, run
+from postroad.sim.scenario import Scenario
+from postroad.sim.workload import Interest, Posting, Workload
+
+seeds = st.integers(min_value=0, max_value=2**32)
+every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
+
+
+@every_scheme
+@given(seed=seeds)
+@settings(max_examples=300, deadline=None)
+def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
+    name: str, config: Any, seed: int
+) -> None:
+    """Clients come and go, the network settles, publications flow; in the end everyone leaves."""
+    draw = random.Random(seed)
+    overlay = networks.overlay(draw)
+    brokers = range(overlay.brokers_count)
+    sends: list[tuple[BrokerId, BrokerId, Publication]] = []
+
+    def watch(now: int, broker: BrokerId, given: Input, effects: Any) -> None:
+        sends.extend(
+            (broker, effect.peer, effect.message.publication)
+            for effect in effects
+            if isinstance(effect, Send) and isinstance(effect.message, PublicationMessage)
+        )
+
+    plan = SCHEMES[name].plan(overlay, Interests(), config)
+    simulator = Simulator(plan, observer=watch, check=True)
+    subscriptions: dict[str, tuple[BrokerId, Filter]] = {}
+    advertisements: dict[str, tuple[BrokerId, Filter]] = {}
+    number = 0
+    for _ in range(draw.randint(2, 5)):
+        moment = simulator.now
+        for _ in range(draw.randint(1, 8)):
+            number += 1
+            broker, filter = draw.choice(brokers), networks.filter(draw)
+            what = draw.random()
+            if what < 0.5:
+                subscriptions[f"s{number}"] = (broker, filter)
+                given_input: Input = Subscribe(Subscription(f"s{number}", filter))
+            elif what < 0.65 and subscriptions:
+                gone = draw.choice(sorted(subscriptions))
+                broker, _ = subscriptions.pop(gone)
+                given_input = Unsubscribe(gone)
+            elif what < 0.9 or not advertisements:
+                advertisements[f"a{number}"] = (broker, filter)
+                given_input = Advertise(Advertisement(f"a{number}", filter))
+            else:
+                gone = draw.choice(sorted(advertisements))
+                broker, _ = advertisements.pop(gone)
+                given_input = Unadvertise(gone)
+            # In quick succession, so that the changes cross each other on the way.
+            moment += draw.randint(0, 1000)
+            simulator.at(moment, broker, given_input)
+        simulator.run()
+        simulator.deliveries.clear()
+        sends.clear()
+        owed: Counter[tuple[Any, str]] = Counter()
+        published: dict[Any, Publication] = {}
+        for advertisement_id, (broker, filter) in sorted(advertisements.items()):
+            attributes = networks.matching_attributes(draw, filter)
+            if attributes is None:
+                continue
+            number += 1
+            publication = Publication(advertisement_id, str(number), attributes)
+            published[publication.key] = publication
+            owed.update(
+                (publication.key, name)
+                for name, (_, wanted) in subscriptions.items()
+                if matches(wanted, attributes)
+            )
+            simulator.at(simulator.now + draw.randint(0, 3000), broker, Publish(publication))
+        simulator.run()
+        assert Counter(delivery[:2] for delivery in simulator.deliveries) == owed
+        if SCHEMES[name].filters_traffic:
+            for source, target, publication in sends:
+                far = networks.behind(overlay, source, target)
+                assert any(
+                    broker in far and matches(wanted, publication.attributes)
+                    for broker, wanted in subscriptions.values()
+                ), f"{publication.key} crossed {source}-{target} for nobody"
+        links = Counter((a, b, publication.key) for a, b, publication in sends)
+        assert not links or max(links.values()) == 1
+    for gone, (broker, _) in subscriptions.items():
+        simulator.at(simulator.now, broker, Unsubscribe(gone))
+    for gone, (broker, _) in advertisements.items():
+        simulator.at(simulator.now, broker, Unadvertise(gone))
+    simulator.run()
+    assert_empty(simulator)
+
+
+def assert_empty(simulator: Simulator) -> None:
+    for broker in simulator.brokers:
+        assert broker.router.table_entries() == 0
+        for outgoing in getattr(broker.router, "outgoing", {}).values():
+            assert not outgoing.asked
+            assert not outgoing.covered_by
+    assert not simulator.plan.pool.uses  # type: ignore[attr-defined]
+
+
+def random_scenario(draw: random.Random, name: str, config: Any) -> Scenario:
+    """Clients that come and go at any moment while publications flow."""
+    overlay = networks.overlay(draw)
+    brokers = overlay.brokers_count
+    span = 60_000
+    subscriptions = []
+    for number in range(draw.randint(0, 15)):
+        start = draw.choice([None, draw.randint(0, span)])
+        until = draw.choice([None, draw.randint(start or 0, span)])
+        subscriptions.append(
+            Interest(
+                f"s{number}", draw.randrange(brokers), "c", networks.filter(draw), start, until
+            )
+        )
+    advertisements = []
+    postings = []
+    for number in range(draw.randint(0, 6)):
+        broker, filter = draw.randrange(brokers), networks.filter(draw)
+        advertisements.append(Interest(f"a{number}", broker, f"p{number}", filter))
+        for publication in range(draw.randint(0, 8)):
+            attributes = networks.matching_attributes(draw, filter)
+            if attributes is not None:
+                postings.append(
+                    Posting(
+                        draw.randint(0, span), broker, f"p{number}", str(publication), attributes
+                    )
+                )
+    # Advertisers that come and go and publish nothing must not disturb the others.
+    for number in range(draw.randint(0, 3)):
+        start = draw.randint(0, span)
+        broker, filter = draw.randrange(brokers), networks.filter(draw)
+        advertisements.append(
+            Interest(f"z{number}", broker, "z", filter, start, draw.randint(start, span))
+        )
+    workload = Workload(tuple(subscriptions), tuple(advertisements), tuple(postings))
+    return Scenario(name, overlay, workload, config, seed=draw.randrange(2**32))
+
+
+@every_scheme
+@given(seed=seeds)
+@settings(max_examples=300, deadline=None)
+def test_churn_amid_publications_disturbs_nobody_else(name: str, config: Any, seed: int) -> None:
+    scenario = random_scenario(random.Random(seed), name, config)
+    result = run(scenario, check=True)
+    compare(scenario, [delivery[:2] for delivery in result.deliveries]).require()
+    assert not result.notes
+
+
+@every_scheme
+@given(seed=seeds)
+@settings(max_examples=200, deadline=None)
+def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> None:
+    """Links fall, brokers crash, partitions heal: nothing wrong or twice, and all is well after."""
+    draw = random.Random(seed)
+    scenario = random_scenario(draw, name, config)
+    ends = [tuple(pair) for pair in scenario.overlay.ends.tolist()]
+    faults = []
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randint(0, 30_000)
+        end = start + draw.randint(1, 10_000)
+        kind = draw.choice(["crash", "link_down", "link_delay", "partition"])
+        if kind == "crash" or not ends:
+            where: tuple[int, ...] = (draw.randrange(scenario.overlay.brokers_count),)
+            faults.append(Fault("crash", where, start, end))
+        elif kind == "partition":
+            side = {b for b in range(scenario.overlay.brokers_count) if draw.random() < 0.5}
+            cut = [pair for pair in ends if (pair[0] in side) != (pair[1] in side)]
+            faults.extend(Fault("link_down", pair, start, end) for pair in cut)
+        else:
+            amount = draw.randint(1, 5000) if kind == "link_delay" else 0
+            faults.append(Fault(kind, draw.choice(ends), start, end, amount))  # type: ignore[arg-type]
+    # A client that stays on a broker that is down twice at once would restart it twice.
+    crashed: set[int] = set()
+    kept = []
+    for fault in faults:
+        if fault.kind == "crash":
+            if fault.where[0] in crashed:
+                continue
+            crashed.add(fault.where[0])
+        kept.append(fault)
+    # Publications after the last fault has been absorbed are owed in full.
+    late = [
+        Posting(200_000 + n, posting.broker, posting.publisher, f"late-{n}", posting.attributes)
+        for n, posting in enumerate(scenario.workload.postings)
+    ]
+    workload = Workload(
+        scenario.workload.subscriptions,
+        scenario.workload.advertisements,
+        scenario.workload.postings + tuple(late),
+    )
+    scenario = Scenario(
+        name, scenario.overlay, workload, config, faults=tuple(kept), settle_us=60_000
+    )
+    result = run(scenario, check=True)
+    verdict = compare(scenario, [delivery[:2] for delivery in result.deliveries], result.refused)
+    verdict.require()
+
+
+@every_scheme
+@given(seed=seeds)
+@settings(max_examples=50, deadline=None)
+def test_recorded_inputs_replay_to_the_same_effects(name: str, config: Any, seed: int) -> None:
+    """A router alone, given the inputs it had in the network, does again what it did there."""
+    scenario = random_scenario(random.Random(seed), name, config)
+    recorded: dict[BrokerId, list[tuple[int, Input, list[Effect]]]] = {}
+
+    def watch(now: int, broker: BrokerId, given: Input, effects: Any) -> None:
+        recorded.setdefault(broker, []).append((now, given, list(effects)))
+
+    run(scenario, watch)
+    for broker, steps in recorded.items():
+        alone = plan_of(scenario).router(broker)
+        for now, given_input, effects in steps:
+            assert alone.step(given_input, now) == effects
+
+
+@every_scheme
+def test_unknown_messages_are_dropped_with_a_note(name: str, config: Any) -> None:
+    from postroad.routing.base import Message, Note, Received
+
+    class Strange(Message):
+        kind = "strange"
+
+    overlay = networks.overlay(random.Random(1))
+    router = SCHEMES[name].plan(overlay, Interests(), config).router(0)
+    (effect,) = router.step(Received(Strange(), 1), 0)
+    assert isinstance(effect, Note)

@@ -1,0 +1,79 @@
+"""Random small broker networks and workloads for the contract tests."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from postroad.filters import Filter, matches, parse
+from postroad.model import BrokerId, Scalar
+from postroad.overlay import Overlay, from_parents
+from postroad.routing import SCHEMES
+from postroad.routing.subscription_forwarding import Config
+
+CLASSES = ["A", "B", "C"]
+WORDS = ["a", "ab", "b"]
+
+VARIANTS: list[tuple[str, Any]] = [
+    (name, config)
+    for name, scheme in SCHEMES.items()
+    for config in (
+        [scheme.config(), Config(covering=True)] if scheme.config is Config else [scheme.config()]
+    )
+]
+NAMES = [
+    name + ("+covering" if getattr(config, "covering", False) else "") for name, config in VARIANTS
+]
+
+
+def overlay(draw: random.Random, brokers_max: int = 9) -> Overlay:
+    count = draw.randint(1, brokers_max)
+    parents = [0] + [draw.randrange(broker) for broker in range(1, count)]
+    made = from_parents(parents)
+    made.latency_us[:] = [draw.randint(0, 3000) for _ in range(count - 1)]
+    return made
+
+
+def filter(draw: random.Random) -> Filter:
+    """A filter over a domain so small that equal, covering and disjoint filters are common."""
+    parts = []
+    if draw.random() < 0.7:
+        parts.append(f"class = '{draw.choice(CLASSES)}'")
+    if draw.random() < 0.6:
+        low = draw.randint(0, 4)
+        parts.append(f"x BETWEEN {low} AND {draw.randint(low, 5)}")
+    if draw.random() < 0.2:
+        parts.append(f"s LIKE '{draw.choice(['a', 'b'])}%'")
+    if draw.random() < 0.1:
+        parts.append(draw.choice(["s IS NULL", "x <> 3", "(x = 1 OR s = 'b')"]))
+    return parse(" AND ".join(parts) or "TRUE")
+
+
+def attributes(draw: random.Random) -> dict[str, Scalar]:
+    made: dict[str, Scalar] = {"class": draw.choice(CLASSES)}
+    if draw.random() < 0.9:
+        made["x"] = draw.randint(0, 5)
+    if draw.random() < 0.6:
+        made["s"] = draw.choice(WORDS)
+    return made
+
+
+def matching_attributes(draw: random.Random, advertised: Filter) -> dict[str, Scalar] | None:
+    """Attributes that an advertisement allows, if a few tries find any."""
+    for _ in range(30):
+        made = attributes(draw)
+        if matches(advertised, made):
+            return made
+    return None
+
+
+def behind(made: Overlay, source: BrokerId, target: BrokerId) -> set[BrokerId]:
+    """The brokers on the far side of the link from `source` to `target`."""
+    peers = made.neighbours()
+    seen, stack = {source, target}, [target]
+    while stack:
+        for peer in peers[stack.pop()]:
+            if peer not in seen:
+                seen.add(peer)
+                stack.append(peer)
+    return seen - {source}
