@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import networks
 from networks import NAMES, VARIANTS
-from postroad.filters import Filter, matches
+from postroad.filters import Filter, intersects, matches
 from postroad.model import Advertisement, BrokerId, Publication, Subscription
+from postroad.overlay import Overlay
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import (
     Advertise,
@@ -87,6 +88,8 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
             moment += draw.randint(0, 1000)
             simulator.at(moment, broker, given_input)
         simulator.run()
+        if name == "advertisement_forwarding":
+            assert_only_towards_advertisements(simulator, overlay, advertisements)
         simulator.deliveries.clear()
         sends.clear()
         owed: Counter[tuple[Any, str]] = Counter()
@@ -121,6 +124,17 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
         simulator.at(simulator.now, broker, Unadvertise(gone))
     simulator.run()
     assert_empty(simulator)
+
+
+def assert_only_towards_advertisements(
+    simulator: Simulator, overlay: Overlay, advertisements: dict[str, tuple[BrokerId, Filter]]
+) -> None:
+    for number, broker in enumerate(simulator.brokers):
+        for peer, outgoing in broker.router.outgoing.items():  # type: ignore[attr-defined]
+            far = networks.behind(overlay, number, peer)
+            offers = [filter for home, filter in advertisements.values() if home in far]
+            for filter in outgoing.asked:
+                assert any(intersects(offer, filter) for offer in offers)
 
 
 def assert_empty(simulator: Simulator) -> None:

@@ -182,6 +182,7 @@ class Simulator:
     def _push(
         self, time_us: TimeUs, act: Callable[..., None], arguments: tuple[object, ...]
     ) -> None:
+        assert time_us >= self.now, "time does not run backwards"
         self._sequence += 1
         heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
 

@@ -143,13 +143,12 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         for interest in interests:
             come, go = made(interest)
             if interest.time_us is None:
-                simulator.at(0, interest.broker, come)
+                simulator.at(simulator.now, interest.broker, come)
             else:
                 later.append((interest.time_us, 0, interest.broker, come))
             if interest.until_us is not None:
                 later.append((interest.until_us, 2, interest.broker, go))
-        simulator.settle()
-    zero_us = simulator.settle()
+        zero_us = simulator.settle()
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
     for fault in scenario.faults:
