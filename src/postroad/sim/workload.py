@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad import draws
-from postroad.errors import InputError
+from postroad.errors import FilterError, InputError
 from postroad.filters import EVERYTHING, Filter, parse
 from postroad.model import BrokerId, Scalar, TimeUs
 from postroad.sim.sections import Section
@@ -171,7 +171,7 @@ def _interests(
     for position, (where, row) in enumerate(_rows(section, key, folder)):
         try:
             text = _text(row, "filter")
-            filter = parsed.get(text) or parsed.setdefault(text, parse(text))
+            filter = parsed.get(text) or parsed.setdefault(text, _filter(text))
             name = _identity(row, f"{key[0]}{position}")
             interest = Interest(
                 name,
@@ -304,6 +304,13 @@ def _text(row: dict[str, Any], key: str) -> str:
     if isinstance(value, (dict, list, bool, float)):
         raise InputError(f"{key} is {value!r}", remedy="give a name")
     return str(value)
+
+
+def _filter(text: str) -> Filter:
+    try:
+        return parse(text)
+    except FilterError as error:
+        raise error.at(f"filter {text[:60]!r}") from None
 
 
 def _identity(row: dict[str, Any], default: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from postroad.routing import SCHEMES
 
+COMMAND = [sys.executable, "-c", "from postroad.cli import main; main()", "simulate"]
 ROOT = Path(__file__).parents[3]
 SCENARIO = """
 scheme = "{scheme}"
@@ -44,8 +45,7 @@ def test_trace_does_not_depend_on_the_hash_seed(scheme: str, tmp_path: Path) -> 
     traces = []
     for hash_seed in ("1", "2"):
         subprocess.run(
-            [sys.executable, "-c", "from postroad.cli import main; main()", "simulate"]
-            + ["scenario.toml", "--json", "--trace", f"{hash_seed}.txt"],
+            [*COMMAND, "scenario.toml", "--json", "--trace", f"{hash_seed}.txt"],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed},
             check=True,
