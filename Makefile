@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench java
+.PHONY: help setup check test golden demo bench java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -30,6 +30,9 @@ check: setup  ## Lint, format and type checks.
 
 test: check  ## All checks and all tests.
 	$(BIN)/python -m pytest
+
+golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
+	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py
 
 demo: setup  ## A small simulated broker network under three schemes.
 	$(BIN)/postroad demo

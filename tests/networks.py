@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -9,18 +10,15 @@ from postroad.filters import Filter, matches, parse
 from postroad.model import BrokerId, Scalar
 from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES
-from postroad.routing.subscription_forwarding import Config
 
 CLASSES = ["A", "B", "C"]
 WORDS = ["a", "ab", "b"]
 
-VARIANTS: list[tuple[str, Any]] = [
-    (name, config)
-    for name, scheme in SCHEMES.items()
-    for config in (
-        [scheme.config(), Config(covering=True)] if scheme.config is Config else [scheme.config()]
-    )
-]
+VARIANTS: list[tuple[str, Any]] = []
+for _name, _scheme in SCHEMES.items():
+    VARIANTS.append((_name, _scheme.config()))
+    if any(field.name == "covering" for field in dataclasses.fields(_scheme.config)):
+        VARIANTS.append((_name, _scheme.config(covering=True)))
 NAMES = [
     name + ("+covering" if getattr(config, "covering", False) else "") for name, config in VARIANTS
 ]

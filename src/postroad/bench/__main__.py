@@ -7,6 +7,7 @@ import sys
 
 PARTS = {
     "parsing": "postroad.bench.parsing",
+    "simulator": "postroad.bench.simulator",
 }
 
 

@@ -82,7 +82,6 @@ def simulate(
 def demo(as_json: bool) -> None:
     """Simulate a small broker network under three schemes and compare them."""
     from postroad.routing import SCHEMES
-    from postroad.routing.subscription_forwarding import Config
     from postroad.sim.oracle import compare
     from postroad.sim.run import run
     from postroad.sim.scenario import load
@@ -96,7 +95,7 @@ def demo(as_json: bool) -> None:
     for scheme, covering in track(
         variants, "simulating", console=console, disable=not console.is_terminal, transient=True
     ):
-        config = Config(covering=covering) if covering else None
+        config = SCHEMES[scheme].config(covering=True) if covering else None
         scenario = replace(base, scheme=scheme, config=config)
         result = run(scenario)
         compare(scenario, [delivery[:2] for delivery in result.deliveries]).require()

@@ -19,10 +19,12 @@ not advertised may not reach everyone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from postroad.filters import Filter, intersects
 from postroad.model import Advertisement, AdvertisementId, BrokerId, TimeUs
+from postroad.routing import subscription_forwarding
 from postroad.routing.base import (
     AdvertisementMessage,
     Effect,
@@ -32,16 +34,18 @@ from postroad.routing.base import (
     UnadvertisementMessage,
 )
 from postroad.routing.pool import FilterPool
-from postroad.routing.subscription_forwarding import Config, SubscriptionForwarding
 from postroad.routing.tables import LOCAL
-
-__all__ = ["AdvertisementForwarding", "Config"]
 
 # Every broker asks the same question of the same pair; the answer is a pure function of it.
 _meet = lru_cache(maxsize=1 << 18)(intersects)
 
 
-class AdvertisementForwarding(SubscriptionForwarding):
+@dataclass(frozen=True, slots=True)
+class Config(subscription_forwarding.Config):
+    """As in subscription forwarding."""
+
+
+class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
     def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
         super().__init__(broker, config, pool)
         self.advertisements: dict[AdvertisementId, tuple[Advertisement, BrokerId]] = {}

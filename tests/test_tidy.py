@@ -1,0 +1,139 @@
+"""Facts about the repository itself: layering, generated docs, the README's commands."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from postroad import __version__
+from postroad.cli import COMMANDS, cli
+from postroad.routing import SCHEMES
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "postroad"
+
+# A room may import from its own layer and from those before it.
+LAYERS = [
+    {"errors", "model", "draws"},
+    {"filters", "matching"},
+    {"overlay", "routing", "relocation", "planning", "cost"},
+    {"kernels"},
+    {"sim", "live"},
+    {"pipeline", "papers", "report", "web", "bench"},
+    {"cli"},
+]
+ONLY_IN = {
+    "pyspark": {"pipeline"},
+    "asyncio": {"live", "web"},
+    "numba": {"kernels", "matching"},
+    "click": {"cli"},
+}
+
+
+def layer(room: str) -> int:
+    return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
+
+
+def imports() -> list[tuple[Path, str, str]]:
+    """Every import in the package: file, room, imported name."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in list(ast.walk(tree)):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []  # only the type checker imports these
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.extend((path, room, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.append((path, room, node.module))
+                if node.module == "postroad":
+                    found.extend((path, room, f"postroad.{alias.name}") for alias in node.names)
+    return found
+
+
+def test_rooms_import_only_from_earlier_layers() -> None:
+    for path, room, name in imports():
+        parts = name.split(".")
+        if parts[0] == "postroad" and len(parts) > 1 and not parts[1].startswith("__"):
+            assert layer(parts[1]) <= layer(room), f"{path} imports {name}"
+
+
+def test_heavy_libraries_stay_in_their_rooms() -> None:
+    for path, room, name in imports():
+        allowed = ONLY_IN.get(name.split(".")[0])
+        assert allowed is None or room in allowed, f"{path} imports {name}"
+
+
+def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
+    with cli.make_context("postroad", ["demo"]) as context:
+        for name in COMMANDS:
+            command = cli.get_command(context, name)
+            assert command is not None
+            assert command.help, name
+
+
+def schemes_page() -> str:
+    parts = [
+        "# Schemes",
+        "",
+        "Generated from the table `SCHEMES` and its modules by `make golden`.",
+        "",
+    ]
+    for name, scheme in SCHEMES.items():
+        module = inspect.getmodule(scheme.config)
+        assert module is not None
+        assert module.__doc__
+        parameters = inspect.signature(scheme.config).parameters.values()
+        said = ", ".join(f"`{p.name} = {str(p.default).lower()}`" for p in parameters) or "none"
+        parts += [
+            f"## `{name}`",
+            "",
+            f"{scheme.summary[0].upper()}{scheme.summary[1:]}. Promise: {scheme.promise}. "
+            f"Parameters: {said}.",
+            "",
+            inspect.cleandoc(module.__doc__),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def test_schemes_page_is_current() -> None:
+    path = ROOT / "docs" / "schemes.md"
+    if os.environ.get("POSTROAD_GOLDEN") == "rewrite":
+        path.write_text(schemes_page(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == schemes_page()
+
+
+def test_versions_agree_and_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
+    pinned = {
+        line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split()
+    }
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    names = {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted}
+    assert names <= pinned
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_pages_name_only_commands_and_files_that_exist(page: str) -> None:
+    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    text = path.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)`", text)) <= targets
+    for command in re.findall(r"^(?:    |\$ |`)?postroad ([a-z]+)", text, re.MULTILINE):
+        assert command in COMMANDS, command
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (path.parent / link).exists(), link
