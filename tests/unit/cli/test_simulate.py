@@ -279,12 +279,19 @@ def test_an_edge_list_that_is_no_tree_is_told(
     assert complaint in str(done.exception)
 
 
-def test_demo_compares_the_schemes(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["demo", "--json"], catch_exceptions=False)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len({row["deliveries"] for row in rows}) == 1
-    assert rows[0]["deliveries"] > 1000
-    by_name = {(row["scheme"], row["covering"]): row for row in rows}
-    plain = by_name["subscription_forwarding", False]["table_entries"]["mean"]
-    assert by_name["subscription_forwarding", True]["table_entries"]["mean"] < plain
-    assert by_name["advertisement_forwarding", False]["table_entries"]["mean"] < plain
+def test_covering_and_advertisements_make_tables_smaller(folder: Path) -> None:
+    generate = "[workload.generate]\nsubscriptions = 150\npublications = 20\nclasses = 3\n"
+    entries = {}
+    for scheme, covering in [
+        ("subscription_forwarding", "false"),
+        ("subscription_forwarding", "true"),
+        ("advertisement_forwarding", "false"),
+    ]:
+        text = SCENARIO[: SCENARIO.index("[workload]")] + generate + "publishers = 1\n"
+        text = text.replace("subscription_forwarding", scheme).replace("true", covering)
+        (folder / "scenario.toml").write_text(text)
+        code, out, _ = simulate(folder, "--json", "--check")
+        assert code == 0
+        entries[scheme, covering] = json.loads(out)["table_entries"]["mean"]
+    plain = entries.pop(("subscription_forwarding", "false"))
+    assert all(value < 0.9 * plain for value in entries.values()), (plain, entries)
