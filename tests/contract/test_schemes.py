@@ -59,7 +59,7 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
             if isinstance(effect, Send) and isinstance(effect.message, PublicationMessage)
         )
 
-    plan = SCHEMES[name].plan(overlay, Interests(), config)
+    plan = SCHEMES[name].plan(overlay, Interests(), config, 0)
     simulator = Simulator(plan, observer=watch, check=True)
     subscriptions: dict[str, tuple[BrokerId, Filter]] = {}
     advertisements: dict[str, tuple[BrokerId, Filter]] = {}
@@ -270,6 +270,6 @@ def test_unknown_messages_are_dropped_with_a_note(name: str, config: Any) -> Non
         kind = "strange"
 
     overlay = networks.overlay(random.Random(1))
-    router = SCHEMES[name].plan(overlay, Interests(), config).router(0)
+    router = SCHEMES[name].plan(overlay, Interests(), config, 0).router(0)
     (effect,) = router.step(Received(Strange(), 1), 0)
     assert isinstance(effect, Note)

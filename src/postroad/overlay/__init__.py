@@ -21,11 +21,15 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """Brokers 0..n-1 and undirected links `(ends[i, 0], ends[i, 1])` with `latency_us[i]`."""
+    """Brokers 0..n-1 and undirected links `(ends[i, 0], ends[i, 1])` with `latency_us[i]`.
+
+    `direct_us[a, b]`, where known, is the latency between brokers that no link joins.
+    """
 
     names: tuple[str, ...]
     ends: IntArray
     latency_us: IntArray
+    direct_us: IntArray | None = None
 
     @property
     def brokers_count(self) -> int:
@@ -38,6 +42,20 @@ class Overlay:
             peers[a][b] = latency
             peers[b][a] = latency
         return [dict(sorted(links.items())) for links in peers]
+
+    def path_us(self, source: BrokerId) -> list[TimeUs]:
+        """The latency from a broker to every other, along the links of a tree."""
+        peers = self.neighbours()
+        found = [-1] * self.brokers_count
+        found[source] = 0
+        stack = [source]
+        while stack:
+            broker = stack.pop()
+            for peer, latency in peers[broker].items():
+                if found[peer] < 0:
+                    found[peer] = found[broker] + latency
+                    stack.append(peer)
+        return found
 
     def parents(self, root: BrokerId = 0) -> IntArray:
         """Each broker's parent when the tree hangs from `root` (-1 at the root itself)."""

@@ -8,7 +8,7 @@ computed anywhere; routers run in the simulator and in live brokers alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from postroad.model import BrokerId, TimeUs
@@ -22,16 +22,26 @@ from postroad.routing.pool import FilterPool
 class TreePlan:
     """The plan of every tree scheme: each broker talks to its neighbours in the tree."""
 
-    neighbours: Sequence[Mapping[BrokerId, TimeUs]]
+    overlay: Overlay
     router_class: Callable[[BrokerId, Any, FilterPool], Router]
     config: Any
     pool: FilterPool
+    seed: int
+    _paths: dict[BrokerId, list[TimeUs]] = field(default_factory=dict)
 
     def router(self, broker: BrokerId) -> Router:
         return self.router_class(broker, self.config, self.pool)
 
     def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
-        return self.neighbours
+        return self.overlay.neighbours()
+
+    def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
+        """As the overlay knows it; otherwise along the tree."""
+        if self.overlay.direct_us is not None:
+            return int(self.overlay.direct_us[source, target])
+        if source not in self._paths:
+            self._paths[source] = self.overlay.path_us(source)
+        return self._paths[source][target]
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,14 @@ class Scheme:
     paper: str
     promise: Literal["exact", "best_effort"]
     config: type[Any]
-    plan: Callable[[Overlay, Interests, Any], Plan]
+    plan: Callable[[Overlay, Interests, Any, int], Plan]  # the last is a seed
     filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
 
 
 def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
-    def plan(overlay: Overlay, interests: Interests, config: Any) -> Plan:
+    def plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
         pool = FilterPool(getattr(config, "covering", False))
-        return TreePlan(overlay.neighbours(), router_class, config, pool)
+        return TreePlan(overlay, router_class, config, pool, seed)
 
     return plan
 

@@ -28,10 +28,15 @@ from postroad.model import (
 
 
 class Message:
-    """What one broker sends another. `kind` is the name drivers count it under."""
+    """What one broker sends another. `kind` is the name drivers count it under.
+
+    `forwards` says whether sending it is forwarding publications over the overlay: a broker
+    that does so without a local subscriber for them is a pure forwarder.
+    """
 
     __slots__ = ()
     kind: ClassVar[str]
+    forwards: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class PublicationMessage(Message):
     """A publication that has crossed `hops` links once it arrives."""
 
     kind = "publication"
+    forwards = True
     publication: Publication
     hops: int
 
@@ -246,6 +252,13 @@ class Router(ABC):
     def on_start(self, now: TimeUs) -> list[Effect]:
         return []
 
+    def idle(self) -> bool:
+        """Whether this router means to send nothing more unless it is given something.
+
+        A run ends when nothing is under way and every router is idle, whatever timers remain.
+        """
+        return True
+
     def check(self) -> None:  # noqa: B027 - a scheme without invariants keeps this one
         """Assert the router's invariants; under test the simulator calls it after each step."""
 
@@ -265,3 +278,6 @@ class Plan(Protocol):
 
     def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
         """Per broker, the peers it exchanges messages with and the latency to each."""
+
+    def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
+        """The latency between two brokers that no link joins, for schemes that leave the tree."""

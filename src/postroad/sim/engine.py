@@ -139,11 +139,13 @@ class Simulator:
         self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
         self._sequence = 0
         self._pending = 0  # messages on links and inputs in service
+        self._timers = 0  # timers on the heap, replaced and cancelled ones included
         peers = plan.links()
         self.links: list[dict[BrokerId, Link]] = [
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
         ]
+        self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
         for number in range(len(self.brokers)):
             self._step(number, Start())
@@ -169,9 +171,11 @@ class Simulator:
         return self.now
 
     def run(self, until_us: TimeUs | None = None) -> None:
-        """Run until nothing is left to do, or until this time."""
+        """Run until nothing is under way and every router is idle, or until this time."""
         heap = self._heap
         while heap and (until_us is None or heap[0][0] <= until_us):
+            if len(heap) == self._timers and all(b.router.idle() for b in self.brokers):
+                break
             self.now, _, act, arguments = heapq.heappop(heap)
             act(*arguments)
         for broker in self.brokers:
@@ -272,12 +276,13 @@ class Simulator:
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effect
                 message = effect.message
-                self._send(broker, links[effect.peer], message)
-                forwards = forwards or type(message) is PublicationMessage
+                link = links.get(effect.peer) or self._aside(number, effect.peer)
+                self._send(broker, link, message)
+                forwards = forwards or message.forwards
                 continue
             match effect:
-                case Send(peer, message):
-                    self._send(broker, links[peer], message)
+                case Send():
+                    pass  # seen to above
                 case Deliver(subscription_id, publication, hops):
                     delivers = True
                     self.deliveries.append(
@@ -285,6 +290,7 @@ class Simulator:
                     )
                     broker.deliveries += 1
                 case SetTimer(name, after_us):
+                    self._timers += 1
                     self._sequence += 1
                     broker.timers[name] = self._sequence
                     self._push(
@@ -298,6 +304,15 @@ class Simulator:
             broker.pure_forwards += 1
         if not _publication(given):
             broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
+
+    def _aside(self, source: BrokerId, target: BrokerId) -> Link:
+        """The way to a broker that is no neighbour, opened when it is first used."""
+        link = self.asides.get((source, target))
+        if link is None:
+            link = Link(source, target, self.plan.direct_us(source, target))
+            link.downs = 0 if self.brokers[target].up else 1
+            self.asides[source, target] = link
+        return link
 
     def _send(self, broker: Broker, link: Link, message: Message) -> None:
         kind = message.kind
@@ -320,6 +335,7 @@ class Simulator:
         self._push(arrival, self._arrive, (Received(message, link.source), link, link.epoch))
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
+        self._timers -= 1
         broker = self.brokers[number]
         if broker.life == life and broker.timers.get(name) == stamp:
             del broker.timers[name]
@@ -379,6 +395,10 @@ class Simulator:
         for peer, link in self.links[number].items():
             self._cut(link)
             self._cut(self.links[peer][number])
+        for link in self.asides.values():
+            if number in (link.source, link.target):
+                link.downs += 1
+                link.epoch += 1
 
     def _restart(self, number: BrokerId) -> None:
         broker = self.brokers[number]
@@ -389,6 +409,9 @@ class Simulator:
         for peer, link in self.links[number].items():
             self._mend(link)
             self._mend(self.links[peer][number])
+        for link in self.asides.values():
+            if number in (link.source, link.target):
+                link.downs -= 1
         for advertisement in list(broker.advertisements.values()):
             self._take(number, Advertise(advertisement), None, 0)
         for subscription in list(broker.subscriptions.values()):

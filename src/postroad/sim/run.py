@@ -121,7 +121,8 @@ def plan_of(scenario: Scenario) -> Plan:
         [(interest.broker, interest.filter) for interest in workload.subscriptions],
         [(interest.broker, interest.filter) for interest in workload.advertisements],
     )
-    return scheme.plan(scenario.overlay, interests, scenario.config or scheme.config())
+    config = scenario.config or scheme.config()
+    return scheme.plan(scenario.overlay, interests, config, scenario.seed)
 
 
 def run(scenario: Scenario, observer: Observer | None = None, check: bool = False) -> Result:
@@ -172,7 +173,10 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
             for key, subscription, number, time_us, hops in simulator.deliveries
         ],
         brokers=simulator.brokers,
-        links=[link for links in simulator.links for link in links.values()],
+        links=[
+            *(link for links in simulator.links for link in links.values()),
+            *simulator.asides.values(),
+        ],
         steps_count=simulator.steps_count,
         duration_us=simulator.now - zero_us,
         published_us=published_us,

@@ -28,7 +28,7 @@ from postroad.sim.engine import Fault, Simulator
 
 def chain(brokers: int, latency_us: int = 1000, **options: object) -> Simulator:
     overlay = from_parents([0, *range(brokers - 1)], latency_us)
-    plan = SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config())
+    plan = SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config(), 0)
     simulator = Simulator(plan, **options)  # type: ignore[arg-type]
     simulator.at(0, brokers - 1, Subscribe(Subscription("s", EVERYTHING)))
     simulator.run()
@@ -156,6 +156,9 @@ class Alarm(Router):
     def table_entries(self) -> int:
         return 0
 
+    def idle(self) -> bool:
+        return len(self.fired) >= 2
+
 
 class AlarmPlan:
     def __init__(self) -> None:
@@ -168,6 +171,9 @@ class AlarmPlan:
     def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
         return [{}]
 
+    def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
+        return 0
+
 
 def test_timers_are_named_replaced_and_cancelled() -> None:
     plan = AlarmPlan()
@@ -178,7 +184,7 @@ def test_timers_are_named_replaced_and_cancelled() -> None:
 def test_both_ends_of_a_link_are_told() -> None:
     overlay = trees.full_tree(2, 1)
     told: list[tuple[int, BrokerId, object]] = []
-    plan = SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config())
+    plan = SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config(), 0)
     simulator = Simulator(plan, observer=lambda now, b, given, _: told.append((now, b, given)))
     told.clear()
     simulator.fault(Fault("link_down", (0, 2), 10, 20))
@@ -193,7 +199,9 @@ def test_both_ends_of_a_link_are_told() -> None:
 
 def test_a_flooding_step_is_its_list_of_effects() -> None:
     overlay = from_parents([0, 0, 0])
-    router = SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config()).router(0)
+    router = (
+        SCHEMES["flooding"].plan(overlay, Interests(), SCHEMES["flooding"].config(), 0).router(0)
+    )
     for peer in (1, 2):
         router.step(LinkUp(peer), 0)
     router.step(Subscribe(Subscription("s", EVERYTHING)), 0)
