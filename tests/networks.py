@@ -7,21 +7,53 @@ import random
 from typing import Any
 
 from postroad.filters import Filter, matches, parse
-from postroad.model import BrokerId, Scalar
+from postroad.model import BrokerId, Publication, Scalar
 from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES
+from postroad.routing.base import Message, PublicationMessage
+from postroad.routing.popsub.gossip import HOME_ROUNDS
+from postroad.routing.popsub.messages import Batch, TreePost
 
 CLASSES = ["A", "B", "C"]
 WORDS = ["a", "ab", "b"]
 
+# So little capacity that popularity flaps at every evaluation.
+FLAPPING = {
+    "throughput_per_s": 100.0,
+    "phi": 0.05,
+    "reevaluate_s": 0.01,
+    "batch_timeout_s": 0.005,
+    "gossip_interval_s": 0.01,
+    "hysteresis": 0.0,
+    "view": 3,
+}
 VARIANTS: list[tuple[str, Any]] = []
 for _name, _scheme in SCHEMES.items():
-    VARIANTS.append((_name, _scheme.config()))
+    VARIANTS.append((_name, _scheme.config(**(FLAPPING if _name == "popsub" else {}))))
     if any(field.name == "covering" for field in dataclasses.fields(_scheme.config)):
         VARIANTS.append((_name, _scheme.config(covering=True)))
-NAMES = [
-    name + ("+covering" if getattr(config, "covering", False) else "") for name, config in VARIANTS
+VARIANTS += [
+    ("popsub", SCHEMES["popsub"].config(unpopular=unpopular, **FLAPPING))
+    for unpopular in ("batching", "gossip")
 ]
+NAMES = [
+    "+".join(
+        [name]
+        + ["covering"] * getattr(config, "covering", False)
+        + [getattr(config, "unpopular", "")] * (name == "popsub")
+    )
+    for name, config in VARIANTS
+]
+
+
+def delay_us(config: Any) -> int:
+    """How long a scheme may hold a publication back beyond the latency of its path."""
+    mechanism = getattr(config, "unpopular", "tree")
+    if mechanism == "batching":
+        return round(1e6 * config.batch_timeout_s)
+    if mechanism == "gossip":  # a round to be sent, then at most HOME_ROUNDS to be asked for
+        return round(1e6 * config.gossip_interval_s) * (HOME_ROUNDS + 2)
+    return 0
 
 
 def overlay(draw: random.Random, brokers_max: int = 9) -> Overlay:
@@ -63,6 +95,20 @@ def matching_attributes(draw: random.Random, advertised: Filter) -> dict[str, Sc
         if matches(advertised, made):
             return made
     return None
+
+
+def forwarded(message: Message) -> list[Publication]:
+    """The publications that a message carries over a link of the tree."""
+    match message:
+        case PublicationMessage(publication, _):
+            return [publication]
+        case TreePost(post, _):
+            return [post.publication]
+        case Batch(posts, _):
+            return [post.publication for post in posts]
+        case _:
+            assert not message.forwards
+            return []
 
 
 def behind(made: Overlay, source: BrokerId, target: BrokerId) -> set[BrokerId]:

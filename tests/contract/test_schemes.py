@@ -23,7 +23,6 @@ from postroad.routing.base import (
     Advertise,
     Effect,
     Input,
-    PublicationMessage,
     Publish,
     Send,
     Subscribe,
@@ -31,7 +30,7 @@ from postroad.routing.base import (
     Unsubscribe,
 )
 from postroad.sim.engine import Fault, Simulator
-from postroad.sim.oracle import compare
+from postroad.sim.oracle import compare, diameter_us
 from postroad.sim.run import plan_of, run
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest, Posting, Workload
@@ -54,9 +53,10 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
 
     def watch(now: int, broker: BrokerId, given: Input, effects: Any) -> None:
         sends.extend(
-            (broker, effect.peer, effect.message.publication)
+            (broker, effect.peer, publication)
             for effect in effects
-            if isinstance(effect, Send) and isinstance(effect.message, PublicationMessage)
+            if isinstance(effect, Send)
+            for publication in networks.forwarded(effect.message)
         )
 
     plan = SCHEMES[name].plan(overlay, Interests(), config, 0)
@@ -150,7 +150,8 @@ def random_scenario(draw: random.Random, name: str, config: Any) -> Scenario:
     """Clients that come and go at any moment while publications flow."""
     overlay = networks.overlay(draw)
     brokers = overlay.brokers_count
-    span = 60_000
+    delay_us = networks.delay_us(config)
+    span = 60_000 + 3 * delay_us
     subscriptions = []
     for number in range(draw.randint(0, 15)):
         start = draw.choice([None, draw.randint(0, span)])
@@ -181,7 +182,9 @@ def random_scenario(draw: random.Random, name: str, config: Any) -> Scenario:
             Interest(f"z{number}", broker, "z", filter, start, draw.randint(start, span))
         )
     workload = Workload(tuple(subscriptions), tuple(advertisements), tuple(postings))
-    return Scenario(name, overlay, workload, config, seed=draw.randrange(2**32))
+    settle_us = 2 * diameter_us(overlay) + delay_us
+    seed = draw.randrange(2**32)
+    return Scenario(name, overlay, workload, config, seed=seed, settle_us=settle_us)
 
 
 @every_scheme
@@ -228,7 +231,7 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
         kept.append(fault)
     # Publications after the last fault has been absorbed are owed in full.
     late = [
-        Posting(200_000 + n, posting.broker, posting.publisher, f"late-{n}", posting.attributes)
+        Posting(500_000 + n, posting.broker, posting.publisher, f"late-{n}", posting.attributes)
         for n, posting in enumerate(scenario.workload.postings)
     ]
     workload = Workload(
@@ -237,7 +240,7 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
         scenario.workload.postings + tuple(late),
     )
     scenario = Scenario(
-        name, scenario.overlay, workload, config, faults=tuple(kept), settle_us=60_000
+        name, scenario.overlay, workload, config, faults=tuple(kept), settle_us=140_000
     )
     result = run(scenario, check=True)
     verdict = compare(scenario, [delivery[:2] for delivery in result.deliveries], result.refused)

@@ -54,13 +54,14 @@ def simulate(
         }
         result = run(given, transcribe(outputs[trace].write, names) if trace else None)
         if deliveries:
-            for (publisher, number), subscription, broker, time_us, hops in result.deliveries:
+            for (publisher, number), subscription, broker, time_us, hops, via in result.deliveries:
                 row = {
                     "publication": f"{publisher}/{number}",
                     "subscription": subscription,
                     "broker": names[broker],
                     "time_us": time_us,
                     "hops": hops,
+                    "via": via,
                 }
                 outputs[deliveries].write(json.dumps(row) + "\n")
         if counters:

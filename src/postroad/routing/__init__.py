@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
-from postroad.routing import advertisement_forwarding, flooding, subscription_forwarding
+from postroad.routing import advertisement_forwarding, flooding, popsub, subscription_forwarding
 from postroad.routing.base import Interests, Plan, Router
 from postroad.routing.pool import FilterPool
 
@@ -64,6 +64,13 @@ def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callab
     return plan
 
 
+def _popsub(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
+    def router(broker: BrokerId, config: popsub.Config, pool: FilterPool) -> Router:
+        return popsub.PopSub(broker, config, pool, seed)
+
+    return TreePlan(overlay, router, config, FilterPool(), seed)
+
+
 SCHEMES: dict[str, Scheme] = {
     "flooding": Scheme(
         summary="every publication to every broker; filters stay local",
@@ -87,6 +94,14 @@ SCHEMES: dict[str, Scheme] = {
         promise="exact",
         config=advertisement_forwarding.Config,
         plan=_tree(advertisement_forwarding.AdvertisementForwarding),
+        filters_traffic=True,
+    ),
+    "popsub": Scheme(
+        summary="popular publications over the tree, the others direct, batched or gossiped",
+        paper="Salehi, Zhang, Jacobsen: Popularity-Based Publication Routing (PopSub)",
+        promise="exact",
+        config=popsub.Config,
+        plan=_popsub,
         filters_traffic=True,
     ),
 }

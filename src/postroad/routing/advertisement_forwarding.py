@@ -37,7 +37,7 @@ from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 # Every broker asks the same question of the same pair; the answer is a pure function of it.
-_meet = lru_cache(maxsize=1 << 18)(intersects)
+meet = lru_cache(maxsize=1 << 18)(intersects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
 
     def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         """Count the advertisement in or out for each filter it meets; those filters."""
-        met = [filter for filter in self.table if _meet(advertisement.filter, filter)]
+        met = [filter for filter in self.table if meet(advertisement.filter, filter)]
         for filter in met:
             _add(self.towards[filter], source, step)
         return met
@@ -113,15 +113,19 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         return super()._wanted(filter, peer) and peer in self.towards[filter]
 
     def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
+        self._track(filters)
+        return super()._refresh(filters, peers)
+
+    def _track(self, filters: list[Filter]) -> None:
+        """Count for filters that came into the table, or left it, the advertisements they meet."""
         for filter in filters:
             if filter not in self.table.sources:
                 self.towards.pop(filter, None)
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
                 for advertisement, source in self.advertisements.values():
-                    if _meet(advertisement.filter, filter):
+                    if meet(advertisement.filter, filter):
                         _add(counts, source, 1)
-        return super()._refresh(filters, peers)
 
     def table_entries(self) -> int:
         return len(self.table) + len(self.advertisements)
@@ -132,7 +136,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         for filter, counts in self.towards.items():
             expected: dict[BrokerId, int] = {}
             for advertisement, source in self.advertisements.values():
-                if _meet(advertisement.filter, filter):
+                if meet(advertisement.filter, filter):
                     _add(expected, source, 1)
             assert counts == expected
 

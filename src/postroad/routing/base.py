@@ -30,13 +30,24 @@ from postroad.model import (
 class Message:
     """What one broker sends another. `kind` is the name drivers count it under.
 
-    `forwards` says whether sending it is forwarding publications over the overlay: a broker
-    that does so without a local subscriber for them is a pure forwarder.
+    `carries` says whether it carries publications, and `size` how many; `forwards` whether
+    sending it is forwarding them over the overlay: a broker that does so without a local
+    subscriber for them is a pure forwarder. `chatter` says nothing new by itself: a run need
+    not wait for it.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
+    carries: ClassVar[bool] = False
     forwards: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def chatter(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class PublicationMessage(Message):
     """A publication that has crossed `hops` links once it arrives."""
 
     kind = "publication"
+    carries = True
     forwards = True
     publication: Publication
     hops: int
@@ -159,6 +171,7 @@ class Deliver:
     subscription_id: SubscriptionId
     publication: Publication
     hops: int
+    via: str = "tree"
 
 
 @dataclass(frozen=True, slots=True)

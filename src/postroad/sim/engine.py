@@ -40,7 +40,6 @@ from postroad.routing.base import (
     Message,
     Note,
     Plan,
-    PublicationMessage,
     Publish,
     Received,
     Router,
@@ -53,17 +52,21 @@ from postroad.routing.base import (
     Unsubscribe,
 )
 
+_LOOK_EVERY = 256
+
 Observer = Callable[[TimeUs, BrokerId, Input, Sequence[Effect]], None]
-Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int]
-FaultKind = Literal["link_down", "link_delay", "link_loss", "crash"]
+Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
+"""Publication, subscription, broker, time, hops, and by which mechanism it came."""
+FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """From `start_us` to `end_us`: a link is down, late or lossy, or a broker has crashed.
 
-    `where` is `(a, b)` for a link and `(a,)` for a crash; `amount` is the added delay in
-    microseconds, or the share of messages lost.
+    `where` is `(a, b)` for a link, `(a,)` for a crash and `()` for `aside_loss`, which loses
+    messages that do not travel over the tree; `amount` is the added delay in microseconds, or
+    the share of messages lost.
     """
 
     kind: FaultKind
@@ -139,12 +142,13 @@ class Simulator:
         self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
         self._sequence = 0
         self._pending = 0  # messages on links and inputs in service
-        self._timers = 0  # timers on the heap, replaced and cancelled ones included
+        self._restless = 0  # timers and chatter on the heap: no reason to go on by themselves
         peers = plan.links()
         self.links: list[dict[BrokerId, Link]] = [
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
         ]
+        self.aside_loss = 0.0
         self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
         for number in range(len(self.brokers)):
@@ -173,9 +177,12 @@ class Simulator:
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is under way and every router is idle, or until this time."""
         heap = self._heap
+        look = 0  # asking every router is not free: look again only after so many new events
         while heap and (until_us is None or heap[0][0] <= until_us):
-            if len(heap) == self._timers and all(b.router.idle() for b in self.brokers):
-                break
+            if len(heap) == self._restless and self._sequence >= look:
+                if all(broker.router.idle() for broker in self.brokers):
+                    break
+                look = self._sequence + _LOOK_EVERY
             self.now, _, act, arguments = heapq.heappop(heap)
             act(*arguments)
         for broker in self.brokers:
@@ -211,6 +218,7 @@ class Simulator:
 
     def _arrive(self, given: Received, link: Link, epoch: int) -> None:
         self._pending -= 1
+        self._restless -= given.message.chatter
         if link.epoch != epoch:
             link.lost += 1
             return
@@ -283,14 +291,14 @@ class Simulator:
             match effect:
                 case Send():
                     pass  # seen to above
-                case Deliver(subscription_id, publication, hops):
+                case Deliver(subscription_id, publication, hops, via):
                     delivers = True
                     self.deliveries.append(
-                        (publication.key, subscription_id, number, self.now, hops)
+                        (publication.key, subscription_id, number, self.now, hops, via)
                     )
                     broker.deliveries += 1
                 case SetTimer(name, after_us):
-                    self._timers += 1
+                    self._restless += 1
                     self._sequence += 1
                     broker.timers[name] = self._sequence
                     self._push(
@@ -311,6 +319,7 @@ class Simulator:
         if link is None:
             link = Link(source, target, self.plan.direct_us(source, target))
             link.downs = 0 if self.brokers[target].up else 1
+            link.loss = self.aside_loss
             self.asides[source, target] = link
         return link
 
@@ -332,10 +341,11 @@ class Simulator:
             arrival = link.free_us
         link.free_us = arrival
         self._pending += 1
+        self._restless += message.chatter
         self._push(arrival, self._arrive, (Received(message, link.source), link, link.epoch))
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
-        self._timers -= 1
+        self._restless -= 1
         broker = self.brokers[number]
         if broker.life == life and broker.timers.get(name) == stamp:
             del broker.timers[name]
@@ -346,6 +356,9 @@ class Simulator:
     def _begin(self, fault: Fault) -> None:
         if fault.kind == "crash":
             self._crash(fault.where[0])
+            return
+        if fault.kind == "aside_loss":
+            self._set_aside_loss(fault.amount)
             return
         for link in self._both(fault):
             if fault.kind == "link_down":
@@ -359,6 +372,9 @@ class Simulator:
         if fault.kind == "crash":
             self._restart(fault.where[0])
             return
+        if fault.kind == "aside_loss":
+            self._set_aside_loss(0.0)
+            return
         for link in self._both(fault):
             if fault.kind == "link_down":
                 self._mend(link)
@@ -366,6 +382,11 @@ class Simulator:
                 link.delay_us -= round(fault.amount)
             else:
                 link.loss = 0.0
+
+    def _set_aside_loss(self, share: float) -> None:
+        self.aside_loss = share
+        for link in self.asides.values():
+            link.loss = share
 
     def _both(self, fault: Fault) -> tuple[Link, Link]:
         a, b = fault.where
@@ -420,5 +441,5 @@ class Simulator:
 
 def _publication(given: Input) -> bool:
     if type(given) is Received:
-        return type(given.message) is PublicationMessage
+        return given.message.carries
     return type(given) is Publish

@@ -54,9 +54,9 @@ class Result:
         """The counters of the whole run, ready for JSON."""
         pairs = Counter((key, subscription) for key, subscription, *_ in self.deliveries)
         required, _ = expected(self.scenario, self.refused)
-        hops = sorted(hops for *_, hops in self.deliveries)
+        hops = sorted(hops for *_, hops, _ in self.deliveries)
         latency = sorted(
-            time_us - self.published_us[key] for key, _, _, time_us, _ in self.deliveries
+            time_us - self.published_us[key] for key, _, _, time_us, *_ in self.deliveries
         )
         messages: Counter[str] = Counter()
         for link in self.links:
@@ -169,8 +169,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     return Result(
         scenario=scenario,
         deliveries=[
-            (key, subscription, number, time_us - zero_us, hops)
-            for key, subscription, number, time_us, hops in simulator.deliveries
+            (key, subscription, number, time_us - zero_us, hops, via)
+            for key, subscription, number, time_us, hops, via in simulator.deliveries
         ],
         brokers=simulator.brokers,
         links=[

@@ -82,9 +82,15 @@ class Section:
         values: dict[str, Any] = {}
         for field in dataclasses.fields(config):  # type: ignore[arg-type]
             kind, optional = _plain(hints[field.name])
-            values[field.name] = self.take(field.name, kind, None if optional else field.default)
+            default: Any = None if optional else field.default
+            if field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            values[field.name] = self.take(field.name, kind, default)
         self.done()
-        return config(**values)
+        try:
+            return config(**values)
+        except InputError as error:
+            raise error.at(f"{self.where}: {self.path}") from None
 
     def wrong(self, key: str, value: Any, remedy: str) -> InputError:
         return self._wrong(self._key(key), value, remedy)
@@ -102,4 +108,4 @@ def _plain(hint: Any) -> tuple[type, bool]:
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         assert len(kinds) == 1, hint
         return kinds[0], True
-    return hint, False
+    return get_origin(hint) or hint, False

@@ -30,6 +30,16 @@ from postroad.routing.base import (
     Unsubscribe,
     UnsubscriptionMessage,
 )
+from postroad.routing.popsub.messages import (
+    Batch,
+    CountedSubscription,
+    CountedUnsubscription,
+    DirectPost,
+    Gossip,
+    Post,
+    Switch,
+    TreePost,
+)
 from postroad.sim.engine import Observer
 
 
@@ -79,7 +89,7 @@ def did(effect: Effect, names: Sequence[str]) -> str:
     match effect:
         case Send(peer, message):
             return f"to {names[peer]}: {told(message)}"
-        case Deliver(subscription_id, publication, hops):
+        case Deliver(subscription_id, publication, hops, _):
             name = f"{publication.publisher}/{publication.id}"
             return f"deliver {name} to {subscription_id}, {hops} hops"
         case SetTimer(name, after_us):
@@ -100,5 +110,24 @@ def told(message: Message) -> str:
             return f"advertisement {advertisement.id}: {advertisement.filter}"
         case UnadvertisementMessage(advertisement_id):
             return f"unadvertisement {advertisement_id}"
+        case CountedSubscription(name, filter, origin, hops):
+            return f"subscription {name} of broker {origin}, {hops} hops: {filter}"
+        case CountedUnsubscription(name):
+            return f"unsubscription {name}"
+        case TreePost(post, _):
+            return f"publication {_name(post)}"
+        case DirectPost(post):
+            return f"directly {_name(post)}"
+        case Batch(posts, _):
+            return f"batch of {len(posts)}: {', '.join(map(_name, posts))}"
+        case Switch(advertisement_id, _, to_gossip, number, _):
+            return f"switch {advertisement_id} to {'gossip' if to_gossip else 'tree'} at {number}"
+        case Gossip():
+            names = ", ".join(_name(post) for _, post in message.messages) or "nothing new"
+            return f"gossip ({message.purpose}) about {message.advertisement_id}: {names}"
         case _:
             return f"{message.kind} {message}"
+
+
+def _name(post: Post) -> str:
+    return f"{post.publication.publisher}/{post.publication.id}"

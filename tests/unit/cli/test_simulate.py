@@ -82,6 +82,7 @@ def test_deliveries_file_has_a_line_per_delivery(folder: Path) -> None:
         "broker": "3",
         "time_us": 2000,
         "hops": 2,
+        "via": "tree",
     }
     assert {(row["publication"], row["subscription"]) for row in rows} == {
         ("p/0", "s0"),

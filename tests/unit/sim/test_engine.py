@@ -40,14 +40,14 @@ def publish(simulator: Simulator, time_us: int, name: str, broker: int = 0) -> N
 
 
 def arrivals(simulator: Simulator) -> list[tuple[str, int]]:
-    return [(key[1], time_us) for key, _, _, time_us, _ in simulator.deliveries]
+    return [(key[1], time_us) for key, _, _, time_us, *_ in simulator.deliveries]
 
 
 def test_a_delivery_takes_the_latency_of_its_path() -> None:
     simulator = chain(4, 700)
     publish(simulator, 50, "x")
     simulator.run()
-    assert simulator.deliveries == [(("p", "x"), "s", 3, 50 + 3 * 700, 3)]
+    assert simulator.deliveries == [(("p", "x"), "s", 3, 50 + 3 * 700, 3, "tree")]
 
 
 def test_a_broker_serves_one_input_at_a_time_in_order() -> None:

@@ -1,0 +1,116 @@
+"""What PopSub brokers tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postroad.filters import Filter
+from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId
+from postroad.routing.base import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A publication with the advertisement it belongs to and its number at its publisher."""
+
+    publication: Publication
+    advertisement_id: AdvertisementId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSubscription(Message):
+    """A subscription made at broker `origin`, `hops` links away once this arrives."""
+
+    kind = "subscription"
+    subscription_id: SubscriptionId
+    filter: Filter
+    origin: BrokerId
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountedUnsubscription(Message):
+    kind = "unsubscription"
+    subscription_id: SubscriptionId
+
+
+@dataclass(frozen=True, slots=True)
+class TreePost(Message):
+    """A publication that is routed over the tree."""
+
+    kind = "publication"
+    carries = True
+    forwards = True
+    post: Post
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPost(Message):
+    """An unpopular publication, straight to a broker with a matching subscription."""
+
+    kind = "direct"
+    carries = True
+    post: Post
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Message):
+    """Unpopular publications of one advertisement, together over the tree."""
+
+    kind = "batch"
+    carries = True
+    forwards = True
+    posts: tuple[Post, ...]
+    hops: int
+
+    @property
+    def size(self) -> int:
+        return len(self.posts)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Message):
+    """Over the tree, to all who may want the advertisement: gossip begins, or ends.
+
+    `number` is the last publication of the group so far: a member needs all after it when
+    gossip begins, and all up to it before it may leave when gossip ends.
+    """
+
+    kind = "switch"
+    advertisement_id: AdvertisementId
+    publisher: BrokerId
+    to_gossip: bool
+    number: int
+    view: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip(Message):
+    """One gossip of a group: M, D, S and U of lpbcast.
+
+    `messages` are numbered publications; `lacking` and `highest` are the digest: the sender has
+    everything of the group up to `highest` except `lacking`. The purpose is `round`, `relay`,
+    `ask` (send me what I lack) or `answer`; an answer that brings nothing is never answered, so
+    no two members can go on asking each other.
+    """
+
+    kind = "gossip"
+    carries = True
+    advertisement_id: AdvertisementId
+    publisher: BrokerId
+    messages: tuple[tuple[int, Post], ...]
+    highest: int
+    lacking: tuple[int, ...]
+    subscribers: tuple[BrokerId, ...]
+    unsubscribers: tuple[BrokerId, ...]
+    purpose: str
+
+    @property
+    def size(self) -> int:
+        return max(1, len(self.messages))
+
+    @property
+    def chatter(self) -> bool:
+        return not self.messages
