@@ -86,11 +86,21 @@ def flooding(tree: Rooted, publisher: npt.ArrayLike | None = None) -> Crossings:
 def advertisements(tree: Rooted, advertise: npt.ArrayLike) -> Crossings:
     """Advertisements travel as subscriptions do, equal ones never resent (paper, section 1).
 
-    `advertise` is each broker's probability to advertise. Where every advertisement travels
-    for itself, even if equal to one sent before, each costs n − 1 messages instead.
+    `advertise` is each broker's probability to advertise.
     """
     advertisers = Sides(tree, "advertise", advertise)
     return _crossings(tree, advertisers.below, advertisers.above)
+
+
+def flooded_advertisements(tree: Rooted, advertise: npt.ArrayLike) -> Crossings:
+    """Every advertisement travels for itself, even if equal to one before: n − 1 messages each.
+
+    This is what `routing/advertisement_forwarding.py` does, because relocation needs to know
+    every advertisement.
+    """
+    chance = check_probability("advertise", advertise)
+    inside = tree.sum_below(np.array(np.broadcast_to(chance, tree.brokers_count)))
+    return _crossings(tree, inside, inside[0] - inside)
 
 
 def advertised_subscriptions(
