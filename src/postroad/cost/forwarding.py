@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from postroad.cost.shapes import FloatArray, Shape
+from postroad.cost.shapes import FloatArray, Links, Shape
 from postroad.errors import InputError
 
 
@@ -75,50 +75,38 @@ def zipf(patterns: int, alpha: float, per_node: float) -> FloatArray:
 # Overall message traffic (section 3.1)
 
 
-def subscription_traffic(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
+def subscription_traffic(links: Links, sigma: npt.ArrayLike) -> FloatArray:
     """T(p): messages to disseminate all subscriptions for one pattern; equations (2) to (6)."""
     chance = check_probability("sigma", sigma)[..., None]
-    rho = some(chance, shape.subtree)  # (4): towards the root
-    outside = shape.brokers[..., None] - shape.subtree
+    rho = some(chance, links.subtree)  # (4): towards the root
+    outside = links.brokers[..., None] - links.subtree
     lam = some(chance, outside)  # (5): towards the leaves
-    return np.asarray(((rho + lam) * shape.nodes)[..., 1:].sum(axis=-1))
+    return np.asarray(((rho + lam) * links.nodes)[..., 1:].sum(axis=-1))
 
 
-def publication_traffic(shape: Shape, mu: npt.ArrayLike) -> FloatArray:
+def publication_traffic(links: Links, mu: npt.ArrayLike) -> FloatArray:
     """T(e): messages to bring one publication to its receivers; equations (7) and (8)."""
     chance = check_probability("mu", mu)[..., None]
-    total = shape.brokers[..., None]
-    inside = shape.subtree / total
-    psi = inside * some(chance, total - shape.subtree) + (1 - inside) * some(chance, shape.subtree)
-    return np.asarray((psi * shape.nodes)[..., 1:].sum(axis=-1))
+    total = links.brokers[..., None]
+    inside = links.subtree / total
+    psi = inside * some(chance, total - links.subtree) + (1 - inside) * some(chance, links.subtree)
+    return np.asarray((psi * links.nodes)[..., 1:].sum(axis=-1))
 
 
-def event_forwarding_traffic(shape: Shape, publications: npt.ArrayLike) -> FloatArray:
+def event_forwarding_traffic(links: Links, publications: npt.ArrayLike) -> FloatArray:
     """T^EF = F_e (n − 1): every publication crosses every link; equation (1)."""
-    return np.asarray(publications, float) * (shape.brokers - 1)
+    return np.asarray(publications, float) * (links.brokers - 1)
 
 
-def subscription_forwarding_traffic(
-    shape: Shape, sigmas: npt.ArrayLike, mus: npt.ArrayLike
-) -> FloatArray:
-    """T^SF = Σ T(p) + Σ T(e), one probability per pattern and per publication; equation (10).
-
-    The last axis of `sigmas` runs over the patterns, that of `mus` over the publications.
-    """
-    over_patterns = subscription_traffic(_spread(shape), sigmas).sum(axis=-1)
-    over_publications = publication_traffic(_spread(shape), mus).sum(axis=-1)
-    return np.asarray(over_patterns + over_publications)
-
-
-def breakeven(shape: Shape, sigma: npt.ArrayLike, mu: npt.ArrayLike) -> FloatArray:
+def breakeven(links: Links, sigma: npt.ArrayLike, mu: npt.ArrayLike) -> FloatArray:
     """The ratio F = F_p/F_e at which both protocols cost the same; (1) equated with (9).
 
     Below it subscription forwarding is cheaper, above it event forwarding. Without any
     subscriber subscriptions are free, and the ratio is infinite.
     """
     subscribing, receiving = check_uniform(sigma, mu)
-    saved = shape.brokers - 1 - publication_traffic(shape, receiving)
-    spent = subscription_traffic(shape, subscribing)
+    saved = links.brokers - 1 - publication_traffic(links, receiving)
+    spent = subscription_traffic(links, subscribing)
     free = spent == 0
     return np.where(free, np.inf, saved / np.where(free, 1.0, spent))
 
@@ -142,9 +130,22 @@ def subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
     chance = check_probability("sigma", sigma)[..., None]
     total = shape.brokers[..., None]
     child, father = _beyond(shape)
-    root = root_subscription_load(chance, total, shape.children)
+    root = root_subscription_load(chance, total, shape.children[..., :1])
     inner = inner_subscription_load(chance, total, shape.children, child, father)
     return np.where(_leaf(shape), chance, np.where(shape.levels == 0, root, inner))
+
+
+def exact_subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
+    """The exact expectation that (11) and (15) approximate.
+
+    A broker sends a pattern over a link iff someone on its side of the link subscribes. For
+    publications (17) is exact already.
+    """
+    chance = check_probability("sigma", sigma)[..., None]
+    child, _ = _beyond(shape)
+    down = np.where(_leaf(shape), 0.0, some(chance, shape.brokers[..., None] - child))
+    up = np.where(shape.levels == 0, 0.0, some(chance, shape.subtree))
+    return np.asarray(shape.children * down + up)
 
 
 def publication_load(shape: Shape, mu: npt.ArrayLike) -> FloatArray:
@@ -152,7 +153,7 @@ def publication_load(shape: Shape, mu: npt.ArrayLike) -> FloatArray:
     chance = check_probability("mu", mu)[..., None]
     total = shape.brokers[..., None]
     child, father = _beyond(shape)
-    root = root_publication_load(chance, total, shape.children)
+    root = root_publication_load(chance, total, shape.children[..., :1])
     inner = inner_publication_load(chance, total, shape.children, child, father)
     leaf = some(chance, total - 1) / total
     return np.where(_leaf(shape), leaf, np.where(shape.levels == 0, root, inner))
@@ -162,7 +163,7 @@ def root_subscription_load(
     sigma: npt.ArrayLike, brokers: npt.ArrayLike, children: npt.ArrayLike
 ) -> FloatArray:
     """Equation (11)."""
-    n, f = np.asarray(brokers, float), _divisor(children)
+    n, f = np.asarray(brokers, float), np.asarray(children, float)
     first = (f - 1) * some(sigma, n - 1)
     later = some(sigma, (n * (f - 1) + 1) / f)
     return np.asarray(f / n + (1 - 1 / n) * (first + later))
@@ -187,8 +188,8 @@ def root_publication_load(
     mu: npt.ArrayLike, brokers: npt.ArrayLike, children: npt.ArrayLike
 ) -> FloatArray:
     """L_r(e) of section 3.2.2."""
-    n, f = np.asarray(brokers, float), _divisor(children)
-    return (1 / n + f - 1) * some(mu, (n - 1) / f)
+    n, f = np.asarray(brokers, float), np.asarray(children, float)
+    return np.asarray((1 / n + f - 1) * some(mu, (n - 1) / f))
 
 
 def inner_publication_load(
@@ -221,14 +222,3 @@ def _divisor(children: npt.ArrayLike) -> FloatArray:
     """Numbers of children that may divide; those of leaves, whose result is unused, made 1."""
     counts = np.asarray(children, float)
     return np.where(counts > 0, counts, 1.0)
-
-
-def _spread(shape: Shape) -> Shape:
-    """The shape with an axis for patterns or publications before the level."""
-    return Shape(
-        brokers=shape.brokers[..., None],
-        height=shape.height[..., None],
-        nodes=shape.nodes[..., None, :],
-        children=shape.children[..., None, :],
-        subtree=shape.subtree[..., None, :],
-    )

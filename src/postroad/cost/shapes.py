@@ -18,14 +18,23 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
-    """`nodes[..., l]` brokers on level l, each with `children[..., l]` children, on average."""
+class Links:
+    """All that traffic depends on: `nodes[..., i]` brokers with subtrees of `subtree[..., i]`.
+
+    The first entry is the root; every other broker stands for the link above it.
+    """
 
     brokers: FloatArray
-    height: npt.NDArray[np.int64]
     nodes: FloatArray
-    children: FloatArray
     subtree: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Shape(Links):
+    """`nodes[..., l]` brokers on level l, each with `children[..., l]` children, on average."""
+
+    height: npt.NDArray[np.int64]
+    children: FloatArray
 
     @property
     def levels(self) -> npt.NDArray[np.int64]:

@@ -1,8 +1,9 @@
 """The paper's equations on an arbitrary tree whose shape is known broker by broker.
 
 Section 4: with each node's own |T_c|, |T_f| and f, equations (12), (13) and (16) give its
-load, and (3) with the true subtree sizes gives the traffic. The paper has one |T_c| per node;
-where children have subtrees of different sizes we take their mean size. `exact` does without.
+load, and the true subtree sizes in place of (3) give the traffic (`links_of`). The paper has
+one |T_c| per node; where children have subtrees of different sizes we take their mean size.
+`exact` does without.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from postroad.cost.forwarding import (
     root_subscription_load,
     some,
 )
+from postroad.cost.shapes import Links
 from postroad.overlay.rooted import FloatArray, Rooted
 
 
@@ -25,19 +27,15 @@ def mean_fanout(tree: Rooted) -> float:
     return float((tree.brokers_count - 1) / np.count_nonzero(tree.children_count))
 
 
-def subscription_traffic(tree: Rooted, sigma: float) -> float:
-    """T(p), equation (6) with each link's own |T|."""
-    check_probability("sigma", sigma)
-    below = tree.subtree_size[1:]
-    return float(np.sum(some(sigma, below) + some(sigma, tree.brokers_count - below)))
-
-
-def publication_traffic(tree: Rooted, mu: float) -> float:
-    """T(e), equation (8) with each link's own |T|."""
-    check_probability("mu", mu)
-    below, n = tree.subtree_size[1:], tree.brokers_count
-    inside = below / n
-    return float(np.sum(inside * some(mu, n - below) + (1 - inside) * some(mu, below)))
+def links_of(tree: Rooted) -> Links:
+    """The tree's links grouped by |T|, for the traffic equations (6) and (8)."""
+    sizes, counts = np.unique(tree.subtree_size[1:], return_counts=True)
+    n = tree.brokers_count
+    return Links(
+        brokers=np.asarray(float(n)),
+        nodes=np.concatenate([[1.0], counts]),
+        subtree=np.concatenate([[float(n)], sizes]),
+    )
 
 
 def subscription_load(tree: Rooted, sigma: float) -> FloatArray:

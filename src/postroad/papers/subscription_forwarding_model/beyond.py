@@ -196,12 +196,11 @@ def approximations() -> list[Approximation]:
     """Where equations (11) and (15) differ from the exact expectation, and by how much."""
     found = []
     for fanout, height, sigma in ((4, 7, 0.02), (4, 7, 0.001), (4, 4, 0.02), (2, 5, 0.02)):
-        paper = forwarding.subscription_load(shapes.full(fanout, height), sigma)
-        count = sum(fanout**level for level in range(height + 1))
-        tree = rooted.from_parents(np.maximum(0, (np.arange(count) - 1) // fanout))
-        load = exact.subscription_forwarding(tree, sigma).load
+        shape = shapes.full(fanout, height)
+        paper = forwarding.subscription_load(shape, sigma).tolist()
+        expected = forwarding.exact_subscription_load(shape, sigma).tolist()
         found += [
-            Approximation(fanout, height, sigma, level, float(paper[level]), float(load[first]))
-            for level, first in enumerate(tree.level_starts[:-1])
+            Approximation(fanout, height, sigma, level, by_paper, exactly)
+            for level, (by_paper, exactly) in enumerate(zip(paper, expected, strict=True))
         ]
     return found
