@@ -17,7 +17,10 @@ from postroad.cost import forwarding, shapes
 
 @dataclass(frozen=True)
 class Option:
-    """One fan-out: traffic in all, and the load of the busiest broker and where it stands."""
+    """One fan-out: traffic in all, and the load of the busiest broker and where it stands.
+
+    `loads` holds the busiest broker's load of each level.
+    """
 
     fanout: int
     height: int
@@ -53,7 +56,8 @@ def options(
         shape = shapes.mean_fanout(fanout, brokers)
         subscriptions = patterns * forwarding.subscription_load(shape, sigma)
         forwards = publications * forwarding.publication_load(shape, mu)
-        loads = subscriptions + forwards
+        both = subscriptions + forwards
+        loads = [both[shape.level == level].max() for level in range(int(shape.height) + 1)]
         found.append(
             Option(
                 fanout=fanout,
@@ -63,9 +67,9 @@ def options(
                 publication_traffic=publications * float(forwarding.publication_traffic(shape, mu)),
                 subscription_load_max=float(subscriptions.max()),
                 publication_load_max=float(forwards.max()),
-                load_max=float(loads.max()),
+                load_max=float(max(loads)),
                 bottleneck_level=int(np.argmax(loads)),
-                loads=tuple(loads.tolist()),
+                loads=tuple(map(float, loads)),
             )
         )
     return found

@@ -62,19 +62,24 @@ class Estimate:
 def of_shape(
     shape: Shape, patterns: Chances, publications: Chances, exact_load: bool = False
 ) -> Estimate:
-    """By the equations for full trees, or for f̄ in place of f."""
+    """By the equations for full trees, or for f̄ in place of f; a level's load is its mean."""
     load_of = forwarding.exact_subscription_load if exact_load else forwarding.subscription_load
     subscriptions = patterns.counts @ load_of(shape, patterns.values)
     forwards = publications.counts @ forwarding.publication_load(shape, publications.values)
-    load = [
-        {
+    load = []
+    for level in range(int(shape.height) + 1):
+        here = shape.level == level
+        nodes = shape.nodes[here]
+        row = {
             "level": level,
-            "nodes": _whole(shape.nodes[level]),
-            "subscriptions": float(subscriptions[level]),
-            "publications": float(forwards[level]),
+            "nodes": _whole(nodes.sum()),
+            "subscriptions": float(nodes @ subscriptions[here] / nodes.sum()),
+            "publications": float(nodes @ forwards[here] / nodes.sum()),
         }
-        for level in range(int(shape.height) + 1)
-    ]
+        if len(shape.level) > int(shape.height) + 1:
+            row["subscriptions_max"] = float(subscriptions[here].max())
+            row["publications_max"] = float(forwards[here].max())
+        load.append(row)
     return _estimate(shape, patterns, publications, load)
 
 

@@ -10,7 +10,8 @@ carried the pattern in that direction. A publication is issued by a broker drawn
 wanted by each broker with probability μ, independently of the publisher and of each other.
 
 Functions take a `Shape` and arrays of probabilities that broadcast against the shape's own
-parameters; loads carry the level on an added last axis. Where the paper's text and its final
+parameters; loads carry the group of brokers, on a full tree
+the level, on an added last axis. Where the paper's text and its final
 equation disagree (the factor f−1 of L_{r,*}), the final equation, (11), is what we compute.
 """
 
@@ -115,9 +116,9 @@ def breakeven(links: Links, sigma: npt.ArrayLike, mu: npt.ArrayLike) -> FloatArr
 
 
 def event_forwarding_load(shape: Shape) -> FloatArray:
-    """L^EF per publication on a broker of each level (section 3.2)."""
+    """L^EF per publication on a broker of each group (section 3.2)."""
     total = shape.brokers[..., None]
-    root = shape.levels == 0
+    root = shape.level == 0
     return np.where(
         _leaf(shape),
         1 / total,
@@ -126,13 +127,13 @@ def event_forwarding_load(shape: Shape) -> FloatArray:
 
 
 def subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
-    """L(p) on a broker of each level: root (11), inner brokers (15), leaves σ."""
+    """L(p) on a broker of each group: root (11), inner brokers (15), leaves σ."""
     chance = check_probability("sigma", sigma)[..., None]
     total = shape.brokers[..., None]
     child, father = _beyond(shape)
     root = root_subscription_load(chance, total, shape.children[..., :1])
     inner = inner_subscription_load(chance, total, shape.children, child, father)
-    return np.where(_leaf(shape), chance, np.where(shape.levels == 0, root, inner))
+    return np.where(_leaf(shape), chance, np.where(shape.level == 0, root, inner))
 
 
 def exact_subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
@@ -144,19 +145,19 @@ def exact_subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
     chance = check_probability("sigma", sigma)[..., None]
     child, _ = _beyond(shape)
     down = np.where(_leaf(shape), 0.0, some(chance, shape.brokers[..., None] - child))
-    up = np.where(shape.levels == 0, 0.0, some(chance, shape.subtree))
+    up = np.where(shape.level == 0, 0.0, some(chance, shape.subtree))
     return np.asarray(shape.children * down + up)
 
 
 def publication_load(shape: Shape, mu: npt.ArrayLike) -> FloatArray:
-    """L(e) on a broker of each level: root, inner brokers (17), leaves (section 3.2.2)."""
+    """L(e) on a broker of each group: root, inner brokers (17), leaves (section 3.2.2)."""
     chance = check_probability("mu", mu)[..., None]
     total = shape.brokers[..., None]
     child, father = _beyond(shape)
     root = root_publication_load(chance, total, shape.children[..., :1])
     inner = inner_publication_load(chance, total, shape.children, child, father)
     leaf = some(chance, total - 1) / total
-    return np.where(_leaf(shape), leaf, np.where(shape.levels == 0, root, inner))
+    return np.where(_leaf(shape), leaf, np.where(shape.level == 0, root, inner))
 
 
 def root_subscription_load(
@@ -209,13 +210,13 @@ def inner_publication_load(
 
 
 def _beyond(shape: Shape) -> tuple[FloatArray, FloatArray]:
-    """|T_c| and |T_f| per level; equation (14)."""
+    """|T_c| and |T_f| per group; equation (14)."""
     child = (shape.subtree - 1) / _divisor(shape.children)
     return child, shape.brokers[..., None] - shape.subtree
 
 
 def _leaf(shape: Shape) -> npt.NDArray[np.bool_]:
-    return np.asarray(shape.levels == shape.height[..., None])
+    return np.asarray(shape.children == 0)
 
 
 def _divisor(children: npt.ArrayLike) -> FloatArray:

@@ -1,8 +1,10 @@
-"""Trees as the closed form sees them: how many brokers per level, how large their subtrees.
+"""Trees as the closed form sees them: groups of alike brokers, with the size of their subtrees.
 
-Arrays carry the level on their last axis and any parameters before it, so one `Shape` may
-stand for a whole sweep over fan-outs and heights. Levels below a tree's own height have no
-brokers.
+In a full tree the brokers of a level are alike. A tree that grew breadth-first and stopped
+within a level has two groups per level: those above the last brokers added, and those whose
+subtrees are one level shorter. Arrays carry the group on their last axis and any parameters
+before it, so one `Shape` may stand for a whole sweep over fan-outs and heights; groups that a
+tree does not have hold no brokers.
 """
 
 from __future__ import annotations
@@ -31,14 +33,11 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Shape(Links):
-    """`nodes[..., l]` brokers on level l, each with `children[..., l]` children, on average."""
+    """The brokers of group i stand on `level[i]` and have `children[..., i]` children each."""
 
     height: npt.NDArray[np.int64]
+    level: npt.NDArray[np.int64]
     children: FloatArray
-
-    @property
-    def levels(self) -> npt.NDArray[np.int64]:
-        return np.arange(self.nodes.shape[-1])
 
 
 def full(fanout: npt.ArrayLike, height: npt.ArrayLike) -> Shape:
@@ -53,36 +52,64 @@ def full(fanout: npt.ArrayLike, height: npt.ArrayLike) -> Shape:
     broken = high[high != np.floor(high)]
     if broken.size:
         raise InputError(f"height is {broken.flat[0]:g}", remedy="give a whole number of levels")
-    levels = np.arange(int(np.max(high)) + 1)
-    nodes = np.where(levels <= high[..., None], wide[..., None] ** levels, 0.0)
-    return _shape(nodes, high.astype(np.int64))
+    level = np.arange(int(np.max(high)) + 1)
+    nodes = np.where(level <= high[..., None], wide[..., None] ** level, 0.0)
+    children = np.where(level < high[..., None], wide[..., None], 0.0)
+    below = high[..., None] - level
+    return Shape(
+        brokers=np.asarray(nodes.sum(axis=-1)),
+        nodes=nodes,
+        subtree=_powers_to(wide[..., None], below),
+        height=high.astype(np.int64),
+        level=level,
+        children=children,
+    )
 
 
 def mean_fanout(fanout: npt.ArrayLike, brokers: npt.ArrayLike) -> Shape:
-    """Trees of n brokers known only by their mean fan-out f̄ over the inner brokers.
+    """Trees of n brokers known only by f̄, the mean fan-out of the brokers that have children.
 
-    Level l holds f̄^l brokers until n are used up, so the last level may be partly filled; a
-    subtree of level l holds its share of all that lies at or below l. Where n is the sum of
-    the powers of f̄ this is `full`.
+    They grew breadth-first: level l holds f̄^l brokers until n are used up. Where n is the sum
+    of the powers of f̄ this is `full`.
     """
     wide, count = np.broadcast_arrays(np.asarray(fanout, float), np.asarray(brokers, float))
     _refuse(wide, "fan-out", 1)
     _refuse(count, "number of brokers", 2)
-    narrow = float(np.min(wide))
-    most = float(np.max(count))
-    depth = most if narrow < 1.001 else np.log1p(most * (narrow - 1)) / np.log(narrow) + 1
-    if depth > 10_000:
+    narrow, most = float(np.min(wide)), float(np.max(count))
+    if _powers_to(narrow, 10_000.0) < most:
         raise InputError(
             f"a tree of {most:g} brokers with mean fan-out {narrow:g} has over 10,000 levels",
             remedy="give a larger fan-out",
         )
-    levels = np.arange(int(np.ceil(depth)) + 1)
-    powers = wide[..., None] ** levels
-    above = np.cumsum(powers, axis=-1) - powers
-    nodes = np.clip(count[..., None] - above, 0.0, powers)
-    nodes[nodes < 1e-9 * powers] = 0.0
-    height = np.count_nonzero(nodes, axis=-1) - 1
-    return _shape(nodes[..., : int(np.max(height)) + 1], height)
+    high = np.ones(wide.shape)
+    while np.any(short := _powers_to(wide, high) < count * (1 - 1e-12)):
+        high = high + short
+    last = count - _powers_to(wide, high - 1)
+    share = np.minimum(last / wide**high, 1.0)  # of each level that has the full height below
+
+    level = np.arange(int(np.max(high)) + 1)
+    f, h, q = wide[..., None], high[..., None], share[..., None]
+    tall = np.where(level <= h, q * f**level, 0.0)
+    low = np.where(level < h, (1 - q) * f**level, 0.0)
+    tall[..., 0], low[..., 0] = 1.0, 0.0
+    tall_below, low_below = _powers_to(f, h - level), _powers_to(f, h - 1 - level)
+    tall_below[..., 0] = count
+    tall_children, low_children = np.where(level < h, f, 0.0), np.where(level < h - 1, f, 0.0)
+    tall_children[..., 0] = np.minimum(wide, count - 1)
+
+    def grouped(ours: FloatArray, others: FloatArray) -> FloatArray:
+        return np.stack(np.broadcast_arrays(ours, others), axis=-1).reshape(*ours.shape[:-1], -1)
+
+    nodes = grouped(tall, low)
+    present = np.any(nodes > 1e-9, axis=tuple(range(nodes.ndim - 1)))
+    return Shape(
+        brokers=count.copy(),
+        nodes=nodes[..., present],
+        subtree=grouped(tall_below, low_below)[..., present],
+        height=high.astype(np.int64),
+        level=np.repeat(level, 2)[present],
+        children=grouped(tall_children, low_children)[..., present],
+    )
 
 
 def fanout_for(brokers: float, height: int) -> float:
@@ -99,17 +126,14 @@ def fanout_for(brokers: float, height: int) -> float:
     return high
 
 
-def _shape(nodes: FloatArray, height: npt.NDArray[np.int64]) -> Shape:
-    at_or_below = np.cumsum(nodes[..., ::-1], axis=-1)[..., ::-1]
-    next_level = np.concatenate([nodes[..., 1:], np.zeros_like(nodes[..., :1])], axis=-1)
-    some = np.where(nodes > 0, nodes, 1.0)
-    return Shape(
-        brokers=np.asarray(nodes.sum(axis=-1)),
-        height=np.asarray(height),
-        nodes=nodes,
-        children=next_level / some,
-        subtree=at_or_below / some,
-    )
+def _powers_to(fanout: npt.ArrayLike, height: npt.ArrayLike) -> FloatArray:
+    """f^0 + … + f^h, equation (3); 1 for heights below 0, which no broker has."""
+    f, h = np.broadcast_arrays(np.asarray(fanout, float), np.asarray(height, float))
+    h = np.maximum(h, 0.0)
+    flat = f == 1.0
+    with np.errstate(over="ignore"):
+        sums = (f ** (h + 1) - 1) / np.where(flat, 1.0, f - 1)
+    return np.asarray(np.where(flat, h + 1, sums))
 
 
 def _refuse(values: FloatArray, name: str, least: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from postroad.cost import shapes
+from postroad.cost import forwarding, shapes, trees
 from postroad.errors import InputError
+from postroad.overlay import rooted
 
 
 def test_full_tree_counts_brokers_per_level_and_per_subtree() -> None:
@@ -31,11 +32,31 @@ def test_mean_fanout_of_a_full_tree_is_that_tree() -> None:
         np.testing.assert_allclose(getattr(mean, name), getattr(exact, name))
 
 
-def test_mean_fanout_fills_the_last_level_partly() -> None:
-    shape = shapes.mean_fanout(3, 20)
-    assert shape.nodes.tolist() == [1, 3, 9, 7]
-    assert shape.brokers == 20
-    np.testing.assert_allclose(shape.subtree[1:3], [19 / 3, 16 / 9])
+@pytest.mark.parametrize(("fanout", "brokers"), [(3, 22), (3, 25), (2, 100), (10, 1211), (7, 5)])
+def test_mean_fanout_is_the_tree_filled_breadth_first(fanout: int, brokers: int) -> None:
+    """Up to the one inner broker that may have fewer children; none has in these trees."""
+    tree = rooted.from_parents([max(0, (b - 1) // fanout) for b in range(brokers)])
+    shape = shapes.mean_fanout(fanout, brokers)
+    assert shape.height == tree.level[-1]
+    np.testing.assert_allclose(shape.nodes.sum(), brokers)
+    for sigma in (0.01, 0.3):
+        found = forwarding.subscription_traffic(shape, sigma)
+        true = forwarding.subscription_traffic(trees.links_of(tree), sigma)
+        np.testing.assert_allclose(found, true, rtol=0.02)
+        loads = forwarding.publication_load(shape, sigma)
+        for level in range(int(shape.height) + 1):
+            nodes = shape.nodes[shape.level == level]
+            mean = nodes @ loads[shape.level == level] / nodes.sum()
+            true_mean = trees.publication_load(tree, sigma)[tree.level == level].mean()
+            np.testing.assert_allclose(mean, true_mean, rtol=0.05)
+
+
+def test_mean_fanouts_of_many_trees_at_once_are_those_of_each() -> None:
+    many = shapes.mean_fanout([2.0, 3.5, 10.0], 20_000)
+    traffic = forwarding.publication_traffic(many, 0.1)
+    for fanout, found in zip((2.0, 3.5, 10.0), traffic, strict=True):
+        one = forwarding.publication_traffic(shapes.mean_fanout(fanout, 20_000), 0.1)
+        np.testing.assert_allclose(found, one)
 
 
 def test_fanout_for_reproduces_the_published_means_of_table_4() -> None:
