@@ -124,13 +124,13 @@ def _estimate(
     links: Links, patterns: Chances, publications: Chances, load: list[dict[str, Any]]
 ) -> Estimate:
     subscriptions, forwards = _traffic(links, patterns, publications)
-    subscription_forwarding, event_forwarding = totals(links, patterns, publications)
+    flooded = forwarding.event_forwarding_traffic(links, publications.total)
     return Estimate(
         brokers=_whole(links.brokers),
         subscription_traffic_per_pattern=subscriptions / max(patterns.total, 1.0),
         publication_traffic_per_publication=forwards / max(publications.total, 1.0),
-        total_subscription_forwarding=subscription_forwarding,
-        total_event_forwarding=event_forwarding,
+        total_subscription_forwarding=subscriptions + forwards,
+        total_event_forwarding=float(flooded),
         load=load,
     )
 
