@@ -29,25 +29,33 @@ def reproduce() -> None:
     help="Folder for results.csv, the page and the figures.",
 )
 @click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the page, if not to page.md in that folder.",
+)
+@click.option(
     "--workers",
     type=click.IntRange(min=1),
     default=os.cpu_count() or 1,
     show_default="one per core",
     help="Processes.",
 )
-def subscription_forwarding_model(quick: bool, out: Path, workers: int) -> None:
+def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     """Tables 2 to 7 and Figures 4 to 10 of the cost model of subscription forwarding."""
     from postroad.papers.subscription_forwarding_model import beyond, pictures, runs
     from postroad.report import cost_page
     from postroad.report.figures import cost as figures
 
+    page = page or out / "page.md"
     folder = out / "figures"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder {str(folder)!r}: {error.strerror}", remedy="choose --out"
-        ) from None
+    for needed in (folder, page.parent):
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {str(needed)!r}: {error.strerror}",
+                remedy="choose --out and --page",
+            ) from None
 
     began = perf_counter()
     todo = runs.rows(full=not quick)
@@ -95,8 +103,9 @@ def subscription_forwarding_model(quick: bool, out: Path, workers: int) -> None:
              f"{100 * c.standard_error / c.simulated:.3g}"]
             for c in checks
         )  # fmt: skip
-    text = cost_page.page(cells, verdicts, checks, beyond.approximations(), how, "figures")
-    (out / "page.md").write_text(text, encoding="utf-8")
+    shown = Path(os.path.relpath(folder, page.parent)).as_posix()
+    text = cost_page.page(cells, verdicts, checks, beyond.approximations(), how, shown)
+    page.write_text(text, encoding="utf-8")
 
     for verdict in verdicts:
         click.echo(
@@ -104,7 +113,9 @@ def subscription_forwarding_model(quick: bool, out: Path, workers: int) -> None:
             f"{'within' if verdict.holds else 'NOT within'} 3%: worst {verdict.worst:.2f}% "
             f"({verdict.worst_cell}); {verdict.below_one} of {verdict.cells} cells below 1%"
         )
-    click.echo(f"{len(found):,} runs in {took:.1f} s; results.csv, page.md, figures in {out}")
+    click.echo(
+        f"{len(found):,} runs in {took:.1f} s; results.csv and figures in {out}, page {page}"
+    )
     unlike = [check.scheme for check in checks if not check.agrees]
     if unlike:
         raise RunFailed(f"the exact model and the simulation differ: {', '.join(unlike)}")
