@@ -165,3 +165,48 @@ def test_barring_where_no_advertisement_came_from_is_advertisement_forwarding(se
     reference = counted(result, tree, "advertisement")
     assert reference.up.tolist() == flooded.up.tolist()
     assert reference.down.tolist() == flooded.down.tolist()
+
+
+def climbed(tree: Rooted, members: list[int], publishers: list[int]) -> tuple[Counters, Counters]:
+    """Hierarchical forwarding, written out naively: there is no such scheme in SCHEMES."""
+    subscriptions, publications = Counters.zero(tree), Counters.zero(tree)
+    wanted_below: set[int] = set()  # brokers whose parent has an entry for them
+    for broker in members:
+        while broker != 0 and broker not in wanted_below:
+            wanted_below.add(broker)
+            subscriptions.up[broker] += 1
+            broker = int(tree.parent[broker])
+
+    def receive(broker: int, sender: int) -> None:
+        above = int(tree.parent[broker])
+        if broker != 0 and sender != above:
+            publications.up[broker] += 1
+            receive(above, broker)
+        for child in np.flatnonzero(tree.parent == broker).tolist():
+            if child != sender and child in wanted_below:
+                publications.down[child] += 1
+                receive(child, broker)
+
+    for publisher in publishers:
+        receive(publisher, -2)
+    return subscriptions, publications
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_barring_the_way_down_is_hierarchical_forwarding(seed: int) -> None:
+    _, tree = some_tree(seed)
+    members = workload.subscribers(tree, 0.3, seed, 0)
+    publishers = [workload.publisher(tree, seed, number) for number in range(5)]
+    network = Network(tree)
+    everywhere = np.ones(tree.brokers_count, dtype=bool)
+    network.bar(up=~everywhere, down=everywhere)
+    network.subscribe(members)
+    network.publish(publishers, always_up=True)
+
+    subscriptions, publications = climbed(tree, members.tolist(), publishers)
+    for ours, naive in (
+        (network.subscriptions, subscriptions),
+        (network.publications, publications),
+    ):
+        assert ours.up.tolist() == naive.up.tolist()
+        assert ours.down.tolist() == naive.down.tolist()
