@@ -57,13 +57,13 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
                 remedy="choose --out and --page",
             ) from None
 
-    began = perf_counter()
+    began, busy = perf_counter(), _processor_s()
     todo = runs.rows(full=not quick)
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("simulating", total=len(todo))
         found = runs.run_rows(todo, workers, lambda: progress.advance(task))
-    took = perf_counter() - began
+    took, busy = perf_counter() - began, _processor_s() - busy
     cells = runs.cells(found)
     verdicts = runs.verdicts(cells)
     checks = beyond.checks(rounds=1000 if quick else 20_000)
@@ -86,7 +86,8 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
     mode = "quick" if quick else "full"
     how = (
         f"Made by `postroad reproduce subscription-forwarding-model --{mode}`: {len(found):,} runs "
-        f"in {took:.0f} s with {workers} process{'es' if workers > 1 else ''}."
+        f"in {took:.0f} s with {workers} process{'es' if workers > 1 else ''}, {busy:.0f} s of "
+        "processor time."
     )
 
     for name, figure in drawn.items():
@@ -119,3 +120,9 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
     unlike = [check.scheme for check in checks if not check.agrees]
     if unlike:
         raise RunFailed(f"the exact model and the simulation differ: {', '.join(unlike)}")
+
+
+def _processor_s() -> float:
+    """Seconds that this process and its ended children have spent computing."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
