@@ -150,7 +150,7 @@ def estimate(
 @click.option("--publications", type=COUNT, help="F_e, with --patterns.")
 @click.option(
     "--surface",
-    type=click.IntRange(min=1, max=2000),
+    type=click.IntRange(min=1, max=500),
     help="The ratio on a grid of this many steps of sigma and mu, as CSV; sigma <= mu.",
 )
 @JSON
