@@ -26,10 +26,10 @@ from postroad.errors import InputError
 
 def some(probability: npt.ArrayLike, count: npt.ArrayLike) -> FloatArray:
     """The chance that at least one of `count` brokers is chosen: 1 − (1 − probability)^count."""
-    chance, brokers = np.broadcast_arrays(np.asarray(probability, float), np.asarray(count, float))
-    certain = chance >= 1.0
-    logs = np.log1p(-np.where(certain, 0.0, chance))
-    return np.where(certain, (brokers > 0).astype(float), -np.expm1(brokers * logs))
+    brokers = np.asarray(count, float)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a certain one of none: −∞ times 0
+        chance = -np.expm1(brokers * np.log1p(-np.asarray(probability, float)))
+    return np.where(brokers == 0, 0.0, chance)
 
 
 def check_probability(name: str, value: npt.ArrayLike) -> FloatArray:
