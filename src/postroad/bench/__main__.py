@@ -6,6 +6,7 @@ import importlib
 import sys
 
 PARTS = {
+    "cost": "postroad.bench.cost",
     "parsing": "postroad.bench.parsing",
     "simulator": "postroad.bench.simulator",
 }

@@ -18,7 +18,11 @@ from postroad import __version__
 from postroad.errors import InputError, PostroadError
 
 COMMANDS: dict[str, str] = {
+    "advise": "postroad.cli.advise:advise",
+    "breakeven": "postroad.cli.cost:breakeven",
     "demo": "postroad.cli.simulate:demo",
+    "estimate": "postroad.cli.cost:estimate",
+    "reproduce": "postroad.cli.reproduce:reproduce",
     "simulate": "postroad.cli.simulate:simulate",
     "match": "postroad.cli.match:match",
 }

@@ -1,0 +1,206 @@
+"""What the closed form knows beyond the paper, held against the compiled kernel.
+
+One random tree on which every broker has its own probabilities; per round one filter is
+subscribed to and published to under each scheme. The exact expectation of each scheme must
+agree with the mean over the rounds, in total and broker by broker.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from postroad import draws
+from postroad.cost import exact, forwarding, shapes
+from postroad.cost.exact import Crossings
+from postroad.kernels import flooding
+from postroad.kernels.counters import Counters
+from postroad.kernels.draws import base, uniforms
+from postroad.kernels.subscription_forwarding import SENT, Network
+from postroad.overlay import rooted, trees
+from postroad.overlay.rooted import FloatArray, Rooted
+
+BROKERS = 300
+
+
+@dataclass(frozen=True)
+class Check:
+    """Expected and simulated messages per round; errors in percent."""
+
+    scheme: str
+    expected: float
+    simulated: float
+    standard_error: float
+    load_error_max: float
+
+    @property
+    def error(self) -> float:
+        return 100 * (self.expected - self.simulated) / self.simulated
+
+    @property
+    def agrees(self) -> bool:
+        """Within four standard errors: by chance less than one in ten thousand fails."""
+        return abs(self.expected - self.simulated) <= 4 * self.standard_error + 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Chances:
+    """Every broker's own probabilities, in breadth-first numbers."""
+
+    sigma: FloatArray
+    mu: FloatArray
+    gamma: FloatArray
+    advertise: FloatArray
+    publisher: FloatArray
+
+
+def chances_of(tree: Rooted, seed: int) -> Chances:
+    """Skewed on purpose: cubes of uniform draws; one broker in ten publishes and advertises."""
+    skew = {name: _draw(tree, seed, f"beyond.{name}", 0) ** 3 for name in ("σ", "μ", "γ", "α", "π")}
+    publishes = np.arange(tree.brokers_count) % 10 == 3
+    weights = np.where(publishes, skew["π"] + 0.01, 0.0)
+    return Chances(
+        sigma=0.2 * skew["σ"],
+        mu=0.4 * skew["μ"],
+        gamma=0.02 * skew["γ"],
+        advertise=np.where(publishes, 1.0, 0.05 * skew["α"]),
+        publisher=weights / weights.sum(),
+    )
+
+
+def checks(rounds: int, seed: int = 1) -> list[Check]:
+    """Each scheme's exact expectation beside `rounds` simulated filters."""
+    tree = rooted.from_overlay(trees.random_tree(BROKERS, seed))
+    given = chances_of(tree, seed)
+    expected = {
+        "subscription forwarding: subscriptions": exact.subscription_forwarding(tree, given.sigma),
+        "subscription forwarding: publications": exact.publications(
+            tree, given.mu, given.publisher
+        ),
+        "event forwarding: publications": exact.flooding(tree, given.publisher),
+        "advertisements: advertisements": exact.advertisements(tree, given.advertise),
+        "advertisements: subscriptions": exact.advertised_subscriptions(
+            tree, given.mu, given.advertise
+        ),
+        "advertisements: publications": exact.publications(tree, given.mu, given.publisher),
+        "hierarchical: subscriptions": exact.hierarchical_subscriptions(tree, given.mu),
+        "hierarchical: publications": exact.hierarchical_publications(
+            tree, given.mu, given.publisher
+        ),
+        "covering: subscriptions": exact.covered_subscriptions(tree, given.sigma, given.gamma),
+    }
+    tallies = {name: _Tally(tree) for name in expected}
+    for number in range(rounds):
+        for name, counters in _round(tree, given, seed, number).items():
+            tallies[name].add(counters)
+    return [tallies[name].check(name, model) for name, model in expected.items()]
+
+
+def _round(tree: Rooted, given: Chances, seed: int, number: int) -> dict[str, Counters]:
+    """One filter under every scheme."""
+
+    def members(kind: str, chance: FloatArray) -> Any:
+        chosen = np.flatnonzero(_draw(tree, seed, f"beyond.{kind}.member", number) < chance)
+        order = np.argsort(_draw(tree, seed, f"beyond.{kind}.order", number)[chosen])
+        return chosen[order]
+
+    publisher_draw = draws.uniform(seed, "beyond.publisher", number, 0)
+    publisher = [int(np.searchsorted(np.cumsum(given.publisher), publisher_draw, side="right"))]
+    receivers = members("mu", given.mu)
+
+    plain = Network(tree)
+    plain.subscribe(members("sigma", given.sigma))
+    wanted = Network(tree)
+    wanted.subscribe(receivers)
+    wanted.publish(publisher)
+
+    announced = Network(tree)
+    announced.subscribe(members("advertise", given.advertise))
+    asked = Network(tree)
+    asked.bar(up=announced.down != SENT, down=announced.up != SENT)
+    asked.subscribe(receivers)
+    asked.publish(publisher)
+
+    upward = Network(tree)
+    everywhere = np.ones(tree.brokers_count, dtype=bool)
+    upward.bar(up=~everywhere, down=everywhere)
+    upward.subscribe(receivers)
+    upward.publish(publisher, always_up=True)
+
+    wide = Network(tree)
+    wide.subscribe(members("gamma", given.gamma))
+    narrow = Network(tree)
+    narrow.bar(up=wide.up == SENT, down=wide.down == SENT)
+    narrow.subscribe(members("sigma", given.sigma))
+
+    return {
+        "subscription forwarding: subscriptions": plain.subscriptions,
+        "subscription forwarding: publications": wanted.publications,
+        "event forwarding: publications": flooding.publish(tree, publisher),
+        "advertisements: advertisements": announced.subscriptions,
+        "advertisements: subscriptions": asked.subscriptions,
+        "advertisements: publications": asked.publications,
+        "hierarchical: subscriptions": upward.subscriptions,
+        "hierarchical: publications": upward.publications,
+        "covering: subscriptions": narrow.subscriptions,
+    }
+
+
+class _Tally:
+    """Totals of one scheme over the rounds."""
+
+    def __init__(self, tree: Rooted) -> None:
+        self.traffic: list[int] = []
+        self.load = np.zeros(tree.brokers_count)
+
+    def add(self, counters: Counters) -> None:
+        self.traffic.append(counters.traffic)
+        self.load += counters.load
+
+    def check(self, scheme: str, model: Crossings) -> Check:
+        rounds = len(self.traffic)
+        load = self.load / rounds
+        return Check(
+            scheme,
+            expected=model.traffic,
+            simulated=float(np.mean(self.traffic)),
+            standard_error=float(np.std(self.traffic, ddof=1) / math.sqrt(rounds)),
+            load_error_max=float(100 * np.max(np.abs(model.load - load)) / np.max(load)),
+        )
+
+
+def _draw(tree: Rooted, seed: int, purpose: str, n: int) -> FloatArray:
+    return np.asarray(uniforms(base(seed, purpose), tree.brokers_count, n))
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """L(p) by the paper and exactly, on a broker of one level of a full tree."""
+
+    fanout: int
+    height: int
+    sigma: float
+    level: int
+    paper: float
+    exact: float
+
+    @property
+    def error(self) -> float:
+        return 100 * (self.paper - self.exact) / self.exact
+
+
+def approximations() -> list[Approximation]:
+    """Where equations (11) and (15) differ from the exact expectation, and by how much."""
+    found = []
+    for fanout, height, sigma in ((4, 7, 0.02), (4, 7, 0.001), (4, 4, 0.02), (2, 5, 0.02)):
+        shape = shapes.full(fanout, height)
+        paper = forwarding.subscription_load(shape, sigma).tolist()
+        expected = forwarding.exact_subscription_load(shape, sigma).tolist()
+        found += [
+            Approximation(fanout, height, sigma, level, by_paper, exactly)
+            for level, (by_paper, exactly) in enumerate(zip(paper, expected, strict=True))
+        ]
+    return found
