@@ -1,0 +1,1 @@
+"""Pages and pictures from measured tables; no arithmetic beyond formatting."""
