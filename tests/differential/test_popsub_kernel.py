@@ -1,0 +1,144 @@
+"""The compiled PopSub counts what the core counts, on random small trees."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import networks
+from postroad.filters import parse
+from postroad.kernels import popsub as kernel
+from postroad.overlay import Overlay
+from postroad.routing.popsub import Config, PopSub
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario
+from postroad.sim.workload import Interest, Posting, Workload
+
+
+def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:
+    offers = draw.randint(1, 6)
+    homes = [draw.randrange(brokers) for _ in range(offers)]
+    subscriptions = draw.randint(0, 60)
+    corners = [
+        [sorted(draw.choices(range(10), k=2)) for _ in range(2)] for _ in range(subscriptions)
+    ]
+    publications = draw.randint(0, 150)
+    times = sorted(draw.sample(range(3_000_000), publications))
+    return kernel.Workload(
+        homes=np.array(homes),
+        subscription_advertisement=np.array(
+            [draw.randrange(offers) for _ in range(subscriptions)], np.int64
+        ),
+        subscription_broker=np.array(
+            [draw.randrange(brokers) for _ in range(subscriptions)], np.int64
+        ),
+        low=np.array([[c[0] for c in box] for box in corners], np.int64).reshape(-1, 2),
+        high=np.array([[c[1] for c in box] for box in corners], np.int64).reshape(-1, 2),
+        time_us=np.array(times, np.int64),
+        advertisement=np.array([draw.randrange(offers) for _ in range(publications)], np.int64),
+        values=np.array(
+            [[draw.randrange(10), draw.randrange(10)] for _ in times], np.int64
+        ).reshape(-1, 2),
+    )
+
+
+def in_filters(workload: kernel.Workload) -> Workload:
+    """The same workload as the core sees it: the advertisement is an attribute."""
+    subscriptions = tuple(
+        Interest(
+            f"s{n:03}",
+            int(workload.subscription_broker[n]),
+            "c",
+            parse(
+                f"offer = 'a{workload.subscription_advertisement[n]:03}'"
+                f" AND x BETWEEN {workload.low[n, 0]} AND {workload.high[n, 0]}"
+                f" AND y BETWEEN {workload.low[n, 1]} AND {workload.high[n, 1]}"
+            ),
+        )
+        for n in range(len(workload.subscription_broker))
+    )
+    offers = tuple(
+        Interest(f"a{n:03}", int(home), f"p{n:03}", parse(f"offer = 'a{n:03}'"))
+        for n, home in enumerate(workload.homes)
+    )
+    postings = tuple(
+        Posting(
+            int(workload.time_us[n]),
+            int(workload.homes[workload.advertisement[n]]),
+            f"p{workload.advertisement[n]:03}",
+            str(n),
+            {
+                "offer": f"a{workload.advertisement[n]:03}",
+                "x": int(workload.values[n, 0]),
+                "y": int(workload.values[n, 1]),
+            },
+        )
+        for n in range(len(workload.time_us))
+    )
+    return Workload(subscriptions, offers, postings)
+
+
+def random_overlay(draw: random.Random) -> Overlay:
+    made = networks.overlay(draw, 12)
+    made.latency_us[:] = [draw.randint(1, 30_000) for _ in made.latency_us]
+    return made
+
+
+@pytest.mark.parametrize("mechanism", ["tree", "direct", "batching"])
+@pytest.mark.parametrize("service_us", [0, 700])
+def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) -> None:
+    switched = 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        overlay = random_overlay(draw)
+        workload = random_workload(draw, overlay.brokers_count)
+        capacity = draw.choice([1.0, 10.0, 40.0])
+        timeout_us = draw.choice([100_000, 1_000_000])
+        ours = kernel.simulate(
+            overlay,
+            workload,
+            kernel.Settings(
+                mechanism,
+                capacity,
+                reevaluate_us=200_000,
+                batch_timeout_us=timeout_us,
+                service_us=service_us,
+            ),
+        )
+        config = Config(
+            unpopular=mechanism,
+            phi=1.0,
+            throughput_per_s=capacity,
+            reevaluate_s=0.2,
+            batch_timeout_s=timeout_us / 1e6,
+        )
+        scenario = Scenario("popsub", overlay, in_filters(workload), config, service_us=service_us)
+        theirs = run(scenario)
+        summary = theirs.summary()
+        wanted = {"publication", "direct", "batch"}
+        sent = {kind: n for kind, n in summary["messages"].items() if kind in wanted}
+        assert ours.messages == sent, seed
+        assert ours.pure_forwards == summary["pure_forwards"], seed
+        delays: dict[bool, list[int]] = {True: [], False: []}
+        for key, _, _, time_us, _, via in theirs.deliveries:
+            delays[via == "tree"].append(time_us - theirs.published_us[key])
+        assert sorted(ours.popular_us) == sorted(delays[True]), seed
+        assert sorted(ours.unpopular_us) == sorted(delays[False]), seed
+        assert ours.hops == sum(delivery[4] for delivery in theirs.deliveries)
+        routers = [broker.router for broker in theirs.brokers]
+        assert all(isinstance(router, PopSub) for router in routers)
+        forwards = sum(router.measures.get("forwards", 0) for router in routers)
+        gain = sum(router.measures.get("gain", 0) for router in routers)
+        assert (ours.forwards, ours.gain) == (forwards, pytest.approx(gain)), seed
+        straight: dict[int, int] = {}
+        for router in routers:
+            for sends, times in router.direct_forwards.items():
+                straight[sends] = straight.get(sends, 0) + times
+        found = {n: int(c) for n, c in enumerate(ours.direct_forwards) if c}
+        assert found == straight, seed
+        if service_us and len(workload.time_us):
+            assert ours.queue_max.tolist() == [broker.queue_max for broker in theirs.brokers]
+        switched += len(ours.unpopular_us)
+    assert mechanism == "tree" or switched > 300
