@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No deadlines: a first example may compile a kernel, and machines differ.
+settings.register_profile("postroad", deadline=None)
+settings.load_profile("postroad")
 
 
 @pytest.fixture(scope="session")

@@ -91,8 +91,9 @@ def demo(as_json: bool) -> None:
         base = load(path)
     console = Console(stderr=True)
     rows: list[dict[str, Any]] = []
-    variants = [(scheme, covering) for scheme in SCHEMES for covering in (False, True)]
-    variants.remove(("flooding", True))
+    variants = [("flooding", False)]
+    for scheme in ("subscription_forwarding", "advertisement_forwarding"):
+        variants += [(scheme, False), (scheme, True)]
     for scheme, covering in track(
         variants, "simulating", console=console, disable=not console.is_terminal, transient=True
     ):

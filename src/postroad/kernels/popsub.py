@@ -257,7 +257,7 @@ def _new(pool: Any, follows: Any) -> int:
     else:
         place = pool[_USED]
         pool[_USED] += 1
-    return place
+    return place  # type: ignore[no-any-return]
 
 
 @njit(cache=True)
@@ -299,6 +299,42 @@ def _gains(
                 below = up
             assert far == depth
     return count, hops
+
+
+@njit(cache=True)
+def _members(
+    pointers: Any,
+    neighbours: Any,
+    homes: Any,
+    rows: Any,
+    above: Any,
+    starts: Any,
+    brokers: Any,
+) -> Any:
+    """Per advertisement: the brokers with a subscription, and the home's link towards each."""
+    offers = homes.shape[0]
+    found = np.empty(brokers.shape[0], np.int64)
+    link_of = np.empty(brokers.shape[0], np.int64)
+    begins = np.zeros(offers + 1, np.int64)
+    seen = np.full(above.shape[1], -1, np.int64)
+    total = 0
+    for offer in range(offers):
+        home = homes[offer]
+        for s in range(starts[offer], starts[offer + 1]):
+            broker = brokers[s]
+            if broker == home or seen[broker] == offer:
+                continue
+            seen[broker] = offer
+            below = broker
+            while above[rows[offer], below] != home:
+                below = above[rows[offer], below]
+            found[total] = broker
+            for link in range(pointers[home], pointers[home + 1]):
+                if neighbours[link] == below:
+                    link_of[total] = link
+            total += 1
+        begins[offer + 1] = total
+    return found[:total].copy(), begins, link_of[:total].copy()
 
 
 @njit(cache=True)
@@ -446,6 +482,22 @@ def _run(
     out_tail = np.full(brokers, -1, np.int64)
     out_size = np.zeros(brokers, np.int64)
     stack = np.empty(brokers, np.int64)
+    # Gossip: per advertisement the member brokers and the first link towards each; what waits
+    # for the next round; and waves, each what one round sent and whom it has reached.
+    members, member_starts, member_link = _members(
+        pointers, neighbours, homes, rows, above, starts, sub_broker
+    )
+    gossiping = np.zeros((links, offers), np.bool_)
+    grouped = np.zeros(offers, np.bool_)
+    wait_head = np.full(offers, -1, np.int64)
+    wait_tail = np.full(offers, -1, np.int64)
+    wait_size = np.zeros(offers, np.int64)
+    reached = np.zeros((64, brokers), np.uint8)
+    wave_head = np.empty(64, np.int64)
+    wave_offer = np.empty(64, np.int64)
+    wave_refs = np.empty(64, np.int64)
+    waves = 0
+    drawn = 0
     period_s = period_us / 1e6
     published = 0
     now = np.int64(0)
@@ -500,14 +552,14 @@ def _run(
             item = items[0]
             _heap_pop(times, turns, items, state[_HEAP])
             state[_HEAP] -= 1
-            if what[item] <= _BATCH or what[item] == _SERVED:
+            if what[item] <= _BATCH or what[item] in (_SERVED, _GOSSIP, _PULL):
                 state[_WAITING] -= 1
 
         kind = what[item]
         broker = target[item]
 
         # A broker that takes time serves one message after the other.
-        if service_us > 0 and (kind <= _BATCH or kind == _PUBLISH):
+        if service_us > 0 and (kind <= _BATCH or kind in (_PUBLISH, _GOSSIP)):
             if queue_length[broker] > 0:
                 counts[4] += 1
                 counts[5] += queue_length[broker]
@@ -601,6 +653,7 @@ def _run(
                 counts[3] = max(counts[3], hop[item])
             straight = 0
             asked = False
+            waits = False
             for link in range(pointers[broker], pointers[broker + 1]):
                 peer = neighbours[link]
                 if peer == sender[item] or need[row, peer] == 0:
@@ -611,6 +664,17 @@ def _run(
                     offered[link, offer] += 1
                     if mechanism != 0 and not popular[link, offer]:
                         over_tree = False
+                        if mechanism == 3 and not gossiping[link, offer]:
+                            over_tree = True  # the publication that switches to gossip
+                            gossiping[link, offer] = True
+                            if not grouped[offer]:
+                                grouped[offer] = True
+                                counts[6] += 1
+                                new = _new(state, follows)
+                                what[new], target[new], load[new] = _ROUND, broker, offer
+                                _push(state, times, turns, items, now + interval_us, new)
+                    elif mechanism == 3:
+                        gossiping[link, offer] = False
                     elif held[link, offer] > 0:
                         # The buffer goes first: see _send_popular in the core.
                         flush, flush_offer = link, offer
@@ -662,6 +726,20 @@ def _run(
                             if need[row, below] and above[rows[offer], below] == at:
                                 stack[depth] = below
                                 depth += 1
+                elif mechanism == 3:
+                    if not waits:  # once, however many links gossip
+                        waits = True
+                        node = _new(nodes, node_next)
+                        node_row[node] = row
+                        node_next[node] = -1
+                        refs[row] += 1
+                        if wait_size[offer] == 0:
+                            wait_head[offer] = node
+                        else:
+                            node_next[wait_tail[offer]] = node
+                        wait_tail[offer] = node
+                        wait_size[offer] += 1
+                        buffered += 1
                 else:
                     node = _new(nodes, node_next)
                     node_row[node] = row
@@ -774,6 +852,104 @@ def _run(
                 _push(state, times, turns, items, now + latencies[link], new)
                 state[_WAITING] += 1
                 forwarded = True
+            _free(state, follows, item)
+        elif kind == _ROUND:
+            offer = load[item]
+            _push(state, times, turns, items, now + interval_us, item)
+            if wait_size[offer] > 0:
+                if waves == wave_refs.shape[0]:
+                    reached = _grown_rows(reached)
+                    wave_head, wave_offer = _grown(wave_head), _grown(wave_offer)
+                    wave_refs = _grown(wave_refs)
+                wave_head[waves], wave_offer[waves] = wait_head[offer], offer
+                wave_refs[waves] = 0
+                reached[waves, broker] = 1
+                buffered -= wait_size[offer]
+                crowd = 0
+                for m in range(member_starts[offer], member_starts[offer + 1]):
+                    if gossiping[member_link[m], offer] and members[m] != broker:
+                        stack[crowd] = members[m]
+                        crowd += 1
+                # Whom the wave does not reach asks at its own next round.
+                for m in range(crowd):
+                    new = _new(state, follows)
+                    what[new], target[new], sender[new] = _PULL, stack[m], broker
+                    load[new], size[new] = waves, wait_size[offer]
+                    drawn += 1
+                    pause = keyed.below(interval_us, key, broker, drawn)
+                    way = 2 * direct[broker, stack[m]]
+                    _push(state, times, turns, items, now + pause + way, new)
+                    state[_WAITING] += 1
+                    wave_refs[waves] += 1
+                for _ in range(min(fanout, crowd)):
+                    drawn += 1
+                    to = stack[keyed.below(crowd, key, broker, drawn)]
+                    new = _new(state, follows)
+                    what[new], target[new], sender[new] = _GOSSIP, to, broker
+                    hop[new], load[new], size[new] = 1, waves, wait_size[offer]
+                    sent[3] += 1
+                    _push(state, times, turns, items, now + direct[broker, to], new)
+                    state[_WAITING] += 1
+                    wave_refs[waves] += 1
+                wait_size[offer] = 0
+                if wave_refs[waves] == 0:
+                    wave_refs[waves] = 1  # nobody is left to tell: give the rows back below
+                    new = _new(state, follows)
+                    what[new], target[new], sender[new] = _PULL, broker, broker
+                    load[new], size[new] = waves, 0
+                    _push(state, times, turns, items, now, new)
+                    state[_WAITING] += 1
+                waves += 1
+        elif kind in (_GOSSIP, _PULL):
+            wave = load[item]
+            offer = wave_offer[wave]
+            if kind == _PULL and reached[wave, broker] == 0:
+                sent[3] += 2  # the request and the answer
+            if reached[wave, broker] == 0:
+                reached[wave, broker] = 1
+                node = wave_head[wave]
+                while node >= 0:
+                    row = node_row[node]
+                    pub = row_pub[row]
+                    here = matched[row, broker]
+                    counts[7] += 1
+                    if here == 0:
+                        counts[8] += 1
+                    while other_count + here > other_us.shape[0]:
+                        other_us = _grown(other_us)
+                    for _ in range(here):
+                        other_us[other_count] = now - pub_time[pub]
+                        other_count += 1
+                    counts[2] += here
+                    counts[3] = max(counts[3], 1)
+                    node = node_next[node]
+                crowd = 0
+                for m in range(member_starts[offer], member_starts[offer + 1]):
+                    if members[m] != broker:
+                        stack[crowd] = members[m]
+                        crowd += 1
+                for _ in range(min(fanout, crowd)):
+                    drawn += 1
+                    to = stack[keyed.below(crowd, key, broker, drawn)]
+                    new = _new(state, follows)
+                    what[new], target[new], sender[new] = _GOSSIP, to, broker
+                    hop[new], load[new], size[new] = 1, wave, size[item]
+                    sent[3] += 1
+                    _push(state, times, turns, items, now + direct[broker, to], new)
+                    state[_WAITING] += 1
+                    wave_refs[wave] += 1
+            wave_refs[wave] -= 1
+            if wave_refs[wave] == 0:
+                node = wave_head[wave]
+                while node >= 0:
+                    row = node_row[node]
+                    refs[row] -= 1
+                    if refs[row] == 0:
+                        free_rows[free_rows_count] = row
+                        free_rows_count += 1
+                    done = node
+                    node = node_next[node]
+                    _free(nodes, node_next, done)
             _free(state, follows, item)
         elif flush >= 0:  # a buffer's time is up
             new = _new(state, follows)
