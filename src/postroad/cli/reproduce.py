@@ -48,15 +48,7 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
 
     page = page or out / "page.md"
     folder = out / "figures"
-    for needed in (folder, page.parent):
-        try:
-            needed.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot make the folder {str(needed)!r}: {error.strerror}",
-                remedy="choose --out and --page",
-            ) from None
-
+    _make_folders(folder, page.parent)
     began, busy = perf_counter(), _processor_s()
     todo = runs.rows(full=not quick)
     console = Console(stderr=True)
@@ -126,3 +118,91 @@ def _processor_s() -> float:
     """Seconds that this process and its ended children have spent computing."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+@reproduce.command("popsub")
+@click.option("--quick/--full", default=True, help="One run per point (default), or 5 x 5.")
+@click.option(
+    "--latencies",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Square matrix of round trips in ms (CSV, gzip too); without it one is generated.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results/popsub"),
+    show_default=True,
+    help="Folder for results.csv, the page and the figures.",
+)
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the page, if not to page.md in that folder.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=os.cpu_count() or 1,
+    show_default="one per core",
+    help="Processes.",
+)
+def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, workers: int) -> None:
+    """Figures 3a to 3o and 4a to 4d of PopSub."""
+    from postroad.papers.popsub import runs
+    from postroad.report import popsub_page
+    from postroad.report.figures import popsub as figures
+
+    page = page or out / "page.md"
+    folder = out / "figures"
+    _make_folders(folder, page.parent)
+    began, busy = perf_counter(), _processor_s()
+    todo = runs.rows(full=not quick, matrix=latencies)
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("simulating", total=len(todo))
+        found = runs.run_rows(todo, workers, lambda: progress.advance(task))
+    took, busy = perf_counter() - began, _processor_s() - busy
+    table = runs.means(found)
+    claims = runs.claims(table)
+    for experiment in runs.EXPERIMENTS:
+        figure = figures.panels(
+            table, experiment.name, experiment.field, popsub_page.SHOWN[experiment.name]
+        )
+        figure.savefig(folder / f"{experiment.name}.png", dpi=80)
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["table", "row", "column", "paper", "measured"])
+        writer.writerows(
+            [f"figure {c.figure}", c.claim, c.unit, f"{c.paper:g}", f"{c.measured:.6g}"]
+            for c in claims
+        )
+        for (experiment_name, value, mechanism), metrics in table.items():
+            writer.writerows(
+                [experiment_name, f"{value:g} {mechanism}", metric, "", f"{measured:.6g}"]
+                for metric, measured in metrics.items()
+            )
+    source = "a generated latency matrix" if latencies is None else latencies.name
+    how = (
+        f"Made by `postroad reproduce popsub --{'quick' if quick else 'full'}` with {source}: "
+        f"{len(found):,} runs in {took:.0f} s with {workers} processes, {busy:.0f} s of processor "
+        "time."
+    )
+    shown = Path(os.path.relpath(folder, page.parent)).as_posix()
+    page.write_text(popsub_page.page(table, claims, how, shown), encoding="utf-8")
+    for claim in claims:
+        click.echo(
+            f"Figure {claim.figure}: {claim.claim}: paper {claim.paper:g}{claim.unit}, "
+            f"measured {claim.measured:.3g}{claim.unit}"
+        )
+    click.echo(f"{len(found):,} runs in {took:.1f} s; results in {out}, page {page}")
+
+
+def _make_folders(*folders: Path) -> None:
+    for needed in folders:
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {str(needed)!r}: {error.strerror}",
+                remedy="choose --out and --page",
+            ) from None

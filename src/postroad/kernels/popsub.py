@@ -5,8 +5,8 @@ the same buffers and timers, the same FIFO queues; counters are equal (`tests/di
 Subscriptions stand still and belong to one advertisement each, as in the paper's workload: a
 box over two attributes. Left out: churn, faults, bounded buffers, the reorder buffer, priority
 classes. Gossip is a model of the core, not its equal: groups form at once, a member's view is
-drawn anew each time, membership and digests cost nothing, and whom the first wave of relays does
-not reach asks at its next round.
+drawn anew each time, membership and digests cost nothing, a publication that makes one link switch
+goes over the tree on all, and whom the first wave of relays does not reach asks at its next round.
 
 A publication in flight holds a row of `need` (which brokers lead to a match) and `matched` (how
 many subscriptions match there); rows are reused, so memory follows what is in flight.
@@ -654,6 +654,11 @@ def _run(
             straight = 0
             asked = False
             waits = False
+            switching = False  # the publication that switches to gossip goes over the tree
+            if mechanism == 3 and kind == _PUBLISH:
+                for link in range(pointers[broker], pointers[broker + 1]):
+                    if need[row, neighbours[link]] and not popular[link, offer]:
+                        switching = switching or not gossiping[link, offer]
             for link in range(pointers[broker], pointers[broker + 1]):
                 peer = neighbours[link]
                 if peer == sender[item] or need[row, peer] == 0:
@@ -663,9 +668,8 @@ def _run(
                     asked = True
                     offered[link, offer] += 1
                     if mechanism != 0 and not popular[link, offer]:
-                        over_tree = False
+                        over_tree = switching
                         if mechanism == 3 and not gossiping[link, offer]:
-                            over_tree = True  # the publication that switches to gossip
                             gossiping[link, offer] = True
                             if not grouped[offer]:
                                 grouped[offer] = True
@@ -863,12 +867,13 @@ def _run(
                     wave_refs = _grown(wave_refs)
                 wave_head[waves], wave_offer[waves] = wait_head[offer], offer
                 wave_refs[waves] = 0
-                reached[waves, broker] = 1
+                reached[waves, :] = 1  # whoever is no member needs nothing
                 buffered -= wait_size[offer]
                 crowd = 0
                 for m in range(member_starts[offer], member_starts[offer + 1]):
                     if gossiping[member_link[m], offer] and members[m] != broker:
                         stack[crowd] = members[m]
+                        reached[waves, members[m]] = 0
                         crowd += 1
                 # Whom the wave does not reach asks at its own next round.
                 for m in range(crowd):
@@ -925,7 +930,7 @@ def _run(
                     node = node_next[node]
                 crowd = 0
                 for m in range(member_starts[offer], member_starts[offer + 1]):
-                    if members[m] != broker:
+                    if gossiping[member_link[m], offer] and members[m] != broker:
                         stack[crowd] = members[m]
                         crowd += 1
                 for _ in range(min(fanout, crowd)):
