@@ -12,6 +12,7 @@ from postroad.filters import parse
 from postroad.kernels import popsub as kernel
 from postroad.overlay import Overlay
 from postroad.routing.popsub import Config, PopSub
+from postroad.sim import batch_cost
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest, Posting, Workload
@@ -105,6 +106,7 @@ def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) 
                 reevaluate_us=200_000,
                 batch_timeout_us=timeout_us,
                 service_us=service_us,
+                batch_cost=np.array([batch_cost.units(size) for size in range(1, 257)]),
             ),
         )
         config = Config(

@@ -20,6 +20,7 @@ from postroad.errors import InputError, PostroadError
 COMMANDS: dict[str, str] = {
     "advise": "postroad.cli.advise:advise",
     "breakeven": "postroad.cli.cost:breakeven",
+    "calibrate": "postroad.cli.calibrate:calibrate",
     "demo": "postroad.cli.simulate:demo",
     "estimate": "postroad.cli.cost:estimate",
     "reproduce": "postroad.cli.reproduce:reproduce",

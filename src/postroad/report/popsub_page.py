@@ -9,6 +9,7 @@ from postroad.report.figures.popsub import LABELS
 
 SHOWN = {
     "phi": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
+    "throughput": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
     "overlay": ["gain_ratio", "pure_forwards", "unpopular_pdl_ms"],
     "subscriptions": ["gain_ratio", "pure_forwards", "direct_forwards"],
     "skew": ["gain_ratio", "pure_forwards", "gossip_false_positives"],

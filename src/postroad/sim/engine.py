@@ -51,6 +51,7 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
+from postroad.sim import batch_cost
 
 _LOOK_EVERY = 256
 
@@ -248,7 +249,11 @@ class Simulator:
 
     def _serve(self, number: BrokerId, broker: Broker) -> None:
         self._pending += 1
-        self._push(self.now + self.service_us, self._served, (number, broker.life))
+        given = broker.queue[0][0]
+        took_us = self.service_us
+        if type(given) is Received and given.message.size > 1:
+            took_us = round(took_us * batch_cost.units(given.message.size))
+        self._push(self.now + took_us, self._served, (number, broker.life))
 
     def _served(self, number: BrokerId, life: int) -> None:
         self._pending -= 1

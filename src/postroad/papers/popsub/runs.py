@@ -46,6 +46,7 @@ class Experiment:
 
 EXPERIMENTS = [
     Experiment("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
+    Experiment("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
     Experiment("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
     Experiment("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
     Experiment("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),

@@ -1,0 +1,94 @@
+"""PopSub's evaluation: its inputs are what section 5.1 says, and a small run of each mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from postroad.errors import InputError
+from postroad.papers.popsub import runs
+from postroad.papers.popsub.workload import (
+    Point,
+    generated_matrix,
+    most_followed,
+    read_matrix,
+    shipped_followers,
+    topology,
+    workload,
+)
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+SMALL = Point(brokers=60, subscriptions=2000, publishers=60, seconds=8.0, throughput_per_s=400.0)
+
+
+def test_shipped_followers_are_those_of_the_graph() -> None:
+    edges = DATA / "twitter_edges_unique.txt.gz"
+    if not edges.exists():
+        pytest.skip("the follower graph is not here")
+    assert shipped_followers() == most_followed(edges, 200)
+
+
+def test_generated_latencies_look_like_the_internet_s() -> None:
+    matrix = generated_matrix(490, seed=1)
+    trips_ms = matrix[np.triu_indices(490, 1)] * 2 / 1000
+    assert 110 < np.median(trips_ms) < 150
+    assert 280 < np.percentile(trips_ms, 95) < 350
+    assert (matrix == matrix.T).all()
+
+
+def test_a_topology_is_a_shortest_path_tree_with_direct_latencies() -> None:
+    matrix = generated_matrix(200, seed=2)
+    overlay = topology(matrix, 100, seed=3)
+    assert overlay.brokers_count == 100
+    assert (overlay.parents() >= -1).all()
+    assert overlay.direct_us is not None
+    for (a, b), latency in zip(overlay.ends, overlay.latency_us, strict=True):
+        assert overlay.direct_us[a, b] == latency
+    with pytest.raises(InputError, match="300 brokers on 200 hosts"):
+        topology(matrix, 300, seed=3)
+
+
+def test_a_workload_follows_the_section() -> None:
+    overlay = topology(generated_matrix(100, seed=1), 60, seed=1)
+    made = workload(SMALL, overlay, seed=5)
+    assert set(made.homes) <= {0, *overlay.neighbours()[0]}
+    assert len(made.time_us) == 60 * 80
+    assert (np.diff(made.time_us) >= 0).all()
+    per_publisher = np.bincount(made.subscription_advertisement, minlength=60)
+    followers = np.array(shipped_followers()[:60])
+    assert np.corrcoef(per_publisher, followers)[0, 1] > 0.9
+    inside = (made.low[:, None, :] <= made.values[None, :200, :]) & (
+        made.values[None, :200, :] <= made.high[:, None, :]
+    )
+    assert 0.2 < inside.all(axis=2).mean() < 0.3
+
+
+def test_every_mechanism_delivers_the_same_and_spares_the_tree() -> None:
+    row = {"experiment": "x", "value": 0.0, "topology": 1, "workload": 1, "matrix": ""}
+    found = {
+        mechanism: runs.run_point({**row, **asdict(replace(SMALL, mechanism=mechanism))})
+        for mechanism in runs.MECHANISMS
+    }
+    base = found.pop("tree")
+    assert base["unpopular_deliveries"] == 0
+    for mechanism, measured in found.items():
+        assert measured["deliveries"] == base["deliveries"], mechanism
+        assert measured["unpopular_deliveries"] > 0.1 * base["deliveries"], mechanism
+        assert measured["pure_forwards"] < 0.95 * base["pure_forwards"], mechanism
+    assert found["batching"]["gain_ratio"] > base["gain_ratio"]
+    assert found["gossip"]["gain_ratio"] > base["gain_ratio"]
+    assert found["direct"]["unpopular_pdl_ms"] < found["batching"]["unpopular_pdl_ms"]
+    assert found["batching"]["unpopular_pdl_ms"] < found["gossip"]["unpopular_pdl_ms"]
+
+
+def test_a_matrix_that_is_none_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("1,2\n3,x\n")
+    with pytest.raises(InputError, match=r"m\.csv: not a matrix of numbers"):
+        read_matrix(path)
+    path.write_text("1,2\n")
+    with pytest.raises(InputError, match="not square"):
+        read_matrix(path)
