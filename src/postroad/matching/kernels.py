@@ -1,0 +1,533 @@
+"""The compiled table of rows: access lists, bit tables, and the exact check of what they leave.
+
+A *row* is one conjunction as at most five demands on *channels*. A channel is one aspect of one
+attribute as a float: its number, the code of its value, the code of its prefix of some length,
+and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
+
+A row is filed under one demand, the one that fewest publications are likely to meet: under the
+code it demands, or under a window of its channel's cells that holds its range, or at the root.
+The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. A block of 64 slots or
+more has a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
+A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
+exactly. Bits only save comparisons: cells may be coarse and channels left out.
+
+Each row is 16 floats: its number plus one (negative when Python must check it too, 0 when the
+slot is free), five lows, five highs, five channels with flags.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+DEMANDS = 5
+ROW = 16
+LOW, HIGH, CHANNEL = 1, 6, 11
+LOW_OPEN, HIGH_OPEN, NOT_EQUAL = 1, 2, 4  # Flags in the lowest bits of a row's channel.
+
+CELLS = 64  # Cell 0 is for publications without the channel.
+SLOTS = 4096
+CHANNELS_MAX = 12  # A block has bit tables for at most so many channels.
+
+# Columns of a block.
+CAP, USED, LIVE, ROWS, WORDS, TABLES, TABLES_CAP, NEXT, PREVIOUS, KIND, PLACE, WINDOW = range(12)
+FIRST_CHANNEL = 12
+BLOCK = FIRST_CHANNEL + CHANNELS_MAX
+AT_ROOT, AT_CODE, AT_WINDOW = range(3)
+
+# Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before.
+WINDOWS = 192
+_OFFSETS = np.array([0, 64, 128, 160, 176, 184])
+_HALVES = np.array([1, 1, 2, 4, 8, 16])
+_SIZES = np.array([1, 2, 4, 8, 16, 32])
+
+# Columns of the allocator: the ends of the pools, then heads of free lists.
+ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT = range(5)
+ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
+WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
+ALLOCATOR = 56
+
+FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
+
+_DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_BIT = np.zeros(64, dtype=np.int64)
+for _i in range(64):
+    _BIT[(0x03F79D71B4CB0A89 << _i & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
+_ONE = np.uint64(1)
+_SHIFT = np.uint64(58)
+_ZERO = np.uint64(0)
+
+
+@njit(cache=True)
+def _cell(breaks, channel, value):  # type: ignore[no-untyped-def]
+    """The cell of a value: codes by remainder, other channels by their breakpoints."""
+    count = breaks[channel, 0]
+    if count < 0:
+        return 1 + int(value) % (CELLS - 1) if value >= 0 else 0
+    below, above = 1, int(count) + 1
+    while below < above:
+        middle = (below + above) >> 1
+        if breaks[channel, middle] <= value:
+            below = middle + 1
+        else:
+            above = middle
+    return below
+
+
+@njit(cache=True)
+def _accepts(rows, row, point):  # type: ignore[no-untyped-def]
+    """Whether the point meets every demand of the row. A missing value is NaN and meets none."""
+    for i in range(DEMANDS):
+        tagged = int(rows[row, CHANNEL + i])
+        if tagged < 0:
+            break
+        channel = tagged >> 3
+        if tagged & NOT_EQUAL:
+            if point[channel, 0] == rows[row, LOW + i]:
+                return False
+        elif not (
+            rows[row, LOW + i] <= point[channel, 1] and point[channel, 0] <= rows[row, HIGH + i]
+        ):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _visit(block, point, blocks, rows, words, scratch, check_all, out, count):  # type: ignore[no-untyped-def]
+    """Add the matching rows of a chain of blocks to `out`; those to be checked, from its end."""
+    found, checks = count
+    while block > 0:
+        cap, used, base = blocks[block, CAP], blocks[block, USED], blocks[block, ROWS]
+        if cap < 64:
+            for slot in range(used):
+                name = rows[base + slot, 0]
+                if name != 0 and _accepts(rows, base + slot, point):
+                    if name > 0 and not check_all:
+                        out[found] = int(name) - 1
+                        found += 1
+                    else:
+                        checks += 1
+                        out[out.shape[0] - checks] = int(abs(name)) - 1
+        else:
+            width = cap >> 6
+            filled = (used + 63) >> 6
+            start = blocks[block, WORDS]
+            for w in range(filled):
+                scratch[w] = words[start + w]
+            start += width
+            for table in range(blocks[block, TABLES]):
+                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
+                if cell >= 0:
+                    source = start + (table * CELLS + cell) * width
+                    for w in range(filled):
+                        scratch[w] |= words[source + w]
+            for w in range(filled):
+                left = ~scratch[w]
+                while left != _ZERO:
+                    lowest = left & (~left + _ONE)
+                    left ^= lowest
+                    row = base + (w << 6) + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+                    if _accepts(rows, row, point):
+                        name = rows[row, 0]
+                        if name > 0 and not check_all:
+                            out[found] = int(name) - 1
+                            found += 1
+                        else:
+                            checks += 1
+                            out[out.shape[0] - checks] = int(abs(name)) - 1
+        block = blocks[block, NEXT]
+    return found, checks
+
+
+@njit(cache=True)
+def match(pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, out):  # type: ignore[no-untyped-def]
+    """The numbers of the rows that accept the publication: how many, and how many to check.
+
+    `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
+    integer that no float equals; then every row found is left to be checked.
+    """
+    between = False
+    for i in range(given):
+        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        if point[channel, 1] == point[channel, 1]:
+            point[channel, 1] = value
+            point[channel, 2] = -1
+            between = True
+        else:
+            point[channel, 0] = value
+            point[channel, 1] = value
+            point[channel, 2] = _cell(breaks, channel, value)
+    scratch = np.empty(SLOTS >> 6, dtype=np.uint64)
+    count = (0, 0)
+    count = _visit(allocator[ROOT], point, blocks, rows, words, scratch, between, out, count)
+    for i in range(given):
+        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        cell = int(point[channel, 2])
+        if breaks[channel, 0] < 0:
+            if value >= 0:
+                count = _visit(
+                    heads[int(value)], point, blocks, rows, words, scratch, between, out, count
+                )
+        elif cell < 0:
+            if value == point[channel, 1]:
+                for window in range(WINDOWS):
+                    count = _visit(
+                        windows[channel, window],
+                        point, blocks, rows, words, scratch, between, out, count,
+                    )  # fmt: skip
+        else:
+            for size in range(6):
+                window = (cell - 1) // _HALVES[size]
+                head = windows[channel, _OFFSETS[size] + window]
+                if head > 0:
+                    count = _visit(
+                        head, point, blocks, rows, words, scratch, between, out, count
+                    )
+                if size > 0 and window > 0:
+                    head = windows[channel, _OFFSETS[size] + window - 1]
+                    if head > 0:
+                        count = _visit(
+                            head, point, blocks, rows, words, scratch, between, out, count
+                        )
+    for i in range(given):
+        channel = int(pairs[2 * i])
+        point[channel, 0] = np.nan
+        point[channel, 1] = np.nan
+        point[channel, 2] = 0
+    found, checks = count
+    if found <= 48:
+        for i in range(1, found):
+            number = out[i]
+            j = i - 1
+            while j >= 0 and out[j] > number:
+                out[j + 1] = out[j]
+                j -= 1
+            out[j + 1] = number
+    else:
+        out[:found].sort()
+    return found, checks
+
+
+@njit(cache=True)
+def _log2(value):  # type: ignore[no-untyped-def]
+    power = 0
+    while (1 << power) < value:
+        power += 1
+    return power
+
+
+@njit(cache=True)
+def _take_rows(cap, rows, allocator):  # type: ignore[no-untyped-def]
+    free = ROWS_FREE + _log2(cap)
+    base = allocator[free]
+    if base >= 0:
+        allocator[free] = int(rows[base, 1])
+    else:
+        base = allocator[ROWS_TOP]
+        if base + cap > rows.shape[0]:
+            return -1
+        allocator[ROWS_TOP] += cap
+    for slot in range(base, base + cap):
+        rows[slot, 0] = 0.0
+    return base
+
+
+@njit(cache=True)
+def _give_rows(base, cap, rows, allocator):  # type: ignore[no-untyped-def]
+    free = ROWS_FREE + _log2(cap)
+    rows[base, 1] = allocator[free]
+    allocator[free] = base
+
+
+@njit(cache=True)
+def _take_words(cap, tables, words, allocator):  # type: ignore[no-untyped-def]
+    """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
+    free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
+    width = cap >> 6
+    size = width * (1 + tables * CELLS)
+    base = allocator[free]
+    if base >= 0:
+        allocator[free] = np.int64(words[base])
+    else:
+        base = allocator[WORDS_TOP]
+        if base + size > words.shape[0]:
+            return -1
+        allocator[WORDS_TOP] += size
+    for w in range(base, base + width):
+        words[w] = ~_ZERO
+    for w in range(base + width, base + size):
+        words[w] = _ZERO
+    return base
+
+
+@njit(cache=True)
+def _give_words(base, cap, tables, words, allocator):  # type: ignore[no-untyped-def]
+    free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
+    words[base] = np.uint64(allocator[free])
+    allocator[free] = base
+
+
+@njit(cache=True)
+def _mark(block, slot, breaks, blocks, rows, words):  # type: ignore[no-untyped-def]
+    """Write the slot's bits into the block's tables, adding channels while there is room."""
+    row = blocks[block, ROWS] + slot
+    width = blocks[block, CAP] >> 6
+    start = blocks[block, WORDS]
+    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    words[start + word] &= ~bit
+    start += width
+    for i in range(DEMANDS):
+        tagged = int(rows[row, CHANNEL + i])
+        if tagged < 0:
+            break
+        channel = tagged >> 3
+        known = False
+        for table in range(blocks[block, TABLES]):
+            known = known or blocks[block, FIRST_CHANNEL + table] == channel
+        at_code = blocks[block, KIND] == AT_CODE and blocks[block, WINDOW] == channel
+        room = blocks[block, TABLES] < blocks[block, TABLES_CAP]
+        if not known and room and not tagged & NOT_EQUAL and not at_code:
+            blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
+            blocks[block, TABLES] += 1
+    for table in range(blocks[block, TABLES]):
+        channel = blocks[block, FIRST_CHANNEL + table]
+        first, last = 0, CELLS - 1
+        for i in range(DEMANDS):
+            tagged = int(rows[row, CHANNEL + i])
+            if tagged < 0:
+                break
+            if tagged >> 3 == channel and not tagged & NOT_EQUAL:
+                first = max(first, _cell(breaks, channel, rows[row, LOW + i]))
+                last = min(last, _cell(breaks, channel, rows[row, HIGH + i]))
+        at = start + table * CELLS * width + word
+        for cell in range(CELLS):
+            if first <= cell <= last:
+                words[at + cell * width] &= ~bit
+            else:
+                words[at + cell * width] |= bit
+
+
+@njit(cache=True)
+def _channels(block, blocks, rows):  # type: ignore[no-untyped-def]
+    """How many distinct channels the block's rows demand, counted up to the most it can have."""
+    seen = np.empty(CHANNELS_MAX, dtype=np.int64)
+    count = 0
+    base = blocks[block, ROWS]
+    for slot in range(blocks[block, USED]):
+        if rows[base + slot, 0] == 0:
+            continue
+        for i in range(DEMANDS):
+            tagged = int(rows[base + slot, CHANNEL + i])
+            if tagged < 0:
+                break
+            known = bool(tagged & NOT_EQUAL)
+            for j in range(count):
+                known = known or seen[j] == tagged >> 3
+            if not known:
+                if count == CHANNELS_MAX:
+                    return count
+                seen[count] = tagged >> 3
+                count += 1
+    return count
+
+
+@njit(cache=True)
+def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+    """Give the block another capacity or number of tables; its slots keep their numbers."""
+    old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
+    base, start = blocks[block, ROWS], blocks[block, WORDS]
+    if cap >= 64:
+        taken = _take_words(cap, tables, words, allocator)
+        if taken < 0:
+            return FULL_WORDS
+    if cap != old_cap:
+        moved = _take_rows(cap, rows, allocator)
+        if moved < 0:
+            if cap >= 64:
+                _give_words(taken, cap, tables, words, allocator)
+            return FULL_ROWS
+        for slot in range(blocks[block, USED]):
+            rows[moved + slot] = rows[base + slot]
+        _give_rows(base, old_cap, rows, allocator)
+        blocks[block, ROWS] = moved
+        blocks[block, CAP] = cap
+    if old_cap >= 64:
+        _give_words(start, old_cap, old_tables, words, allocator)
+    if cap >= 64:
+        blocks[block, WORDS] = taken
+        blocks[block, TABLES_CAP] = tables
+        blocks[block, TABLES] = 0
+        for slot in range(blocks[block, USED]):
+            if rows[blocks[block, ROWS] + slot, 0] != 0:
+                _mark(block, slot, breaks, blocks, rows, words)
+    return 0
+
+
+@njit(cache=True)
+def _head(kind, place, window, windows, heads, allocator):  # type: ignore[no-untyped-def]
+    if kind == AT_ROOT:
+        return allocator[ROOT]
+    if kind == AT_CODE:
+        return np.int64(heads[place])
+    return np.int64(windows[place, window])
+
+
+@njit(cache=True)
+def _set_head(block, kind, place, window, windows, heads, allocator):  # type: ignore[no-untyped-def]
+    if kind == AT_ROOT:
+        allocator[ROOT] = block
+    elif kind == AT_CODE:
+        heads[place] = block
+    else:
+        windows[place, window] = block
+
+
+@njit(cache=True)
+def _file_under(row, breaks):  # type: ignore[no-untyped-def]
+    """Where to file the row: under the demand that the smallest share of values meets."""
+    best, kind, place, window = 0.6, AT_ROOT, 0, 0
+    for i in range(DEMANDS):
+        tagged = int(row[CHANNEL + i])
+        if tagged < 0:
+            break
+        if tagged & NOT_EQUAL:
+            continue
+        channel = tagged >> 3
+        if breaks[channel, 0] < 0:
+            share = 1.0 / -breaks[channel, 0]
+            if share < best:
+                best, kind, place, window = share, AT_CODE, int(row[LOW + i]), channel
+        elif breaks[channel, 0] > 0:
+            first = _cell(breaks, channel, row[LOW + i]) - 1
+            last = _cell(breaks, channel, row[HIGH + i]) - 1
+            for size in range(6):
+                here = first // _HALVES[size]
+                if last < here * _HALVES[size] + _SIZES[size]:
+                    share = _SIZES[size] / (breaks[channel, 0] + 1)
+                    if share < best:
+                        best, kind, place = share, AT_WINDOW, channel
+                        window = _OFFSETS[size] + here
+                    break
+    return kind, place, window
+
+
+@njit(cache=True)
+def insert(row, breaks, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+    """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
+    kind, place, window = _file_under(row, breaks)
+    head = _head(kind, place, window, windows, heads, allocator)
+    block = head
+    while block > 0 and blocks[block, LIVE] == blocks[block, CAP]:
+        if blocks[block, CAP] < SLOTS:
+            cap = blocks[block, CAP] * 2
+            tables = blocks[block, TABLES_CAP]
+            if cap == 64:
+                tables = min(CHANNELS_MAX, (_channels(block, blocks, rows) + 3) // 4 * 4)
+                tables = max(4, tables)
+            full = _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
+            if full < 0:
+                return full
+            break
+        block = blocks[block, NEXT]
+    if block == 0:
+        fresh = allocator[BLOCKS_FREE]
+        if fresh == 0:
+            if allocator[BLOCKS_TOP] == blocks.shape[0]:
+                return FULL_BLOCKS
+            fresh = allocator[BLOCKS_TOP]
+        cap = 2 if head == 0 else 512
+        base = _take_rows(cap, rows, allocator)
+        if base < 0:
+            return FULL_ROWS
+        start, tables = 0, 0
+        if cap >= 64:
+            tables = blocks[head, TABLES_CAP]
+            start = _take_words(cap, tables, words, allocator)
+            if start < 0:
+                _give_rows(base, cap, rows, allocator)
+                return FULL_WORDS
+        if allocator[BLOCKS_FREE] != 0:
+            allocator[BLOCKS_FREE] = blocks[fresh, NEXT]
+        else:
+            allocator[BLOCKS_TOP] += 1
+        block = fresh
+        blocks[block, :] = 0
+        blocks[block, CAP] = cap
+        blocks[block, ROWS] = base
+        blocks[block, WORDS] = start
+        blocks[block, TABLES_CAP] = tables
+        blocks[block, NEXT] = head
+        blocks[block, KIND] = kind
+        blocks[block, PLACE] = place
+        blocks[block, WINDOW] = window
+        if head != 0:
+            blocks[head, PREVIOUS] = block
+        _set_head(block, kind, place, window, windows, heads, allocator)
+    cap, base = blocks[block, CAP], blocks[block, ROWS]
+    slot = 0
+    if blocks[block, USED] < cap:
+        slot = blocks[block, USED]
+        blocks[block, USED] += 1
+    elif cap < 64:
+        while rows[base + slot, 0] != 0:
+            slot += 1
+    else:
+        word = blocks[block, WORDS]
+        while words[word] == _ZERO:
+            word += 1
+        dead = words[word]
+        lowest = dead & (~dead + _ONE)
+        slot = (word - blocks[block, WORDS]) * 64 + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+    rows[base + slot] = row
+    blocks[block, LIVE] += 1
+    if cap >= 64:
+        before = blocks[block, TABLES]
+        _mark(block, slot, breaks, blocks, rows, words)
+        missing = blocks[block, TABLES] == blocks[block, TABLES_CAP] and before < CHANNELS_MAX
+        if missing and blocks[block, TABLES_CAP] < CHANNELS_MAX:
+            wanted = min(CHANNELS_MAX, (_channels(block, blocks, rows) + 3) // 4 * 4)
+            if wanted > blocks[block, TABLES_CAP]:
+                # More tables only save comparisons, so without words for them the row stays put.
+                _resize(block, cap, wanted, breaks, blocks, rows, words, allocator)
+    return block * SLOTS + slot
+
+
+@njit(cache=True)
+def remove(handle, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+    """Free the row's slot, and its block when it was the last."""
+    block, slot = handle // SLOTS, handle % SLOTS
+    cap, base = blocks[block, CAP], blocks[block, ROWS]
+    rows[base + slot, 0] = 0.0
+    blocks[block, LIVE] -= 1
+    if blocks[block, LIVE] > 0:
+        if cap >= 64:
+            words[blocks[block, WORDS] + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
+        return
+    _give_rows(base, cap, rows, allocator)
+    if cap >= 64:
+        _give_words(blocks[block, WORDS], cap, blocks[block, TABLES_CAP], words, allocator)
+    following, previous = blocks[block, NEXT], blocks[block, PREVIOUS]
+    if following != 0:
+        blocks[following, PREVIOUS] = previous
+    if previous != 0:
+        blocks[previous, NEXT] = following
+    else:
+        _set_head(
+            following, blocks[block, KIND], blocks[block, PLACE], blocks[block, WINDOW],
+            windows, heads, allocator,
+        )  # fmt: skip
+    blocks[block, NEXT] = allocator[BLOCKS_FREE]
+    blocks[block, LIVE] = 0
+    blocks[block, USED] = 0
+    allocator[BLOCKS_FREE] = block
+
+
+@njit(cache=True)
+def refile(live, begin, homes, breaks, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+    """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done)."""
+    for i in range(begin, live.shape[0]):
+        handle = insert(live[i], breaks, windows, heads, blocks, rows, words, allocator)
+        if handle < 0:
+            return i, handle
+        homes[int(abs(live[i, 0])) - 1] = handle
+    return live.shape[0], 0
