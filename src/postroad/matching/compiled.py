@@ -20,15 +20,14 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from postroad.filters import Filter
+from postroad.filters import EVERYTHING, Filter
 from postroad.filters import like as patterns
 from postroad.filters.constraints import (
     Constraint,
@@ -61,7 +60,17 @@ _STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
 class _Attribute:
     """The channels of one attribute; -1 where no filter asks."""
 
-    __slots__ = ("code", "codes", "excluded", "flag", "null", "number", "prefixes", "present", "text")
+    __slots__ = (
+        "code",
+        "codes",
+        "excluded",
+        "flag",
+        "null",
+        "number",
+        "prefixes",
+        "present",
+        "text",
+    )
 
     def __init__(self) -> None:
         self.number = self.code = self.text = self.flag = self.null = self.present = -1
@@ -79,9 +88,9 @@ class Compiled(Generic[Id]):
         self._channels = 0
         self._codes = 0
         self._free_codes: list[int] = []
-        self._point = np.empty((0, 3))
-        self._breaks = np.zeros((0, kernels.CELLS))
-        self._windows = np.zeros((0, kernels.WINDOWS), dtype=np.int32)
+        self._point = np.full((16, 3), [np.nan, np.nan, 0.0])  # Per channel; see `kernels`.
+        self._breaks = np.zeros((16, kernels.CELLS))
+        self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
         self._heads = np.zeros(64, dtype=np.int32)
         self._pairs = np.zeros(128)
         self._new_pools(1024)
@@ -172,7 +181,7 @@ class Compiled(Generic[Id]):
             elif isinstance(value, bool):
                 if attribute.flag >= 0:
                     pairs += (attribute.flag, value)
-            else:
+            elif isinstance(value, int):
                 if attribute.number >= 0:
                     if -EXACT <= value <= EXACT:
                         pairs += (attribute.number, value)
@@ -193,7 +202,7 @@ class Compiled(Generic[Id]):
     def _ask(self, pairs: list[float], attributes: Mapping[str, Scalar | None]) -> list[Id]:
         given = len(pairs) >> 1
         if given < 64:
-            _STRUCTS[given].pack_into(self._pairs, 0, *pairs)
+            _STRUCTS[given].pack_into(self._pairs.data, 0, *pairs)
         else:
             if len(self._pairs) < 2 * given:
                 self._pairs = np.zeros(4 * given)
@@ -201,7 +210,7 @@ class Compiled(Generic[Id]):
         out = self._out
         found, checks = kernels.match(
             self._pairs, given, self._point, self._breaks, self._windows, self._heads,
-            self._blocks, self._rows, self._words, self._allocator, out,
+            self._blocks, self._rows, self._words, self._allocator, self._candidates, out,
         )  # fmt: skip
         if checks:
             numbers = out[:found].tolist()
@@ -209,12 +218,12 @@ class Compiled(Generic[Id]):
                 if self._check(number, attributes):
                     numbers.append(number)
             numbers.sort()
-            answer: list[Id] = [self._ids[number] for number in numbers]  # type: ignore[misc]
+            answer: list[Id] = [self._ids[number] for number in numbers]
         elif self._int_ids is not None:
             answer = self._int_ids[out[:found]].tolist()
         else:
             ids = self._ids
-            answer = [ids[number] for number in out[:found].tolist()]  # type: ignore[misc]
+            answer = [ids[number] for number in out[:found].tolist()]
         return list(dict.fromkeys(answer)) if self._several and len(answer) > 1 else answer
 
     def _check(self, number: int, attributes: Mapping[str, Scalar | None]) -> bool:
@@ -224,13 +233,13 @@ class Compiled(Generic[Id]):
             return all(accepts(attributes.get(name)) for name, accepts in tests)
         block, slot = divmod(int(self._homes[number]), kernels.SLOTS)
         row = self._rows[self._blocks[block, kernels.ROWS] + slot]
+        ranges = {int(row[kernels.CHANNEL + kernels.STRIDE * i]) >> 3: i for i in _DEMANDS}
         for name, attribute in self._attributes.items():
-            value = attributes.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                for i in range(kernels.DEMANDS):
-                    if int(row[kernels.CHANNEL + i]) >> 3 == attribute.number >= 0:
-                        if not _demand(row, i).accepts(value):
-                            return False
+            i = ranges.get(attribute.number)
+            if attribute.number >= 0 and i is not None:
+                accepts = _range(row, i).accepts
+                if not accepts(attributes.get(name)):
+                    return False
         return True
 
     def _give_code(self, attribute: _Attribute, value: Scalar, pairs: list[float]) -> None:
@@ -256,7 +265,9 @@ class Compiled(Generic[Id]):
         if sets:
             sets.sort(key=lambda item: item[:2])
             size, name, values = sets[0]
-            coded = any(self._breaks[channel, 0] < 0 for channel, _, _, flags in demands if not flags)
+            coded = any(
+                self._breaks[channel, 0] < 0 for channel, _, _, flags in demands if not flags
+            )
             if size <= _SPREAD_MAX or not coded:
                 choices = [self._equal(name, value) for value in sorted(values)]
                 sets.pop(0)
@@ -281,11 +292,10 @@ class Compiled(Generic[Id]):
             self._checks[number] = [(name, constraint.accepts) for name, constraint in conjunction]
         row = self._row
         values = [float(number + 1 if exact else -number - 1)]
-        spare = kernels.DEMANDS - len(demands)
-        values += [demand[1] for demand in demands] + [0.0] * spare
-        values += [demand[2] for demand in demands] + [0.0] * spare
-        values += [demand[0] * 8 + demand[3] for demand in demands] + [-1.0] * spare
-        _ROW.pack_into(row, 0, *values)
+        for channel, low, high, flags in demands:
+            values += (low, high, channel * 8 + flags)
+        values += _NOTHING[len(demands)]
+        _ROW.pack_into(row.data, 0, *values)
         while True:
             handle = kernels.insert(
                 row, self._breaks, self._windows, self._heads, self._blocks, self._rows,
@@ -300,12 +310,12 @@ class Compiled(Generic[Id]):
         """Keep ids that are integers in an array too: a list of them is made much faster."""
         if self._int_ids is None:
             return
-        if type(id) is not int or not -(2**63) <= id < 2**63:
+        if not isinstance(id, int) or isinstance(id, bool) or not -(2**63) <= id < 2**63:
             self._int_ids = None
-            return
-        if number == len(self._int_ids):
-            self._int_ids = _grown(self._int_ids, 2 * number, 0)
-        self._int_ids[number] = id
+        else:
+            if number == len(self._int_ids):
+                self._int_ids = _grown(self._int_ids, 2 * number, 0)
+            self._int_ids[number] = id
 
     def _demands(self, name: str, constraint: Constraint) -> tuple[list[Demand], bool]:
         """The constraint as demands on channels, and whether they say all of it."""
@@ -406,7 +416,7 @@ class Compiled(Generic[Id]):
     def _new_channel(self, coded: bool = False) -> int:
         channel, self._channels = self._channels, self._channels + 1
         if channel == len(self._point):
-            size = max(16, 2 * channel)
+            size = 2 * channel
             self._point = _grown(self._point, size, np.nan)
             self._point[channel:, 2] = 0
             self._breaks = _grown(self._breaks, size, 0)
@@ -418,15 +428,19 @@ class Compiled(Generic[Id]):
 
     def _new_pools(self, rows: int) -> None:
         self._rows = np.empty((rows + 2 * kernels.SLOTS, kernels.ROW))
+        self._candidates = np.empty(len(self._rows), dtype=np.int64)
         self._words = np.empty(rows * 16 + 65_536, dtype=np.uint64)
         self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int64)
         self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
-        self._allocator[[kernels.ROWS_TOP, kernels.WORDS_TOP, kernels.BLOCKS_FREE, kernels.ROOT]] = 0
+        self._allocator[
+            [kernels.ROWS_TOP, kernels.WORDS_TOP, kernels.BLOCKS_FREE, kernels.ROOT]
+        ] = 0
         self._allocator[kernels.BLOCKS_TOP] = 1
 
     def _grow(self, full: int) -> None:
         if full == kernels.FULL_ROWS:
             self._rows = _grown(self._rows, len(self._rows) * 3 // 2 + kernels.SLOTS, 0)
+            self._candidates = np.empty(len(self._rows), dtype=np.int64)
         elif full == kernels.FULL_WORDS:
             self._words = _grown(self._words, len(self._words) * 3 // 2 + 65_536, 0)
         else:
@@ -454,16 +468,18 @@ class Compiled(Generic[Id]):
 
     def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
         """Cut each channel into cells that hold about equally many of the rows' bounds."""
-        tagged = live[:, kernels.CHANNEL : kernels.CHANNEL + kernels.DEMANDS].astype(np.int64)
+        tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         ranged = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
         channels = tagged[ranged] >> 3
-        lows = live[:, kernels.LOW : kernels.LOW + kernels.DEMANDS][ranged]
-        highs = live[:, kernels.HIGH : kernels.HIGH + kernels.DEMANDS][ranged]
+        lows = live[:, kernels.LOW :: kernels.STRIDE][ranged]
+        highs = live[:, kernels.HIGH :: kernels.STRIDE][ranged]
         for channel in np.unique(channels).tolist():
             if self._breaks[channel, 0] < 0:
                 continue
             here = channels == channel
-            bounds = np.concatenate([lows[here], np.nextafter(highs[here], INFINITY)])
+            with np.errstate(over="ignore"):
+                beyond = np.nextafter(highs[here], INFINITY)
+            bounds = np.concatenate([lows[here], beyond])
             bounds = bounds[np.isfinite(bounds)]
             if not len(bounds):
                 continue
@@ -474,10 +490,10 @@ class Compiled(Generic[Id]):
 
     def _give_back_codes(self, live: npt.NDArray[np.float64]) -> None:
         """Forget the codes of values that no row demands any more."""
-        tagged = live[:, kernels.CHANNEL : kernels.CHANNEL + kernels.DEMANDS].astype(np.int64)
+        tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         coded = (tagged >= 0) & (self._breaks[np.maximum(tagged >> 3, 0), 0] < 0)
         used = np.zeros(self._codes, dtype=bool)
-        used[live[:, kernels.LOW : kernels.LOW + kernels.DEMANDS][coded].astype(np.int64)] = True
+        used[live[:, kernels.LOW :: kernels.STRIDE][coded].astype(np.int64)] = True
         for attribute in self._attributes.values():
             tables: list[tuple[int, dict[Any, int]]] = [(attribute.code, attribute.codes)]
             tables += attribute.prefixes.values()
@@ -490,8 +506,9 @@ class Compiled(Generic[Id]):
     def _renumber(self) -> None:
         """Close the gaps that removed rows left in the numbering; file anew on the way."""
         kept = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
-        new = np.full(len(self._ids), -1, dtype=np.int64)
-        new[kept] = np.arange(len(kept))
+        # The new number of a row is how many rows before it are kept.
+        new = np.zeros(len(self._ids) + 1, dtype=np.int64)
+        new[1:] = np.cumsum(self._homes[: len(self._ids)] >= 0)
         block, slot = np.divmod(self._homes[kept], kernels.SLOTS)
         places = self._blocks[block, kernels.ROWS] + slot
         self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[kept] + 1)
@@ -506,7 +523,9 @@ class Compiled(Generic[Id]):
         self._refile()
 
 
+_DEMANDS = range(kernels.DEMANDS)
 _ROW = struct.Struct(f"{kernels.ROW}d")
+_NOTHING = [(0.0, 0.0, -1.0) * (kernels.DEMANDS - used) for used in range(kernels.DEMANDS + 1)]
 
 
 @lru_cache(maxsize=65_536)
@@ -533,14 +552,22 @@ def floats_around(value: int) -> tuple[float, float]:
     return math.nextafter(nearest, -INFINITY), nearest
 
 
-@contextmanager
-def announced(what: str) -> Iterator[None]:
-    """Say what is being waited for, if it takes more than a second."""
-    timer = threading.Timer(1.0, lambda: sys.stderr.write(f"postroad: {what}\n"))
+@lru_cache(maxsize=1)
+def ready() -> None:
+    """Have the kernels compiled, or loaded from the cache of an earlier start.
+
+    The first start after an installation takes many seconds, so it says what it is doing.
+    """
+    text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
+    timer = threading.Timer(1.0, sys.stderr.write, [text])
     timer.daemon = True
     timer.start()
     try:
-        yield
+        trial: Compiled[int] = Compiled()
+        trial.insert(0, EVERYTHING)
+        trial.match({})
+        trial._refile()
+        trial.remove(0)
     finally:
         timer.cancel()
 
@@ -572,10 +599,13 @@ def _high(bound: Number | None, is_open: bool) -> tuple[float, int, bool]:
     return below, 0, True
 
 
-def _demand(row: npt.NDArray[np.float64], i: int) -> NumberRange:
+def _range(row: npt.NDArray[np.float64], i: int) -> NumberRange:
     """The number range that a row's demand stands for."""
-    flags = int(row[kernels.CHANNEL + i]) & 7
-    low, high = float(row[kernels.LOW + i]), float(row[kernels.HIGH + i])
+    flags = int(row[kernels.CHANNEL + kernels.STRIDE * i]) & 7
+    low, high = (
+        float(row[kernels.LOW + kernels.STRIDE * i]),
+        float(row[kernels.HIGH + kernels.STRIDE * i]),
+    )
     low_open, high_open = bool(flags & kernels.LOW_OPEN), bool(flags & kernels.HIGH_OPEN)
     if low_open:
         low = math.nextafter(low, -INFINITY)

@@ -12,17 +12,22 @@ A publication ORs the tables of its own cells; the slots whose bits stay clear a
 exactly. Bits only save comparisons: cells may be coarse and channels left out.
 
 Each row is 16 floats: its number plus one (negative when Python must check it too, 0 when the
-slot is free), five lows, five highs, five channels with flags.
+slot is free), then per demand low, high and channel with flags. Demands come with the hardest to
+meet first and the one it is filed under last. With many rows the time goes into waiting for
+memory, so candidates are first listed, then fetched ahead of their comparison.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 DEMANDS = 5
 ROW = 16
-LOW, HIGH, CHANNEL = 1, 6, 11
+LOW, HIGH, CHANNEL, STRIDE = 1, 2, 3, 3  # The columns of the first demand; then every third.
 LOW_OPEN, HIGH_OPEN, NOT_EQUAL = 1, 2, 4  # Flags in the lowest bits of a row's channel.
 
 CELLS = 64  # Cell 0 is for publications without the channel.
@@ -47,6 +52,8 @@ ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
 WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
 ALLOCATOR = 56
 
+_AHEAD = 12  # So many candidates are fetched ahead.
+
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
 
 _DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
@@ -59,7 +66,7 @@ _ZERO = np.uint64(0)
 
 
 @njit(cache=True)
-def _cell(breaks, channel, value):  # type: ignore[no-untyped-def]
+def _cell(breaks, channel, value):
     """The cell of a value: codes by remainder, other channels by their breakpoints."""
     count = breaks[channel, 0]
     if count < 0:
@@ -75,39 +82,53 @@ def _cell(breaks, channel, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _accepts(rows, row, point):  # type: ignore[no-untyped-def]
+def _accepts(rows, row, point):
     """Whether the point meets every demand of the row. A missing value is NaN and meets none."""
     for i in range(DEMANDS):
-        tagged = int(rows[row, CHANNEL + i])
+        tagged = int(rows[row, CHANNEL + STRIDE * i])
         if tagged < 0:
             break
         channel = tagged >> 3
         if tagged & NOT_EQUAL:
-            if point[channel, 0] == rows[row, LOW + i]:
+            if point[channel, 0] == rows[row, LOW + STRIDE * i]:
                 return False
         elif not (
-            rows[row, LOW + i] <= point[channel, 1] and point[channel, 0] <= rows[row, HIGH + i]
+            rows[row, LOW + STRIDE * i] <= point[channel, 1]
+            and point[channel, 0] <= rows[row, HIGH + STRIDE * i]
         ):
             return False
     return True
 
 
+@intrinsic
+def _fetch(typing_context, array, row):
+    """Ask the processor to bring a row of a two-dimensional array into its cache."""
+
+    def codegen(context, builder, signature, arguments):
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        strides = cgutils.unpack_tuple(builder, view.strides)
+        start = builder.bitcast(view.data, ir.IntType(8).as_pointer())
+        place = builder.gep(start, [builder.mul(arguments[1], strides[0])])
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for line in range(0, ROW * 8, 64):
+            address = builder.gep(place, [ir.Constant(ir.IntType(64), line)])
+            builder.call(prefetch, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
 @njit(cache=True)
-def _visit(block, point, blocks, rows, words, scratch, check_all, out, count):  # type: ignore[no-untyped-def]
-    """Add the matching rows of a chain of blocks to `out`; those to be checked, from its end."""
-    found, checks = count
+def _list(block, point, blocks, rows, words, scratch, candidates, count):
+    """Add the rows of a chain of blocks that its bit tables leave over to `candidates`."""
     while block > 0:
         cap, used, base = blocks[block, CAP], blocks[block, USED], blocks[block, ROWS]
         if cap < 64:
-            for slot in range(used):
-                name = rows[base + slot, 0]
-                if name != 0 and _accepts(rows, base + slot, point):
-                    if name > 0 and not check_all:
-                        out[found] = int(name) - 1
-                        found += 1
-                    else:
-                        checks += 1
-                        out[out.shape[0] - checks] = int(abs(name)) - 1
+            for row in range(base, base + used):
+                candidates[count] = row
+                count += 1
         else:
             width = cap >> 6
             filled = (used + 63) >> 6
@@ -126,21 +147,16 @@ def _visit(block, point, blocks, rows, words, scratch, check_all, out, count):  
                 while left != _ZERO:
                     lowest = left & (~left + _ONE)
                     left ^= lowest
-                    row = base + (w << 6) + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
-                    if _accepts(rows, row, point):
-                        name = rows[row, 0]
-                        if name > 0 and not check_all:
-                            out[found] = int(name) - 1
-                            found += 1
-                        else:
-                            checks += 1
-                            out[out.shape[0] - checks] = int(abs(name)) - 1
+                    candidates[count] = base + (w << 6) + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+                    count += 1
         block = blocks[block, NEXT]
-    return found, checks
+    return count
 
 
 @njit(cache=True)
-def match(pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, out):  # type: ignore[no-untyped-def]
+def match(
+    pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, candidates, out
+):
     """The numbers of the rows that accept the publication: how many, and how many to check.
 
     `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
@@ -158,43 +174,44 @@ def match(pairs, given, point, breaks, windows, heads, blocks, rows, words, allo
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
     scratch = np.empty(SLOTS >> 6, dtype=np.uint64)
-    count = (0, 0)
-    count = _visit(allocator[ROOT], point, blocks, rows, words, scratch, between, out, count)
+    count = _list(allocator[ROOT], point, blocks, rows, words, scratch, candidates, 0)
     for i in range(given):
         channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
-            if value >= 0:
-                count = _visit(
-                    heads[int(value)], point, blocks, rows, words, scratch, between, out, count
-                )
+            head = heads[int(value)] if value >= 0 else 0
+            count = _list(head, point, blocks, rows, words, scratch, candidates, count)
         elif cell < 0:
             if value == point[channel, 1]:
                 for window in range(WINDOWS):
-                    count = _visit(
-                        windows[channel, window],
-                        point, blocks, rows, words, scratch, between, out, count,
-                    )  # fmt: skip
+                    head = windows[channel, window]
+                    count = _list(head, point, blocks, rows, words, scratch, candidates, count)
         else:
             for size in range(6):
                 window = (cell - 1) // _HALVES[size]
-                head = windows[channel, _OFFSETS[size] + window]
-                if head > 0:
-                    count = _visit(
-                        head, point, blocks, rows, words, scratch, between, out, count
-                    )
-                if size > 0 and window > 0:
-                    head = windows[channel, _OFFSETS[size] + window - 1]
-                    if head > 0:
-                        count = _visit(
-                            head, point, blocks, rows, words, scratch, between, out, count
-                        )
+                for here in range(window if size == 0 else max(0, window - 1), window + 1):
+                    head = windows[channel, _OFFSETS[size] + here]
+                    count = _list(head, point, blocks, rows, words, scratch, candidates, count)
+    found, checks = 0, 0
+    for i in range(min(_AHEAD, count)):
+        _fetch(rows, candidates[i])
+    for i in range(count):
+        if i + _AHEAD < count:
+            _fetch(rows, candidates[i + _AHEAD])
+        row = candidates[i]
+        name = rows[row, 0]
+        if name != 0 and _accepts(rows, row, point):
+            if name > 0 and not between:
+                out[found] = int(name) - 1
+                found += 1
+            else:
+                checks += 1
+                out[out.shape[0] - checks] = int(abs(name)) - 1
     for i in range(given):
         channel = int(pairs[2 * i])
         point[channel, 0] = np.nan
         point[channel, 1] = np.nan
         point[channel, 2] = 0
-    found, checks = count
     if found <= 48:
         for i in range(1, found):
             number = out[i]
@@ -209,7 +226,7 @@ def match(pairs, given, point, breaks, windows, heads, blocks, rows, words, allo
 
 
 @njit(cache=True)
-def _log2(value):  # type: ignore[no-untyped-def]
+def _log2(value):
     power = 0
     while (1 << power) < value:
         power += 1
@@ -217,7 +234,7 @@ def _log2(value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _take_rows(cap, rows, allocator):  # type: ignore[no-untyped-def]
+def _take_rows(cap, rows, allocator):
     free = ROWS_FREE + _log2(cap)
     base = allocator[free]
     if base >= 0:
@@ -233,14 +250,14 @@ def _take_rows(cap, rows, allocator):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _give_rows(base, cap, rows, allocator):  # type: ignore[no-untyped-def]
+def _give_rows(base, cap, rows, allocator):
     free = ROWS_FREE + _log2(cap)
     rows[base, 1] = allocator[free]
     allocator[free] = base
 
 
 @njit(cache=True)
-def _take_words(cap, tables, words, allocator):  # type: ignore[no-untyped-def]
+def _take_words(cap, tables, words, allocator):
     """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
     free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
     width = cap >> 6
@@ -261,14 +278,14 @@ def _take_words(cap, tables, words, allocator):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _give_words(base, cap, tables, words, allocator):  # type: ignore[no-untyped-def]
+def _give_words(base, cap, tables, words, allocator):
     free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
     words[base] = np.uint64(allocator[free])
     allocator[free] = base
 
 
 @njit(cache=True)
-def _mark(block, slot, breaks, blocks, rows, words):  # type: ignore[no-untyped-def]
+def _mark(block, slot, breaks, blocks, rows, words):
     """Write the slot's bits into the block's tables, adding channels while there is room."""
     row = blocks[block, ROWS] + slot
     width = blocks[block, CAP] >> 6
@@ -277,7 +294,7 @@ def _mark(block, slot, breaks, blocks, rows, words):  # type: ignore[no-untyped-
     words[start + word] &= ~bit
     start += width
     for i in range(DEMANDS):
-        tagged = int(rows[row, CHANNEL + i])
+        tagged = int(rows[row, CHANNEL + STRIDE * i])
         if tagged < 0:
             break
         channel = tagged >> 3
@@ -293,12 +310,12 @@ def _mark(block, slot, breaks, blocks, rows, words):  # type: ignore[no-untyped-
         channel = blocks[block, FIRST_CHANNEL + table]
         first, last = 0, CELLS - 1
         for i in range(DEMANDS):
-            tagged = int(rows[row, CHANNEL + i])
+            tagged = int(rows[row, CHANNEL + STRIDE * i])
             if tagged < 0:
                 break
             if tagged >> 3 == channel and not tagged & NOT_EQUAL:
-                first = max(first, _cell(breaks, channel, rows[row, LOW + i]))
-                last = min(last, _cell(breaks, channel, rows[row, HIGH + i]))
+                first = max(first, _cell(breaks, channel, rows[row, LOW + STRIDE * i]))
+                last = min(last, _cell(breaks, channel, rows[row, HIGH + STRIDE * i]))
         at = start + table * CELLS * width + word
         for cell in range(CELLS):
             if first <= cell <= last:
@@ -308,7 +325,7 @@ def _mark(block, slot, breaks, blocks, rows, words):  # type: ignore[no-untyped-
 
 
 @njit(cache=True)
-def _channels(block, blocks, rows):  # type: ignore[no-untyped-def]
+def _channels(block, blocks, rows):
     """How many distinct channels the block's rows demand, counted up to the most it can have."""
     seen = np.empty(CHANNELS_MAX, dtype=np.int64)
     count = 0
@@ -317,7 +334,7 @@ def _channels(block, blocks, rows):  # type: ignore[no-untyped-def]
         if rows[base + slot, 0] == 0:
             continue
         for i in range(DEMANDS):
-            tagged = int(rows[base + slot, CHANNEL + i])
+            tagged = int(rows[base + slot, CHANNEL + STRIDE * i])
             if tagged < 0:
                 break
             known = bool(tagged & NOT_EQUAL)
@@ -332,7 +349,7 @@ def _channels(block, blocks, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
     """Give the block another capacity or number of tables; its slots keep their numbers."""
     old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
     base, start = blocks[block, ROWS], blocks[block, WORDS]
@@ -364,7 +381,7 @@ def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):  # type
 
 
 @njit(cache=True)
-def _head(kind, place, window, windows, heads, allocator):  # type: ignore[no-untyped-def]
+def _head(kind, place, window, windows, heads, allocator):
     if kind == AT_ROOT:
         return allocator[ROOT]
     if kind == AT_CODE:
@@ -373,7 +390,7 @@ def _head(kind, place, window, windows, heads, allocator):  # type: ignore[no-un
 
 
 @njit(cache=True)
-def _set_head(block, kind, place, window, windows, heads, allocator):  # type: ignore[no-untyped-def]
+def _set_head(block, kind, place, window, windows, heads, allocator):
     if kind == AT_ROOT:
         allocator[ROOT] = block
     elif kind == AT_CODE:
@@ -383,36 +400,51 @@ def _set_head(block, kind, place, window, windows, heads, allocator):  # type: i
 
 
 @njit(cache=True)
-def _file_under(row, breaks):  # type: ignore[no-untyped-def]
-    """Where to file the row: under the demand that the smallest share of values meets."""
-    best, kind, place, window = 0.6, AT_ROOT, 0, 0
+def _file_under(row, breaks):
+    """Where to file the row: under the demand that the smallest share of values meets.
+
+    Puts the row's demands in order on the way.
+    """
+    best, kind, place, window, chosen = 0.6, AT_ROOT, 0, 0, -1
+    shares = np.full(DEMANDS, 2.0)
     for i in range(DEMANDS):
-        tagged = int(row[CHANNEL + i])
+        tagged = int(row[CHANNEL + STRIDE * i])
         if tagged < 0:
             break
+        channel = tagged >> 3
+        shares[i] = 1.0
         if tagged & NOT_EQUAL:
             continue
-        channel = tagged >> 3
+        low, high = row[LOW + STRIDE * i], row[HIGH + STRIDE * i]
         if breaks[channel, 0] < 0:
-            share = 1.0 / -breaks[channel, 0]
-            if share < best:
-                best, kind, place, window = share, AT_CODE, int(row[LOW + i]), channel
+            shares[i] = 1.0 / -breaks[channel, 0]
+            if shares[i] < best:
+                best, kind, place, window, chosen = shares[i], AT_CODE, int(low), channel, i
         elif breaks[channel, 0] > 0:
-            first = _cell(breaks, channel, row[LOW + i]) - 1
-            last = _cell(breaks, channel, row[HIGH + i]) - 1
+            first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
+            shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
             for size in range(6):
                 here = first // _HALVES[size]
                 if last < here * _HALVES[size] + _SIZES[size]:
                     share = _SIZES[size] / (breaks[channel, 0] + 1)
                     if share < best:
-                        best, kind, place = share, AT_WINDOW, channel
+                        best, kind, place, chosen = share, AT_WINDOW, channel, i
                         window = _OFFSETS[size] + here
                     break
+    if chosen >= 0:
+        shares[chosen] = 1.5
+    for i in range(1, DEMANDS):
+        j = i
+        while j > 0 and shares[j] < shares[j - 1]:
+            shares[j], shares[j - 1] = shares[j - 1], shares[j]
+            for k in range(LOW + STRIDE * j, LOW + STRIDE * (j + 1)):
+                row[k], row[k - STRIDE] = row[k - STRIDE], row[k]
+            j -= 1
     return kind, place, window
 
 
 @njit(cache=True)
-def insert(row, breaks, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
     """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
     kind, place, window = _file_under(row, breaks)
     head = _head(kind, place, window, windows, heads, allocator)
@@ -493,7 +525,7 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):  # type
 
 
 @njit(cache=True)
-def remove(handle, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+def remove(handle, windows, heads, blocks, rows, words, allocator):
     """Free the row's slot, and its block when it was the last."""
     block, slot = handle // SLOTS, handle % SLOTS
     cap, base = blocks[block, CAP], blocks[block, ROWS]
@@ -523,7 +555,7 @@ def remove(handle, windows, heads, blocks, rows, words, allocator):  # type: ign
 
 
 @njit(cache=True)
-def refile(live, begin, homes, breaks, windows, heads, blocks, rows, words, allocator):  # type: ignore[no-untyped-def]
+def refile(live, begin, homes, breaks, windows, heads, blocks, rows, words, allocator):
     """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done)."""
     for i in range(begin, live.shape[0]):
         handle = insert(live[i], breaks, windows, heads, blocks, rows, words, allocator)
