@@ -52,7 +52,7 @@ INFINITY = math.inf
 EXACT = 2**53  # Integers up to here are floats.
 _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
-_REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
+_REFILE_AT = 2  # Rows are filed anew when there are so many times more of them.
 _TEXT_BYTES = 6
 _STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
 
@@ -76,7 +76,7 @@ class _Attribute:
         self.number = self.code = self.text = self.flag = self.null = self.present = -1
         self.codes: dict[Scalar, int] = {}
         self.excluded = False
-        self.prefixes: dict[int, tuple[int, dict[str, int]]] = {}
+        self.prefixes: list[tuple[int, int, dict[str, int]]] = []  # Length, channel, codes.
 
 
 class Compiled(Generic[Id]):
@@ -93,6 +93,7 @@ class Compiled(Generic[Id]):
         self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
         self._heads = np.zeros(64, dtype=np.int32)
         self._pairs = np.zeros(128)
+        self._pairs_view = self._pairs.data
         self._new_pools(1024)
         self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
         self._ids: list[Id | None] = []  # By row number.
@@ -158,40 +159,36 @@ class Compiled(Generic[Id]):
         known = self._attributes
         for name, value in attributes.items():
             attribute = known.get(name)
-            if attribute is None:
+            if attribute is None or value is None:
                 continue
-            if isinstance(value, float):
-                if attribute.number >= 0:
-                    pairs += (attribute.number, value if value == value else INFINITY)
+            if isinstance(value, str):
                 if attribute.code >= 0:
-                    self._give_code(attribute, value, pairs)
-            elif isinstance(value, str):
-                if attribute.code >= 0:
-                    code = attribute.codes.get(value, -1)
-                    if code >= 0 or attribute.excluded:
+                    code = attribute.codes.get(value)
+                    if code is not None:
                         pairs += (attribute.code, code)
-                for length, (channel, codes) in attribute.prefixes.items():
-                    code = codes.get(value[:length], -1)
-                    if code >= 0:
+                    elif attribute.excluded:
+                        pairs += (attribute.code, -1.0)
+                for length, channel, codes in attribute.prefixes:
+                    code = codes.get(value[:length])
+                    if code is not None:
                         pairs += (channel, code)
                 if attribute.text >= 0:
                     pairs += (attribute.text, text_key(value))
-            elif value is None:
-                continue
             elif isinstance(value, bool):
                 if attribute.flag >= 0:
                     pairs += (attribute.flag, value)
-            elif isinstance(value, int):
+            elif isinstance(value, (float, int)):
                 if attribute.number >= 0:
                     if -EXACT <= value <= EXACT:
                         pairs += (attribute.number, value)
                     else:
-                        below, above = floats_around(value)
-                        pairs += (attribute.number, below)
-                        if above != below:
-                            pairs += (attribute.number, above)
+                        pairs += _beyond(attribute.number, value)
                 if attribute.code >= 0:
-                    self._give_code(attribute, value, pairs)
+                    code = attribute.codes.get(value)
+                    if code is not None:
+                        pairs += (attribute.code, code)
+                    elif attribute.excluded:
+                        pairs += (attribute.code, -1.0)
             if attribute.present >= 0:
                 pairs += (attribute.present, 1.0)
         for name, channel in self._nullable:
@@ -202,10 +199,11 @@ class Compiled(Generic[Id]):
     def _ask(self, pairs: list[float], attributes: Mapping[str, Scalar | None]) -> list[Id]:
         given = len(pairs) >> 1
         if given < 64:
-            _STRUCTS[given].pack_into(self._pairs.data, 0, *pairs)
+            _STRUCTS[given].pack_into(self._pairs_view, 0, *pairs)
         else:
             if len(self._pairs) < 2 * given:
                 self._pairs = np.zeros(4 * given)
+                self._pairs_view = self._pairs.data
             self._pairs[: 2 * given] = pairs
         out = self._out
         found, checks = kernels.match(
@@ -219,7 +217,7 @@ class Compiled(Generic[Id]):
                     numbers.append(number)
             numbers.sort()
             answer: list[Id] = [self._ids[number] for number in numbers]
-        elif self._int_ids is not None:
+        elif self._int_ids is not None and found > 32:
             answer = self._int_ids[out[:found]].tolist()
         else:
             ids = self._ids
@@ -241,11 +239,6 @@ class Compiled(Generic[Id]):
                 if not accepts(attributes.get(name)):
                     return False
         return True
-
-    def _give_code(self, attribute: _Attribute, value: Scalar, pairs: list[float]) -> None:
-        code = attribute.codes.get(value, -1)
-        if code >= 0 or attribute.excluded:
-            pairs += (attribute.code, code)
 
     # Filing.
 
@@ -353,12 +346,13 @@ class Compiled(Generic[Id]):
         low, high = constraint.low, constraint.high
         exact = not constraint.like and not constraint.unlike
         if low and high == patterns.after_prefix(low):
-            found = attribute.prefixes.get(len(low))
-            if found is None and len(attribute.prefixes) < _LENGTHS_MAX:
-                found = (self._new_channel(coded=True), {})
-                attribute.prefixes[len(low)] = found
+            prefixes = attribute.prefixes
+            found = next((known for known in prefixes if known[0] == len(low)), None)
+            if found is None and len(prefixes) < _LENGTHS_MAX:
+                found = (len(low), self._new_channel(coded=True), {})
+                prefixes.append(found)
             if found is not None:
-                channel, codes = found
+                _, channel, codes = found
                 code = float(self._code(channel, codes, low))
                 unequal = self._unequal(name, constraint.excluded)
                 return [(channel, code, code, 0), *unequal], exact
@@ -456,6 +450,7 @@ class Compiled(Generic[Id]):
         self._windows[:] = 0
         self._heads[:] = 0
         self._new_pools(len(live))
+        kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
         done = 0
         while done < len(live):
             done, full = kernels.refile(
@@ -495,13 +490,13 @@ class Compiled(Generic[Id]):
         used = np.zeros(self._codes, dtype=bool)
         used[live[:, kernels.LOW :: kernels.STRIDE][coded].astype(np.int64)] = True
         for attribute in self._attributes.values():
-            tables: list[tuple[int, dict[Any, int]]] = [(attribute.code, attribute.codes)]
-            tables += attribute.prefixes.values()
-            for channel, codes in tables:
+            tables: list[tuple[int, int, dict[Any, int]]] = list(attribute.prefixes)
+            if attribute.code >= 0:
+                tables.append((0, attribute.code, attribute.codes))
+            for _, channel, codes in tables:
                 for value in [value for value, code in codes.items() if not used[code]]:
                     self._free_codes.append(codes.pop(value))
-                if channel >= 0:
-                    self._breaks[channel, 0] = -1 - len(codes)
+                self._breaks[channel, 0] = -1 - len(codes)
 
     def _renumber(self) -> None:
         """Close the gaps that removed rows left in the numbering; file anew on the way."""
@@ -537,6 +532,14 @@ def text_key(text: str) -> float:
     head = text[:_TEXT_BYTES].encode("utf-8", "surrogatepass")
     length = _TEXT_BYTES + 1 if len(text) > _TEXT_BYTES else min(len(head), _TEXT_BYTES + 1)
     return float(int.from_bytes(head[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"), "big") * 8 + length)
+
+
+def _beyond(channel: int, number: Number) -> tuple[float, ...]:
+    """The pairs for a number that is not simply itself as a float."""
+    if isinstance(number, float):
+        return channel, number if number == number else INFINITY
+    below, above = floats_around(number)
+    return (channel, below) if above == below else (channel, below, channel, above)
 
 
 def floats_around(value: int) -> tuple[float, float]:

@@ -6,8 +6,8 @@ and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
 
 A row is filed under one demand, the one that fewest publications are likely to meet: under the
 code it demands, or under a window of its channel's cells that holds its range, or at the root.
-The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. A block of 64 slots or
-more has a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
+The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
+have a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
 A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
 exactly. Bits only save comparisons: cells may be coarse and channels left out.
 
@@ -43,7 +43,7 @@ AT_ROOT, AT_CODE, AT_WINDOW = range(3)
 # Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before.
 WINDOWS = 192
 _OFFSETS = np.array([0, 64, 128, 160, 176, 184])
-_HALVES = np.array([1, 1, 2, 4, 8, 16])
+_HALVES = np.array([0, 0, 1, 2, 3, 4])  # As powers of two.
 _SIZES = np.array([1, 2, 4, 8, 16, 32])
 
 # Columns of the allocator: the ends of the pools, then heads of free lists.
@@ -63,6 +63,17 @@ for _i in range(64):
 _ONE = np.uint64(1)
 _SHIFT = np.uint64(58)
 _ZERO = np.uint64(0)
+
+
+@njit(cache=True)
+def _tabled(cap, kind):
+    """Whether a block has bit tables. Many codes have few rows each: tables would outweigh them."""
+    return cap >= (64 if kind == AT_CODE else 16)
+
+
+@njit(cache=True)
+def _width(cap):
+    return (cap + 63) >> 6
 
 
 @njit(cache=True)
@@ -121,29 +132,28 @@ def _fetch(typing_context, array, row):
 
 
 @njit(cache=True)
-def _list(block, point, blocks, rows, words, scratch, candidates, count):
+def _list(block, point, blocks, words, sources, candidates, count):
     """Add the rows of a chain of blocks that its bit tables leave over to `candidates`."""
     while block > 0:
-        cap, used, base = blocks[block, CAP], blocks[block, USED], blocks[block, ROWS]
-        if cap < 64:
+        used, base = blocks[block, USED], blocks[block, ROWS]
+        if not _tabled(blocks[block, CAP], blocks[block, KIND]):
             for row in range(base, base + used):
                 candidates[count] = row
                 count += 1
         else:
-            width = cap >> 6
-            filled = (used + 63) >> 6
-            start = blocks[block, WORDS]
-            for w in range(filled):
-                scratch[w] = words[start + w]
-            start += width
+            width = _width(blocks[block, CAP])
+            dead = blocks[block, WORDS]
+            tables = 0
             for table in range(blocks[block, TABLES]):
                 cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
                 if cell >= 0:
-                    source = start + (table * CELLS + cell) * width
-                    for w in range(filled):
-                        scratch[w] |= words[source + w]
-            for w in range(filled):
-                left = ~scratch[w]
+                    sources[tables] = dead + (1 + table * CELLS + cell) * width
+                    tables += 1
+            for w in range((used + 63) >> 6):
+                failing = words[dead + w]
+                for table in range(tables):
+                    failing |= words[sources[table] + w]
+                left = ~failing
                 while left != _ZERO:
                     lowest = left & (~left + _ONE)
                     left ^= lowest
@@ -173,25 +183,25 @@ def match(
             point[channel, 0] = value
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
-    scratch = np.empty(SLOTS >> 6, dtype=np.uint64)
-    count = _list(allocator[ROOT], point, blocks, rows, words, scratch, candidates, 0)
+    sources = np.empty(CHANNELS_MAX, dtype=np.int64)
+    count = _list(allocator[ROOT], point, blocks, words, sources, candidates, 0)
     for i in range(given):
         channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
             head = heads[int(value)] if value >= 0 else 0
-            count = _list(head, point, blocks, rows, words, scratch, candidates, count)
+            count = _list(head, point, blocks, words, sources, candidates, count)
         elif cell < 0:
             if value == point[channel, 1]:
                 for window in range(WINDOWS):
                     head = windows[channel, window]
-                    count = _list(head, point, blocks, rows, words, scratch, candidates, count)
+                    count = _list(head, point, blocks, words, sources, candidates, count)
         else:
             for size in range(6):
-                window = (cell - 1) // _HALVES[size]
+                window = (cell - 1) >> _HALVES[size]
                 for here in range(window if size == 0 else max(0, window - 1), window + 1):
                     head = windows[channel, _OFFSETS[size] + here]
-                    count = _list(head, point, blocks, rows, words, scratch, candidates, count)
+                    count = _list(head, point, blocks, words, sources, candidates, count)
     found, checks = 0, 0
     for i in range(min(_AHEAD, count)):
         _fetch(rows, candidates[i])
@@ -259,8 +269,8 @@ def _give_rows(base, cap, rows, allocator):
 @njit(cache=True)
 def _take_words(cap, tables, words, allocator):
     """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
-    free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
-    width = cap >> 6
+    free = WORDS_FREE + max(0, _log2(cap) - 6) * 3 + tables // 4 - 1
+    width = _width(cap)
     size = width * (1 + tables * CELLS)
     base = allocator[free]
     if base >= 0:
@@ -279,33 +289,40 @@ def _take_words(cap, tables, words, allocator):
 
 @njit(cache=True)
 def _give_words(base, cap, tables, words, allocator):
-    free = WORDS_FREE + (_log2(cap) - 6) * 3 + tables // 4 - 1
+    free = WORDS_FREE + max(0, _log2(cap) - 6) * 3 + tables // 4 - 1
     words[base] = np.uint64(allocator[free])
     allocator[free] = base
 
 
 @njit(cache=True)
 def _mark(block, slot, breaks, blocks, rows, words):
-    """Write the slot's bits into the block's tables, adding channels while there is room."""
+    """Write the slot's bits into the block's tables, adding channels while there is room.
+
+    False if there was no room for a channel of the row.
+    """
     row = blocks[block, ROWS] + slot
-    width = blocks[block, CAP] >> 6
+    width = _width(blocks[block, CAP])
     start = blocks[block, WORDS]
     word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
     words[start + word] &= ~bit
     start += width
+    complete = True
     for i in range(DEMANDS):
         tagged = int(rows[row, CHANNEL + STRIDE * i])
         if tagged < 0:
             break
         channel = tagged >> 3
-        known = False
+        known = bool(tagged & NOT_EQUAL) or (
+            blocks[block, KIND] == AT_CODE and blocks[block, WINDOW] == channel
+        )
         for table in range(blocks[block, TABLES]):
             known = known or blocks[block, FIRST_CHANNEL + table] == channel
-        at_code = blocks[block, KIND] == AT_CODE and blocks[block, WINDOW] == channel
-        room = blocks[block, TABLES] < blocks[block, TABLES_CAP]
-        if not known and room and not tagged & NOT_EQUAL and not at_code:
-            blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
-            blocks[block, TABLES] += 1
+        if not known:
+            if blocks[block, TABLES] < blocks[block, TABLES_CAP]:
+                blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
+                blocks[block, TABLES] += 1
+            else:
+                complete = False
     for table in range(blocks[block, TABLES]):
         channel = blocks[block, FIRST_CHANNEL + table]
         first, last = 0, CELLS - 1
@@ -322,6 +339,12 @@ def _mark(block, slot, breaks, blocks, rows, words):
                 words[at + cell * width] &= ~bit
             else:
                 words[at + cell * width] |= bit
+    return complete
+
+
+@njit(cache=True)
+def _tables_for(channels):
+    return min(CHANNELS_MAX, max(4, (channels + 3) // 4 * 4))
 
 
 @njit(cache=True)
@@ -352,15 +375,15 @@ def _channels(block, blocks, rows):
 def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
     """Give the block another capacity or number of tables; its slots keep their numbers."""
     old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
-    base, start = blocks[block, ROWS], blocks[block, WORDS]
-    if cap >= 64:
+    base, start, kind = blocks[block, ROWS], blocks[block, WORDS], blocks[block, KIND]
+    if _tabled(cap, kind):
         taken = _take_words(cap, tables, words, allocator)
         if taken < 0:
             return FULL_WORDS
     if cap != old_cap:
         moved = _take_rows(cap, rows, allocator)
         if moved < 0:
-            if cap >= 64:
+            if _tabled(cap, kind):
                 _give_words(taken, cap, tables, words, allocator)
             return FULL_ROWS
         for slot in range(blocks[block, USED]):
@@ -368,9 +391,9 @@ def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
         _give_rows(base, old_cap, rows, allocator)
         blocks[block, ROWS] = moved
         blocks[block, CAP] = cap
-    if old_cap >= 64:
+    if _tabled(old_cap, kind):
         _give_words(start, old_cap, old_tables, words, allocator)
-    if cap >= 64:
+    if _tabled(cap, kind):
         blocks[block, WORDS] = taken
         blocks[block, TABLES_CAP] = tables
         blocks[block, TABLES] = 0
@@ -424,8 +447,8 @@ def _file_under(row, breaks):
             first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
             shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
             for size in range(6):
-                here = first // _HALVES[size]
-                if last < here * _HALVES[size] + _SIZES[size]:
+                here = first >> _HALVES[size]
+                if last < (here << _HALVES[size]) + _SIZES[size]:
                     share = _SIZES[size] / (breaks[channel, 0] + 1)
                     if share < best:
                         best, kind, place, chosen = share, AT_WINDOW, channel, i
@@ -448,14 +471,15 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
     """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
     kind, place, window = _file_under(row, breaks)
     head = _head(kind, place, window, windows, heads, allocator)
+    expected = max(2, -head)
+    head = max(0, head)
     block = head
     while block > 0 and blocks[block, LIVE] == blocks[block, CAP]:
         if blocks[block, CAP] < SLOTS:
             cap = blocks[block, CAP] * 2
             tables = blocks[block, TABLES_CAP]
-            if cap == 64:
-                tables = min(CHANNELS_MAX, (_channels(block, blocks, rows) + 3) // 4 * 4)
-                tables = max(4, tables)
+            if _tabled(cap, kind) and tables == 0:
+                tables = _tables_for(_channels(block, blocks, rows))
             full = _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
             if full < 0:
                 return full
@@ -467,13 +491,13 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
             if allocator[BLOCKS_TOP] == blocks.shape[0]:
                 return FULL_BLOCKS
             fresh = allocator[BLOCKS_TOP]
-        cap = 2 if head == 0 else 512
+        cap = 1 << _log2(min(SLOTS, expected if head == 0 else 512))
         base = _take_rows(cap, rows, allocator)
         if base < 0:
             return FULL_ROWS
         start, tables = 0, 0
-        if cap >= 64:
-            tables = blocks[head, TABLES_CAP]
+        if _tabled(cap, kind):
+            tables = 4 if head == 0 else blocks[head, TABLES_CAP]
             start = _take_words(cap, tables, words, allocator)
             if start < 0:
                 _give_rows(base, cap, rows, allocator)
@@ -500,7 +524,7 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
     if blocks[block, USED] < cap:
         slot = blocks[block, USED]
         blocks[block, USED] += 1
-    elif cap < 64:
+    elif not _tabled(cap, kind):
         while rows[base + slot, 0] != 0:
             slot += 1
     else:
@@ -512,15 +536,11 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
         slot = (word - blocks[block, WORDS]) * 64 + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
     rows[base + slot] = row
     blocks[block, LIVE] += 1
-    if cap >= 64:
-        before = blocks[block, TABLES]
-        _mark(block, slot, breaks, blocks, rows, words)
-        missing = blocks[block, TABLES] == blocks[block, TABLES_CAP] and before < CHANNELS_MAX
-        if missing and blocks[block, TABLES_CAP] < CHANNELS_MAX:
-            wanted = min(CHANNELS_MAX, (_channels(block, blocks, rows) + 3) // 4 * 4)
-            if wanted > blocks[block, TABLES_CAP]:
-                # More tables only save comparisons, so without words for them the row stays put.
-                _resize(block, cap, wanted, breaks, blocks, rows, words, allocator)
+    if _tabled(cap, kind) and not _mark(block, slot, breaks, blocks, rows, words):
+        tables = _tables_for(blocks[block, TABLES] + 1)
+        if tables > blocks[block, TABLES_CAP]:
+            # More tables only save comparisons, so without words for them the row stays put.
+            _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
     return block * SLOTS + slot
 
 
@@ -532,11 +552,11 @@ def remove(handle, windows, heads, blocks, rows, words, allocator):
     rows[base + slot, 0] = 0.0
     blocks[block, LIVE] -= 1
     if blocks[block, LIVE] > 0:
-        if cap >= 64:
+        if _tabled(cap, blocks[block, KIND]):
             words[blocks[block, WORDS] + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
         return
     _give_rows(base, cap, rows, allocator)
-    if cap >= 64:
+    if _tabled(cap, blocks[block, KIND]):
         _give_words(blocks[block, WORDS], cap, blocks[block, TABLES_CAP], words, allocator)
     following, previous = blocks[block, NEXT], blocks[block, PREVIOUS]
     if following != 0:
@@ -552,6 +572,15 @@ def remove(handle, windows, heads, blocks, rows, words, allocator):
     blocks[block, LIVE] = 0
     blocks[block, USED] = 0
     allocator[BLOCKS_FREE] = block
+
+
+@njit(cache=True)
+def expect(live, breaks, windows, heads, allocator):
+    """Leave in each empty place minus the number of rows to come, so that blocks fit at once."""
+    for i in range(live.shape[0]):
+        kind, place, window = _file_under(live[i], breaks)
+        coming = _head(kind, place, window, windows, heads, allocator) - 1
+        _set_head(coming, kind, place, window, windows, heads, allocator)
 
 
 @njit(cache=True)
