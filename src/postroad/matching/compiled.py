@@ -157,38 +157,38 @@ class Compiled(Generic[Id]):
         """The ids of all filters that match, in the order of their insertion."""
         pairs: list[float] = []
         known = self._attributes
-        for name, value in attributes.items():
+        values: Mapping[str, Any] = attributes
+        for name, value in values.items():
             attribute = known.get(name)
-            if attribute is None or value is None:
+            if attribute is None:
                 continue
-            if isinstance(value, str):
+            # The two common types are dealt with here, because calls cost more than they do.
+            kind = type(value)
+            if kind is float and -EXACT <= value <= EXACT:
+                if attribute.number >= 0:
+                    pairs.append(attribute.number)
+                    pairs.append(value)
+                if attribute.code >= 0:
+                    _give_code(attribute, value, pairs)
+            elif kind is str or isinstance(value, str):
                 if attribute.code >= 0:
                     code = attribute.codes.get(value)
                     if code is not None:
-                        pairs += (attribute.code, code)
+                        pairs.append(attribute.code)
+                        pairs.append(code)
                     elif attribute.excluded:
                         pairs += (attribute.code, -1.0)
                 for length, channel, codes in attribute.prefixes:
                     code = codes.get(value[:length])
                     if code is not None:
-                        pairs += (channel, code)
+                        pairs.append(channel)
+                        pairs.append(code)
                 if attribute.text >= 0:
                     pairs += (attribute.text, text_key(value))
-            elif isinstance(value, bool):
-                if attribute.flag >= 0:
-                    pairs += (attribute.flag, value)
-            elif isinstance(value, (float, int)):
-                if attribute.number >= 0:
-                    if -EXACT <= value <= EXACT:
-                        pairs += (attribute.number, value)
-                    else:
-                        pairs += _beyond(attribute.number, value)
-                if attribute.code >= 0:
-                    code = attribute.codes.get(value)
-                    if code is not None:
-                        pairs += (attribute.code, code)
-                    elif attribute.excluded:
-                        pairs += (attribute.code, -1.0)
+            elif value is None:
+                continue
+            else:
+                _give(attribute, value, pairs)
             if attribute.present >= 0:
                 pairs += (attribute.present, 1.0)
         for name, channel in self._nullable:
@@ -534,12 +534,30 @@ def text_key(text: str) -> float:
     return float(int.from_bytes(head[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"), "big") * 8 + length)
 
 
-def _beyond(channel: int, number: Number) -> tuple[float, ...]:
-    """The pairs for a number that is not simply itself as a float."""
-    if isinstance(number, float):
-        return channel, number if number == number else INFINITY
-    below, above = floats_around(number)
-    return (channel, below) if above == below else (channel, below, channel, above)
+def _give(attribute: _Attribute, value: object, pairs: list[float]) -> None:
+    """Add what a number or a boolean means on the channels of its attribute to `pairs`."""
+    if isinstance(value, bool):
+        if attribute.flag >= 0:
+            pairs += (attribute.flag, value)
+    elif isinstance(value, (int, float)):
+        if attribute.number >= 0:
+            if isinstance(value, float):
+                pairs += (attribute.number, value if value == value else INFINITY)
+            else:
+                below, above = floats_around(value)
+                pairs += (attribute.number, below)
+                if above != below:
+                    pairs += (attribute.number, above)
+        if attribute.code >= 0:
+            _give_code(attribute, value, pairs)
+
+
+def _give_code(attribute: _Attribute, value: Scalar, pairs: list[float]) -> None:
+    code = attribute.codes.get(value)
+    if code is not None:
+        pairs += (attribute.code, code)
+    elif attribute.excluded:
+        pairs += (attribute.code, -1.0)
 
 
 def floats_around(value: int) -> tuple[float, float]:
