@@ -52,7 +52,9 @@ INFINITY = math.inf
 EXACT = 2**53  # Integers up to here are floats.
 _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
-_REFILE_AT = 2  # Rows are filed anew when there are so many times more of them.
+_REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
+_WINDOWED_AT = 131_072  # Windows are used once so many rows are filed anew.
+_CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
 _STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
 
@@ -103,7 +105,7 @@ class Compiled(Generic[Id]):
         self._several: dict[Id, int] = {}  # How many rows, where it is not one.
         self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
         self._live = 0
-        self._refiled = 1024
+        self._refiled = 64
         self._row = np.zeros(kernels.ROW)
 
     def __len__(self) -> int:
@@ -119,7 +121,10 @@ class Compiled(Generic[Id]):
         pools = int(allocator[kernels.ROWS_TOP]) * kernels.ROW * 8
         pools += int(allocator[kernels.WORDS_TOP]) * 8
         pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
-        rest = (self._point, self._breaks, self._windows, self._heads, self._homes, self._out)
+        rest = (
+            self._point, self._breaks, self._windows, self._heads, self._homes,
+            self._out, self._candidates,
+        )  # fmt: skip
         return pools + sum(array.nbytes for array in rest)
 
     def insert(self, id: Id, filter: Filter) -> None:
@@ -136,7 +141,8 @@ class Compiled(Generic[Id]):
         if rows != 1:
             self._several[id] = rows
         self._live += rows
-        if self._live >= _REFILE_AT * self._refiled:
+        codes = self._codes - len(self._free_codes)
+        if self._live >= _REFILE_AT * self._refiled or codes > 4 * self._live + _CODES_SPARE:
             self._refile()
 
     def remove(self, id: Id) -> None:
@@ -145,8 +151,8 @@ class Compiled(Generic[Id]):
         rows = self._several.pop(id, 1)
         for number in range(first, first + rows):
             kernels.remove(
-                self._homes[number], self._windows, self._heads, self._blocks, self._rows,
-                self._words, self._allocator,
+                self._homes[number], self._windows, self._heads, self._blocks,
+                self._rows, self._words, self._allocator,
             )  # fmt: skip
             self._homes[number] = -1
             self._ids[number] = None
@@ -210,6 +216,8 @@ class Compiled(Generic[Id]):
             self._pairs, given, self._point, self._breaks, self._windows, self._heads,
             self._blocks, self._rows, self._words, self._allocator, self._candidates, out,
         )  # fmt: skip
+        if found > kernels.SORTED_MAX:
+            out[:found].sort()
         if checks:
             numbers = out[:found].tolist()
             for number in out[len(out) - checks :].tolist():
@@ -218,7 +226,7 @@ class Compiled(Generic[Id]):
             numbers.sort()
             answer: list[Id] = [self._ids[number] for number in numbers]
         elif self._int_ids is not None and found > 32:
-            answer = self._int_ids[out[:found]].tolist()
+            answer = self._int_ids.take(out[:found], mode="clip").tolist()
         else:
             ids = self._ids
             answer = [ids[number] for number in out[:found].tolist()]
@@ -421,19 +429,19 @@ class Compiled(Generic[Id]):
     # Pools.
 
     def _new_pools(self, rows: int) -> None:
-        self._rows = np.empty((rows + 2 * kernels.SLOTS, kernels.ROW))
+        self._rows = _aligned(rows + 2 * kernels.SLOTS)
         self._candidates = np.empty(len(self._rows), dtype=np.int64)
         self._words = np.empty(rows * 16 + 65_536, dtype=np.uint64)
         self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int64)
         self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
-        self._allocator[
-            [kernels.ROWS_TOP, kernels.WORDS_TOP, kernels.BLOCKS_FREE, kernels.ROOT]
-        ] = 0
+        self._allocator[: kernels.ROWS_FREE] = 0
         self._allocator[kernels.BLOCKS_TOP] = 1
 
     def _grow(self, full: int) -> None:
         if full == kernels.FULL_ROWS:
-            self._rows = _grown(self._rows, len(self._rows) * 3 // 2 + kernels.SLOTS, 0)
+            rows = _aligned(len(self._rows) * 3 // 2 + kernels.SLOTS)
+            rows[: len(self._rows)] = self._rows
+            self._rows = rows
             self._candidates = np.empty(len(self._rows), dtype=np.int64)
         elif full == kernels.FULL_WORDS:
             self._words = _grown(self._words, len(self._words) * 3 // 2 + 65_536, 0)
@@ -450,16 +458,17 @@ class Compiled(Generic[Id]):
         self._windows[:] = 0
         self._heads[:] = 0
         self._new_pools(len(live))
+        self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
         kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
         done = 0
         while done < len(live):
             done, full = kernels.refile(
-                live, done, self._homes, self._breaks, self._windows, self._heads, self._blocks,
-                self._rows, self._words, self._allocator,
+                live, done, self._homes, self._breaks, self._windows, self._heads,
+                self._blocks, self._rows, self._words, self._allocator,
             )  # fmt: skip
             if full < 0:
                 self._grow(full)
-        self._refiled = max(1024, len(live))
+        self._refiled = max(64, len(live))
 
     def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
         """Cut each channel into cells that hold about equally many of the rows' bounds."""
@@ -499,7 +508,7 @@ class Compiled(Generic[Id]):
                 self._breaks[channel, 0] = -1 - len(codes)
 
     def _renumber(self) -> None:
-        """Close the gaps that removed rows left in the numbering; file anew on the way."""
+        """Close the gaps that removed rows left in the numbering."""
         kept = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
         # The new number of a row is how many rows before it are kept.
         new = np.zeros(len(self._ids) + 1, dtype=np.int64)
@@ -515,7 +524,6 @@ class Compiled(Generic[Id]):
             self._int_ids[: len(kept)] = self._int_ids[kept]
         self._first = {id: int(new[first]) for id, first in self._first.items()}
         self._checks = {int(new[number]): tests for number, tests in self._checks.items()}
-        self._refile()
 
 
 _DEMANDS = range(kernels.DEMANDS)
@@ -638,6 +646,13 @@ def _range(row: npt.NDArray[np.float64], i: int) -> NumberRange:
         None if high == INFINITY else high,
         high_open,
     )
+
+
+def _aligned(rows: int) -> npt.NDArray[np.float64]:
+    """Rows that begin where a cache line begins, so that each takes two lines and not three."""
+    room = np.empty(rows * kernels.ROW + 8)
+    begin = -(room.ctypes.data // 8) % 8
+    return room[begin : begin + rows * kernels.ROW].reshape(rows, kernels.ROW)
 
 
 def _grown(array: Any, size: int, fill: float) -> Any:

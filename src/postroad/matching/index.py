@@ -52,6 +52,11 @@ class Index(Generic[Id]):
             self.compile()
         return self._table.match(attributes)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of a compiled table's arrays; 0 before. Ids and their dict come on top."""
+        return 0 if isinstance(self._table, Filed) else self._table.nbytes
+
     def compile(self) -> None:
         """Go over to the compiled kernels now; otherwise this happens when it pays."""
         if self._small is None:

@@ -6,6 +6,7 @@ and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
 
 A row is filed under one demand, the one that fewest publications are likely to meet: under the
 code it demands, or under a window of its channel's cells that holds its range, or at the root.
+(Windows pay only in large tables: a block costs as much time as the bits of some hundred rows.)
 The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
 have a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
 A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
@@ -47,12 +48,13 @@ _HALVES = np.array([0, 0, 1, 2, 3, 4])  # As powers of two.
 _SIZES = np.array([1, 2, 4, 8, 16, 32])
 
 # Columns of the allocator: the ends of the pools, then heads of free lists.
-ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT = range(5)
+ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED = range(6)
 ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
 WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
 ALLOCATOR = 56
 
-_AHEAD = 12  # So many candidates are fetched ahead.
+SORTED_MAX = 48
+_AHEAD = 16  # So many candidates are fetched ahead.
 
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
 
@@ -170,7 +172,8 @@ def match(
     """The numbers of the rows that accept the publication: how many, and how many to check.
 
     `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
-    integer that no float equals; then every row found is left to be checked.
+    integer that no float equals; then every row found is left to be checked. The numbers are in
+    order if there are few; NumPy sorts many of them faster.
     """
     between = False
     for i in range(given):
@@ -222,7 +225,7 @@ def match(
         point[channel, 0] = np.nan
         point[channel, 1] = np.nan
         point[channel, 2] = 0
-    if found <= 48:
+    if found <= SORTED_MAX:
         for i in range(1, found):
             number = out[i]
             j = i - 1
@@ -230,8 +233,6 @@ def match(
                 out[j + 1] = out[j]
                 j -= 1
             out[j + 1] = number
-    else:
-        out[:found].sort()
     return found, checks
 
 
@@ -423,7 +424,7 @@ def _set_head(block, kind, place, window, windows, heads, allocator):
 
 
 @njit(cache=True)
-def _file_under(row, breaks):
+def _file_under(row, breaks, windowed):
     """Where to file the row: under the demand that the smallest share of values meets.
 
     Puts the row's demands in order on the way.
@@ -446,7 +447,7 @@ def _file_under(row, breaks):
         elif breaks[channel, 0] > 0:
             first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
             shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
-            for size in range(6):
+            for size in range(6 * windowed):
                 here = first >> _HALVES[size]
                 if last < (here << _HALVES[size]) + _SIZES[size]:
                     share = _SIZES[size] / (breaks[channel, 0] + 1)
@@ -469,7 +470,7 @@ def _file_under(row, breaks):
 @njit(cache=True)
 def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
     """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
-    kind, place, window = _file_under(row, breaks)
+    kind, place, window = _file_under(row, breaks, allocator[WINDOWED])
     head = _head(kind, place, window, windows, heads, allocator)
     expected = max(2, -head)
     head = max(0, head)
@@ -578,7 +579,7 @@ def remove(handle, windows, heads, blocks, rows, words, allocator):
 def expect(live, breaks, windows, heads, allocator):
     """Leave in each empty place minus the number of rows to come, so that blocks fit at once."""
     for i in range(live.shape[0]):
-        kind, place, window = _file_under(live[i], breaks)
+        kind, place, window = _file_under(live[i], breaks, allocator[WINDOWED])
         coming = _head(kind, place, window, windows, heads, allocator) - 1
         _set_head(coming, kind, place, window, windows, heads, allocator)
 
