@@ -53,7 +53,7 @@ EXACT = 2**53  # Integers up to here are floats.
 _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
 _REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
-_WINDOWED_AT = 131_072  # Windows are used once so many rows are filed anew.
+_WINDOWED_AT = 65_536  # Windows are used once so many rows are filed anew.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
 _STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
@@ -116,16 +116,21 @@ class Compiled(Generic[Id]):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all arrays in use; Python's own objects, such as ids, come on top."""
+        """The bytes of all arrays, lists and dicts in use; the ids themselves come on top."""
         allocator = self._allocator
         pools = int(allocator[kernels.ROWS_TOP]) * kernels.ROW * 8
         pools += int(allocator[kernels.WORDS_TOP]) * 8
         pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
-        rest = (
-            self._point, self._breaks, self._windows, self._heads, self._homes,
-            self._out, self._candidates,
+        arrays = (
+            self._point, self._breaks, self._windows, self._heads, self._homes, self._out,
+            self._candidates, self._int_ids,
         )  # fmt: skip
-        return pools + sum(array.nbytes for array in rest)
+        tables = (self._ids, self._first, self._several, self._checks)
+        return (
+            pools
+            + sum(array.nbytes for array in arrays if array is not None)
+            + sum(map(sys.getsizeof, tables))
+        )
 
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""

@@ -54,7 +54,7 @@ class Index(Generic[Id]):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of a compiled table's arrays; 0 before. Ids and their dict come on top."""
+        """The bytes of a compiled table, without the ids themselves; 0 before it is compiled."""
         return 0 if isinstance(self._table, Filed) else self._table.nbytes
 
     def compile(self) -> None:
