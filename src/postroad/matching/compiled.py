@@ -166,6 +166,11 @@ class Compiled(Generic[Id]):
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
+        found, checks = self._run(self._describe(attributes))
+        return self._answer(found, checks, attributes)
+
+    def _describe(self, attributes: Mapping[str, Scalar | None]) -> list[float]:
+        """The publication on the channels that filters ask about: channel, value, channel, …"""
         pairs: list[float] = []
         known = self._attributes
         values: Mapping[str, Any] = attributes
@@ -205,9 +210,10 @@ class Compiled(Generic[Id]):
         for name, channel in self._nullable:
             if attributes.get(name) is None:
                 pairs += (channel, 1.0)
-        return self._ask(pairs, attributes)
+        return pairs
 
-    def _ask(self, pairs: list[float], attributes: Mapping[str, Scalar | None]) -> list[Id]:
+    def _run(self, pairs: list[float]) -> tuple[int, int]:
+        """Let the kernels fill `_out`: rows that match from its begin, rows to check at its end."""
         given = len(pairs) >> 1
         if given < 64:
             _STRUCTS[given].pack_into(self._pairs_view, 0, *pairs)
@@ -216,11 +222,15 @@ class Compiled(Generic[Id]):
                 self._pairs = np.zeros(4 * given)
                 self._pairs_view = self._pairs.data
             self._pairs[: 2 * given] = pairs
-        out = self._out
         found, checks = kernels.match(
             self._pairs, given, self._point, self._breaks, self._windows, self._heads,
-            self._blocks, self._rows, self._words, self._allocator, self._candidates, out,
+            self._blocks, self._rows, self._words, self._allocator, self._candidates, self._out,
         )  # fmt: skip
+        return found, checks
+
+    def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
+        """The ids of the rows in `_out`, once those to be checked are."""
+        out = self._out
         if found > kernels.SORTED_MAX:
             out[:found].sort()
         if checks:
