@@ -137,3 +137,60 @@ def row(draw: random.Random) -> dict[str, Any]:
         else:
             values[column] = draw.random() < 0.5
     return values
+
+
+WILD_TEXTS = [
+    *TEXTS, "sports/football/a", "sports/football/b", "sports/tennis", "sports", "sports/",
+    "abcdef", "abcdefg", "abcdefgh", "ab\0", "a\0\0", "éééé", "ééé", "x" * 300,
+]  # fmt: skip
+WILD_NUMBERS = [
+    *INTS, *DOUBLES, 2**53 + 1, 2**53 + 2, -(2**53) - 1, 2**63, 10**37, 10**37 + 1,
+    1.7976931348623157e308, 0.1, 0.30000000000000004,
+]  # fmt: skip
+
+
+def wild_literal(draw: random.Random) -> str:
+    kind = draw.random()
+    if kind < 0.45:
+        return quote(draw.choice(WILD_TEXTS), draw)
+    if kind < 0.9:
+        return repr(draw.choice(WILD_NUMBERS))
+    return draw.choice(["TRUE", "FALSE"])
+
+
+def wild_comparison(draw: random.Random) -> str:
+    """A comparison of one of a few untyped attributes with whatever literals."""
+    name = f"x{min(draw.randrange(12), draw.randrange(12))}"
+    form = draw.random()
+    negation = draw.choice(["", "", "NOT "])
+    if form < 0.06:
+        return f"{name} IS {negation}NULL"
+    if form < 0.2:
+        size = draw.choice([1, 2, 5, 30])
+        return f"{name} {negation}IN ({', '.join(wild_literal(draw) for _ in range(size))})"
+    if form < 0.28:
+        return f"{name} {negation}BETWEEN {wild_literal(draw)} AND {wild_literal(draw)}"
+    if form < 0.42:
+        pattern = draw.choice([*PATTERNS, "sports/%", "sports/f%", "%ball%", "abcdef%", "abcdefg%"])
+        return f"{name} {negation}LIKE {quote_pattern(pattern)}"
+    if form < 0.46:
+        return name
+    return f"{name} {draw.choice(['=', '=', '<>', '<', '<=', '>', '>='])} {wild_literal(draw)}"
+
+
+def wild_expression(draw: random.Random) -> str:
+    """Mostly conjunctions, of up to eight comparisons; now and then several of them."""
+
+    def conjunction() -> str:
+        return " AND ".join(wild_comparison(draw) for _ in range(draw.choice([1, 1, 2, 3, 5, 8])))
+
+    return " OR ".join(f"({conjunction()})" for _ in range(draw.choice([1, 1, 1, 2, 6])))
+
+
+def wild_row(draw: random.Random) -> dict[str, Any]:
+    """A few of the untyped attributes with whatever values."""
+    values: list[Any] = [
+        *WILD_TEXTS, *WILD_NUMBERS, True, False, None, float("nan"), float("inf"), -float("inf"),
+        10**400, -(10**400), 2**53 + 3, 2**60 + 1, 10**37 + 2, "sports/football/ab", "abcdefz",
+    ]  # fmt: skip
+    return {f"x{i}": draw.choice(values) for i in range(12) if draw.random() < 0.6}

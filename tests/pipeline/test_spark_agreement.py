@@ -50,7 +50,7 @@ def spark_matches(spark: Any, texts: list[str], rows: list[dict[str, Any]]) -> l
 
 def test_thousands_of_random_filters_agree_with_spark(spark: Any) -> None:
     draw = random.Random(20)
-    texts = [expression(draw) for _ in range(2000)]
+    texts = [expression(draw) for _ in range(1600)]
     rows = [row(draw) for _ in range(150)]
     filters = [parse(text) for text in texts]
     theirs = spark_matches(spark, texts, rows)
@@ -63,7 +63,7 @@ def test_thousands_of_random_filters_agree_with_spark(spark: Any) -> None:
 
 def test_printed_filters_agree_with_spark_too(spark: Any) -> None:
     draw = random.Random(21)
-    filters = [parse(expression(draw)) for _ in range(500)]
+    filters = [parse(expression(draw)) for _ in range(400)]
     rows = [row(draw) for _ in range(100)]
     theirs = spark_matches(spark, [str(filter) for filter in filters], rows)
     for values, expected in zip(rows, theirs, strict=True):

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from filter_texts import expression, row
+from filter_texts import expression, row, wild_expression, wild_row
 from postroad.filters import parse
 from postroad.matching import Index, LinearScan
+from postroad.matching.compiled import Compiled
+
+seeds = st.integers(min_value=0, max_value=2**32)
 
 
-@given(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=300, deadline=None)
+def mixed_row(draw: random.Random) -> dict[str, Any]:
+    """A typed row; now and then every attribute has another's value, so that types differ."""
+    values = row(draw)
+    if draw.random() < 0.3:
+        values = dict(zip(values, draw.sample(list(values.values()), 6), strict=True))
+    return values
+
+
+@given(seeds)
+@settings(max_examples=200, deadline=None)
 def test_index_equals_linear_scan(seed: int) -> None:
     draw = random.Random(seed)
     index: Index[int] = Index()
@@ -23,22 +37,100 @@ def test_index_equals_linear_scan(seed: int) -> None:
         index.insert(id, filter)
         scan.insert(id, filter)
     alive = list(range(len(index)))
-    while True:
+    while alive:
         for _ in range(5):
-            values = row(draw)
-            if draw.random() < 0.3:  # A type mismatch: every attribute gets another's value.
-                values = dict(zip(values, draw.sample(list(values.values()), 6), strict=True))
+            values = mixed_row(draw)
             assert index.match(values) == scan.match(values)
-        if not alive:
-            break
         for id in draw.sample(alive, min(len(alive), 7)):
             alive.remove(id)
             index.remove(id)
             scan.remove(id)
-            if draw.random() < 0.3:
-                again = parse(expression(draw, depth=1))
-                index.insert(id, again)
-                scan.insert(id, again)
-                index.remove(id)
-                scan.remove(id)
+    assert index.match({}) == []
     assert len(index) == len(scan) == 0
+
+
+class Churn(RuleBasedStateMachine):
+    """Filters come and go in bursts; the table is compiled, refiled and renumbered at any time."""
+
+    @initialize(seed=seeds)
+    def begin(self, seed: int) -> None:
+        self.index: Index[Any] = Index()
+        self.scan: LinearScan[Any] = LinearScan()
+        self.draw = random.Random(seed)
+        self.alive: list[Any] = []
+        self.count = 0
+
+    @property
+    def compiled(self) -> Compiled[Any] | None:
+        table = self.index._table
+        return table if isinstance(table, Compiled) else None
+
+    @rule(many=st.integers(min_value=1, max_value=60), same=st.booleans(), named=st.booleans())
+    def insert(self, many: int, same: bool, named: bool) -> None:
+        text = wild_expression(self.draw)
+        for _ in range(many):
+            id: Any = f"f{self.count}" if named and self.count % 50 == 49 else self.count
+            filter = parse(text if same else wild_expression(self.draw))
+            self.count += 1
+            self.alive.append(id)
+            self.index.insert(id, filter)
+            self.scan.insert(id, filter)
+
+    @rule(share=st.sampled_from([0.05, 0.3, 0.9, 1.0]))
+    def remove(self, share: float) -> None:
+        for id in self.draw.sample(self.alive, int(len(self.alive) * share)):
+            self.alive.remove(id)
+            self.index.remove(id)
+            self.scan.remove(id)
+
+    @rule()
+    def compile(self) -> None:
+        self.index.compile()
+
+    @precondition(lambda self: self.compiled is not None)
+    @rule(renumber=st.booleans())
+    def refile(self, renumber: bool) -> None:
+        table = self.compiled
+        assert table is not None
+        if renumber:
+            table._renumber()
+        else:
+            table._refile()
+
+    @rule()
+    def match(self) -> None:
+        for _ in range(3):
+            values = wild_row(self.draw)
+            assert self.index.match(values) == self.scan.match(values), values
+        assert len(self.index) == len(self.scan)
+
+
+TestChurn = pytest.mark.timeout(300)(Churn.TestCase)
+TestChurn.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+
+
+def test_thousands_of_steps_on_one_table() -> None:
+    """Long enough for blocks to fill, split into chains, empty and be used again."""
+    draw = random.Random(5)
+    index: Index[int] = Index()
+    index.compile()
+    scan: LinearScan[int] = LinearScan()
+    texts = [wild_expression(draw) for _ in range(300)]
+    filters = [parse(text) for text in texts]
+    alive: list[int] = []
+    for step in range(12_000):
+        growing = (step // 3000) % 2 == 0
+        if draw.random() < (0.8 if growing else 0.2) or not alive:
+            filter = draw.choice(filters) if draw.random() < 0.7 else filters[0]
+            index.insert(step, filter)
+            scan.insert(step, filter)
+            alive.append(step)
+        else:
+            place = draw.randrange(len(alive))
+            alive[place], alive[-1] = alive[-1], alive[place]
+            id = alive.pop()
+            index.remove(id)
+            scan.remove(id)
+        if step % 60 == 0:
+            values = wild_row(draw)
+            assert index.match(values) == scan.match(values), (step, values)

@@ -7,6 +7,7 @@ import sys
 
 PARTS = {
     "cost": "postroad.bench.cost",
+    "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",
     "simulator": "postroad.bench.simulator",
 }

@@ -1,119 +1,70 @@
-"""The indexed matcher: filters are found by a value they demand, then asked in full.
+"""The matcher: plain Python while a table is small, compiled kernels once that pays.
 
-Each conjunction that demands one of a few values of some attribute is filed under those
-values, at the attribute where its buckets are emptiest. A publication asks only the
-conjunctions filed under its own values, and those that demand no such thing.
+Importing and loading the kernels takes about a second, which a small table never earns back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from postroad.filters import Filter
-from postroad.filters.constraints import NumberSet, TextSet
-from postroad.filters.language import Conjunction
+from postroad.matching.filed import Filed
 from postroad.model import Scalar
 
+if TYPE_CHECKING:
+    from postroad.matching.compiled import Compiled
+
 Id = TypeVar("Id", bound=Hashable)
-Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
-Key = tuple[int, int]  # The filter's number, in order of insertion, and its conjunction's.
-Bucket = dict[Key, Tests]
-_VALUES_MAX = 16  # A conjunction is filed under at most so many values.
+
+SMALL_MAX = 4_096  # A table with more filters is compiled,
+ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
+WORTHWHILE = 256  # if it has at least so many filters.
 
 
 class Index(Generic[Id]):
     """Many filters, each under an id; `match` says which of them are TRUE of a publication."""
 
     def __init__(self) -> None:
-        self._ids: dict[int, Id] = {}
-        self._homes: dict[Id, tuple[int, list[Home]]] = {}
-        self._tables: dict[str, dict[Scalar | None, Bucket]] = {}
-        self._homeless: Bucket = {}
-        self._next = 0
+        self._small: Filed[Id] | None = Filed()
+        self._table: Filed[Id] | Compiled[Id] = self._small
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._table)
 
     def __contains__(self, id: Id) -> bool:
-        return id in self._homes
+        return id in self._table
 
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""
-        assert id not in self._homes, f"{id!r} is in the table already"
-        number, self._next = self._next, self._next + 1
-        homes = []
-        for part, conjunction in enumerate(filter.conjunctions):
-            home = self._home(conjunction)
-            tests: Tests = [(name, constraint.accepts) for name, constraint in conjunction]
-            if home is None:
-                self._homeless[number, part] = tests
-            else:
-                name, values = home
-                table = self._tables.setdefault(name, {})
-                for value in values:
-                    table.setdefault(value, {})[number, part] = tests
-            homes.append(home)
-        self._ids[number] = id
-        self._homes[id] = (number, homes)
+        self._table.insert(id, filter)
+        if self._small is not None and len(self._small) > SMALL_MAX:
+            self.compile()
 
     def remove(self, id: Id) -> None:
         """Take a filter out; KeyError if there is none under this id."""
-        number, homes = self._homes.pop(id)
-        del self._ids[number]
-        for part, home in enumerate(homes):
-            if home is None:
-                del self._homeless[number, part]
-                continue
-            name, values = home
-            table = self._tables[name]
-            for value in values:
-                bucket = table[value]
-                del bucket[number, part]
-                if not bucket:
-                    del table[value]
-            if not table:
-                del self._tables[name]
+        self._table.remove(id)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
-        get = attributes.get
-        found: list[int] = []
-        for name, table in self._tables.items():
-            bucket = table.get(get(name))
-            if bucket is not None:
-                _ask(bucket, get, found)
-        if self._homeless:
-            _ask(self._homeless, get, found)
-        if len(found) > 1:
-            found = sorted(set(found))
-        ids = self._ids
-        return [ids[number] for number in found]
+        small = self._small
+        if small is not None and small.asked > ASKED_MAX and len(small) >= WORTHWHILE:
+            self.compile()
+        return self._table.match(attributes)
 
-    def _home(self, conjunction: Conjunction) -> Home:
-        """Where to file it: where the fullest bucket is smallest, then the values most varied."""
-        best: Home = None
-        least = (0, 0)
-        for name, constraint in conjunction:
-            if not isinstance(constraint, (TextSet, NumberSet)):
-                continue
-            values = constraint.values
-            if len(values) > _VALUES_MAX:
-                continue
-            table = self._tables.get(name, {})
-            size = (max(len(table.get(value, ())) for value in values), -len(table))
-            if best is None or size < least:
-                best, least = (name, values), size
-        return best
+    @property
+    def nbytes(self) -> int:
+        """The bytes of a compiled table, without the ids themselves; 0 before it is compiled."""
+        return 0 if isinstance(self._table, Filed) else self._table.nbytes
 
+    def compile(self) -> None:
+        """Go over to the compiled kernels now; otherwise this happens when it pays."""
+        if self._small is None:
+            return
+        from postroad.matching import compiled
 
-Home = tuple[str, Iterable[Scalar]] | None
-
-
-def _ask(bucket: Bucket, get: Callable[[str], Scalar | None], found: list[int]) -> None:
-    for (number, _), tests in bucket.items():
-        for name, accepts in tests:
-            if not accepts(get(name)):
-                break
-        else:
-            found.append(number)
+        compiled.ready()
+        table: Compiled[Id] = compiled.Compiled()
+        for id, filter in self._small.items():
+            table.insert(id, filter)
+        self._small, self._table = None, table

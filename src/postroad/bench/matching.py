@@ -1,0 +1,279 @@
+"""What a match costs: the index beside a linear scan, plain NumPy, and SQLite.
+
+Two workloads. *Mixed*: three to five demands (ranges, equalities, prefixes) over ten attributes,
+each filter matching about 0.1% of the publications. *Quotes*: class = 'STOCK' AND symbol = X AND
+price > N, also about 0.1%. SQLite, with an R*Tree over the ranges or an index on symbol and
+price, is the library that a Python program would have at hand for this.
+
+`describe` and `kernels` are the parts of `index` spent on turning the publication into numbers
+and in compiled code; the rest makes the list of ids. `churning` is the time per match while
+1,000 filters a second leave and come back, their cost included.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from postroad.filters import Filter
+from postroad.filters.constraints import Constraint
+from postroad.filters.language import normal_form
+from postroad.filters.sql import compare, resembles
+from postroad.matching import Index, LinearScan
+from postroad.matching.compiled import Compiled
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+LETTERS = "abcdefghij"
+NUMBERS = ("n0", "n1", "n2", "n3", "n4")
+NAMES = ("c0", "c1", "c2", "t0", "t1")
+SYMBOLS = 500
+CHURN_PER_SECOND = 1_000
+TITLES = [
+    "filters",
+    "matches",
+    "index",
+    "describe",
+    "kernels",
+    "churning",
+    "SQLite",
+    "NumPy",
+    "linear scan",
+]
+TITLES += ["inserts/s", "removals/s", "bytes each"]
+Values = dict[str, Any]
+
+
+class Mixed:
+    """Ranges on five numbers, equality on three names of ten, prefixes of two texts."""
+
+    name = "mixed"
+
+    def __init__(self, count: int) -> None:
+        draw = np.random.default_rng(7)
+        self.low = np.full((count, 5), -1.0)
+        self.high = np.full((count, 5), 2.0)
+        self.names = np.full((count, 5), -1, dtype=np.int8)
+        demands = draw.integers(3, 6, count)
+        for i, wanted in enumerate(demands.tolist()):
+            named = int(draw.integers(0, 3))
+            ranged = wanted - named
+            width = (0.001 / 0.1**named) ** (1 / ranged)
+            for j in draw.permutation(5)[:ranged].tolist():
+                low = draw.random() * (1 - width)
+                self.low[i, j], self.high[i, j] = low, low + width
+            for j in draw.permutation(5)[:named].tolist():
+                self.names[i, j] = draw.integers(0, 10)
+
+    def filter(self, i: int) -> Filter:
+        demands: dict[str, Constraint | None] = {}
+        for j, name in enumerate(NUMBERS):
+            if self.low[i, j] >= 0:
+                low, high = float(self.low[i, j]), float(self.high[i, j])
+                above, below = compare(">=", low), compare("<", high)
+                assert above is not None
+                assert below is not None
+                demands[name] = above.meet(below)
+        for j, name in enumerate(NAMES):
+            value = int(self.names[i, j])
+            if value >= 0:
+                prefix = name[0] == "t"
+                demands[name] = (
+                    resembles(LETTERS[value] + "%", negate=False)
+                    if prefix
+                    else compare("=", f"value{value}")
+                )
+        return normal_form([{name: demand for name, demand in demands.items() if demand}])
+
+    def publication(self, draw: np.random.Generator) -> Values:
+        values: Values = {name: float(draw.random()) for name in NUMBERS}
+        values |= {name: f"value{draw.integers(0, 10)}" for name in NAMES[:3]}
+        for name in NAMES[3:]:
+            values[name] = "".join(LETTERS[k] for k in draw.integers(0, 10, 8))
+        return values
+
+    def numpy(self, values: Values) -> Any:
+        """All filters at once, column by column."""
+        found = np.ones(len(self.low), dtype=bool)
+        for j, name in enumerate(NUMBERS):
+            found &= (self.low[:, j] <= values[name]) & (values[name] < self.high[:, j])
+        for j, code in enumerate(_codes(values)):
+            found &= (self.names[:, j] < 0) | (self.names[:, j] == code)
+        return np.flatnonzero(found)
+
+    def sqlite(self) -> Callable[[Values], list[int]]:
+        base = sqlite3.connect(":memory:")
+        ranges = ", ".join(f"{name}a, {name}b" for name in NUMBERS)
+        extra = ", ".join(f"+{name} INTEGER" for name in NAMES)
+        base.execute(f"CREATE VIRTUAL TABLE f USING rtree(id, {ranges}, {extra})")
+        rows = (
+            (i, *np.stack([self.low[i], self.high[i]], axis=1).ravel().tolist(), *names)
+            for i, names in enumerate(self.names.tolist())
+        )
+        base.executemany(f"INSERT INTO f VALUES ({', '.join('?' * 16)})", rows)
+        conditions = [f"{name}a <= :{name} AND {name}b > :{name}" for name in NUMBERS]
+        conditions += [f"{name} IN (-1, :{name})" for name in NAMES]
+        query = f"SELECT id FROM f WHERE {' AND '.join(conditions)}"
+
+        def match(values: Values) -> list[int]:
+            given = {name: values[name] for name in NUMBERS}
+            given |= dict(zip(NAMES, _codes(values), strict=True))
+            return [row[0] for row in base.execute(query, given)]
+
+        return match
+
+
+class Quotes:
+    """class = 'STOCK' AND symbol = X AND price > N, for 500 symbols."""
+
+    name = "quotes"
+
+    def __init__(self, count: int) -> None:
+        draw = np.random.default_rng(8)
+        self.symbol = draw.integers(0, SYMBOLS, count)
+        self.price = np.round(draw.random(count) * 100, 2)
+
+    def filter(self, i: int) -> Filter:
+        demands = {
+            "class": compare("=", "STOCK"),
+            "symbol": compare("=", f"S{self.symbol[i]}"),
+            "price": compare(">", float(self.price[i])),
+        }
+        return normal_form([{name: demand for name, demand in demands.items() if demand}])
+
+    def publication(self, draw: np.random.Generator) -> Values:
+        price = round(float(draw.random()) * 100, 2)
+        symbol = f"S{draw.integers(0, SYMBOLS)}"
+        return {"class": "STOCK", "symbol": symbol, "price": price, "volume": 1000}
+
+    def numpy(self, values: Values) -> Any:
+        symbol = int(values["symbol"][1:])
+        return np.flatnonzero((self.symbol == symbol) & (self.price < values["price"]))
+
+    def sqlite(self) -> Callable[[Values], list[int]]:
+        base = sqlite3.connect(":memory:")
+        base.execute("CREATE TABLE f (id INTEGER, class TEXT, symbol TEXT, price REAL)")
+        rows = zip(self.symbol.tolist(), self.price.tolist(), strict=True)
+        given = ((i, "STOCK", f"S{symbol}", price) for i, (symbol, price) in enumerate(rows))
+        base.executemany("INSERT INTO f VALUES (?, ?, ?, ?)", given)
+        base.execute("CREATE INDEX access ON f (class, symbol, price, id)")
+        query = "SELECT id FROM f WHERE class = :class AND symbol = :symbol AND price < :price"
+        return lambda values: [row[0] for row in base.execute(query, values)]
+
+
+def main() -> None:
+    for workload in (Mixed, Quotes):
+        print(f"Matching, {workload.name}: µs per match on one core")
+        print("  " + "".join(f"{title:>12}" for title in TITLES))
+        for count in SIZES:
+            print("  " + "".join(f"{figure:>12}" for figure in measure(workload(count), count)))
+            sys.stdout.flush()
+
+
+def measure(workload: Mixed | Quotes, count: int) -> list[str]:
+    """One line of the table."""
+    filters = [workload.filter(i) for i in range(count)]
+    draw = np.random.default_rng(9)
+    publications = [workload.publication(draw) for _ in range(1000)]
+    index: Index[int] = Index()
+    index.compile()
+    start = time.perf_counter()
+    for i, filter in enumerate(filters):
+        index.insert(i, filter)
+    inserting = time.perf_counter() - start
+    size = index.nbytes / count
+
+    numbers = [len(index.match(values)) for values in publications]
+    plain = per_call(index.match, publications, seconds=2.0)
+    table = index._table
+    assert isinstance(table, Compiled)
+    described = [table._describe(values) for values in publications]
+    parts = [
+        per_call(table._describe, publications, seconds=1.0),
+        per_call(table._run, described, seconds=2.0),
+    ]
+    sqlite = workload.sqlite()
+    for values in publications[:20]:
+        assert index.match(values) == workload.numpy(values).tolist()
+        assert set(index.match(values)) <= set(sqlite(values))  # Its R*Tree rounds outwards.
+    other = [
+        per_call(sqlite, publications, seconds=2.0),
+        per_call(workload.numpy, publications, seconds=1.0),
+        per_call(_scan(filters[:100_000]), publications, seconds=1.0) * max(1, count / 100_000),
+    ]
+    churning = per_call_under_churn(index, filters, publications)
+    removed = list(range(count - min(count, 20_000), count))
+    start = time.perf_counter()
+    for i in removed:
+        index.remove(i)
+    removing = time.perf_counter() - start
+    figures = [plain, *parts, churning, *other]
+    return [
+        f"{count:,}",
+        f"{sum(numbers) / len(numbers):.1f}",
+        *(f"{figure * 1e6:,.1f}" for figure in figures),
+        f"{count / inserting:,.0f}",
+        f"{len(removed) / removing:,.0f}",
+        f"{size:,.0f}",
+    ]
+
+
+def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: float) -> float:
+    """Seconds per call: the best of short rounds, because other processes may interfere."""
+    match(publications[0])
+    best = float("inf")
+    stop = time.perf_counter() + seconds
+    at, size = 0, 1
+    while time.perf_counter() < stop:
+        batch = [publications[(at + k) % len(publications)] for k in range(size)]
+        at += size
+        start = time.perf_counter()
+        for values in batch:
+            match(values)
+        spent = time.perf_counter() - start
+        if size < 500 and spent < 0.02:
+            size *= 2
+        else:
+            best = min(best, spent / size)
+    return best if best < float("inf") else spent / size
+
+
+def per_call_under_churn(
+    index: Index[int], filters: list[Filter], publications: list[Values], seconds: float = 3.0
+) -> float:
+    """Seconds per match, churn included: the best of rounds of a fifth of a second."""
+    best = float("inf")
+    changed = at = 0
+    for _ in range(int(seconds / 0.2)):
+        begin = time.perf_counter()
+        matched = due = 0
+        while (now := time.perf_counter() - begin) < 0.2:
+            while due < now * CHURN_PER_SECOND:
+                id = changed * 7919 % len(filters)
+                index.remove(id)
+                index.insert(id, filters[id])
+                changed += 1
+                due += 1
+            for _ in range(10):
+                index.match(publications[at % len(publications)])
+                at += 1
+            matched += 10
+        best = min(best, now / matched)
+    return best
+
+
+def _scan(filters: list[Filter]) -> Callable[[Values], list[int]]:
+    scan: LinearScan[int] = LinearScan()
+    for i, filter in enumerate(filters):
+        scan.insert(i, filter)
+    return scan.match
+
+
+def _codes(values: Values) -> list[int]:
+    """The names and the first letters of the texts, as numbers."""
+    codes = [int(values[name][5:]) for name in NAMES[:3]]
+    return codes + [LETTERS.index(values[name][0]) for name in NAMES[3:]]

@@ -1,0 +1,677 @@
+"""The matcher for many filters: conjunctions become rows of numbers for the compiled kernels.
+
+Every aspect of an attribute that a filter can ask about is a *channel* holding one float:
+
+- `number`: the value itself. NaN becomes infinity: no literal lies between the two.
+- `code`: each value that some filter demands has a code; equality is equality of codes.
+- a length n: the code of the value's first n characters, for prefixes of that length.
+- `text`: the first six bytes and the length, in an order that never contradicts the texts'.
+- `flag`, `null`, `present`: 0 or 1.
+
+What five demands on channels cannot say exactly (LIKE beyond prefixes, texts longer than six
+bytes as bounds, integers no float equals, second IN lists) is asked of the conjunction itself,
+in Python, once the kernels have accepted the row. Where a publication holds an integer that no
+float equals, it is given as the floats around it and all accepted rows are asked that way.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from postroad.filters import EVERYTHING, Filter
+from postroad.filters import like as patterns
+from postroad.filters.constraints import (
+    Constraint,
+    Flags,
+    Null,
+    Number,
+    NumberRange,
+    NumberSet,
+    Present,
+    TextRange,
+    TextSet,
+)
+from postroad.filters.language import Conjunction
+from postroad.matching import kernels
+from postroad.model import Scalar
+
+Id = TypeVar("Id", bound=Hashable)
+Demand = tuple[int, float, float, int]  # Channel, low, high, flags.
+Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
+
+INFINITY = math.inf
+EXACT = 2**53  # Integers up to here are floats.
+_SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
+_LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
+_REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
+_WINDOWED_AT = 65_536  # Windows are used once so many rows are filed anew.
+_CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
+_TEXT_BYTES = 6
+_STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
+
+
+class _Attribute:
+    """The channels of one attribute; -1 where no filter asks."""
+
+    __slots__ = (
+        "code",
+        "codes",
+        "excluded",
+        "flag",
+        "null",
+        "number",
+        "prefixes",
+        "present",
+        "text",
+    )
+
+    def __init__(self) -> None:
+        self.number = self.code = self.text = self.flag = self.null = self.present = -1
+        self.codes: dict[Scalar, int] = {}
+        self.excluded = False
+        self.prefixes: list[tuple[int, int, dict[str, int]]] = []  # Length, channel, codes.
+
+
+class Compiled(Generic[Id]):
+    """The same interface as `Index`, for thousands to millions of filters."""
+
+    def __init__(self) -> None:
+        self._attributes: dict[str, _Attribute] = {}
+        self._nullable: list[tuple[str, int]] = []
+        self._channels = 0
+        self._codes = 0
+        self._free_codes: list[int] = []
+        self._point = np.full((16, 3), [np.nan, np.nan, 0.0])  # Per channel; see `kernels`.
+        self._breaks = np.zeros((16, kernels.CELLS))
+        self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
+        self._heads = np.zeros(64, dtype=np.int32)
+        self._pairs = np.zeros(128)
+        self._pairs_view = self._pairs.data
+        self._new_pools(1024)
+        self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
+        self._ids: list[Id | None] = []  # By row number.
+        self._int_ids: npt.NDArray[np.int64] | None = np.zeros(1024, dtype=np.int64)
+        self._out = np.zeros(2048, dtype=np.int32)
+        self._first: dict[Id, int] = {}  # The number of an id's first row.
+        self._several: dict[Id, int] = {}  # How many rows, where it is not one.
+        self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
+        self._live = 0
+        self._refiled = 64
+        self._row = np.zeros(kernels.ROW)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __contains__(self, id: Id) -> bool:
+        return id in self._first
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays, lists and dicts in use; the ids themselves come on top."""
+        allocator = self._allocator
+        pools = int(allocator[kernels.ROWS_TOP]) * kernels.ROW * 8
+        pools += int(allocator[kernels.WORDS_TOP]) * 8
+        pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
+        arrays = (
+            self._point, self._breaks, self._windows, self._heads, self._homes, self._out,
+            self._candidates, self._int_ids,
+        )  # fmt: skip
+        tables = (self._ids, self._first, self._several, self._checks)
+        return (
+            pools
+            + sum(array.nbytes for array in arrays if array is not None)
+            + sum(map(sys.getsizeof, tables))
+        )
+
+    def insert(self, id: Id, filter: Filter) -> None:
+        """Add a filter under a new id."""
+        assert id not in self._first, f"{id!r} is in the table already"
+        first = len(self._ids)
+        if first + 65_536 > 2 * self._live + 131_072:
+            self._renumber()
+            first = len(self._ids)
+        self._first[id] = first
+        for conjunction in filter.conjunctions:
+            self._add(id, conjunction)
+        rows = len(self._ids) - first
+        if rows != 1:
+            self._several[id] = rows
+        self._live += rows
+        codes = self._codes - len(self._free_codes)
+        if self._live >= _REFILE_AT * self._refiled or codes > 4 * self._live + _CODES_SPARE:
+            self._refile()
+
+    def remove(self, id: Id) -> None:
+        """Take a filter out; KeyError if there is none under this id."""
+        first = self._first.pop(id)
+        rows = self._several.pop(id, 1)
+        for number in range(first, first + rows):
+            kernels.remove(
+                self._homes[number], self._windows, self._heads, self._blocks,
+                self._rows, self._words, self._allocator,
+            )  # fmt: skip
+            self._homes[number] = -1
+            self._ids[number] = None
+            self._checks.pop(number, None)
+        self._live -= rows
+
+    def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
+        """The ids of all filters that match, in the order of their insertion."""
+        found, checks = self._run(self._describe(attributes))
+        return self._answer(found, checks, attributes)
+
+    def _describe(self, attributes: Mapping[str, Scalar | None]) -> list[float]:
+        """The publication on the channels that filters ask about: channel, value, channel, …"""
+        pairs: list[float] = []
+        known = self._attributes
+        values: Mapping[str, Any] = attributes
+        for name, value in values.items():
+            attribute = known.get(name)
+            if attribute is None:
+                continue
+            # The two common types are dealt with here, because calls cost more than they do.
+            kind = type(value)
+            if kind is float and -EXACT <= value <= EXACT:
+                if attribute.number >= 0:
+                    pairs.append(attribute.number)
+                    pairs.append(value)
+                if attribute.code >= 0:
+                    _give_code(attribute, value, pairs)
+            elif kind is str or isinstance(value, str):
+                if attribute.code >= 0:
+                    code = attribute.codes.get(value)
+                    if code is not None:
+                        pairs.append(attribute.code)
+                        pairs.append(code)
+                    elif attribute.excluded:
+                        pairs += (attribute.code, -1.0)
+                for length, channel, codes in attribute.prefixes:
+                    code = codes.get(value[:length])
+                    if code is not None:
+                        pairs.append(channel)
+                        pairs.append(code)
+                if attribute.text >= 0:
+                    pairs += (attribute.text, text_key(value))
+            elif value is None:
+                continue
+            else:
+                _give(attribute, value, pairs)
+            if attribute.present >= 0:
+                pairs += (attribute.present, 1.0)
+        for name, channel in self._nullable:
+            if attributes.get(name) is None:
+                pairs += (channel, 1.0)
+        return pairs
+
+    def _run(self, pairs: list[float]) -> tuple[int, int]:
+        """Let the kernels fill `_out`: rows that match from its begin, rows to check at its end."""
+        given = len(pairs) >> 1
+        if given < 64:
+            _STRUCTS[given].pack_into(self._pairs_view, 0, *pairs)
+        else:
+            if len(self._pairs) < 2 * given:
+                self._pairs = np.zeros(4 * given)
+                self._pairs_view = self._pairs.data
+            self._pairs[: 2 * given] = pairs
+        found, checks = kernels.match(
+            self._pairs, given, self._point, self._breaks, self._windows, self._heads,
+            self._blocks, self._rows, self._words, self._allocator, self._candidates, self._out,
+        )  # fmt: skip
+        return found, checks
+
+    def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
+        """The ids of the rows in `_out`, once those to be checked are."""
+        out = self._out
+        if found > kernels.SORTED_MAX:
+            out[:found].sort()
+        if checks:
+            numbers = out[:found].tolist()
+            for number in out[len(out) - checks :].tolist():
+                if self._check(number, attributes):
+                    numbers.append(number)
+            numbers.sort()
+            answer: list[Id] = [self._ids[number] for number in numbers]
+        elif self._int_ids is not None and found > 32:
+            answer = self._int_ids.take(out[:found], mode="clip").tolist()
+        else:
+            ids = self._ids
+            answer = [ids[number] for number in out[:found].tolist()]
+        return list(dict.fromkeys(answer)) if self._several and len(answer) > 1 else answer
+
+    def _check(self, number: int, attributes: Mapping[str, Scalar | None]) -> bool:
+        """Whether the row's conjunction is TRUE, decided in Python."""
+        tests = self._checks.get(number)
+        if tests is not None:
+            return all(accepts(attributes.get(name)) for name, accepts in tests)
+        block, slot = divmod(int(self._homes[number]), kernels.SLOTS)
+        row = self._rows[self._blocks[block, kernels.ROWS] + slot]
+        ranges = {int(row[kernels.CHANNEL + kernels.STRIDE * i]) >> 3: i for i in _DEMANDS}
+        for name, attribute in self._attributes.items():
+            i = ranges.get(attribute.number)
+            if attribute.number >= 0 and i is not None:
+                accepts = _range(row, i).accepts
+                if not accepts(attributes.get(name)):
+                    return False
+        return True
+
+    # Filing.
+
+    def _add(self, id: Id, conjunction: Conjunction) -> None:
+        """File the rows of one conjunction: one, or one per value of an IN list."""
+        demands: list[Demand] = []
+        exact = True
+        sets: list[tuple[int, str, frozenset[Any]]] = []
+        for name, constraint in conjunction:
+            if isinstance(constraint, (TextSet, NumberSet)) and len(constraint.values) > 1:
+                sets.append((len(constraint.values), name, constraint.values))
+            else:
+                more, sure = self._demands(name, constraint)
+                demands += more
+                exact = exact and sure
+        choices: list[list[Demand]] = [[]]
+        if sets:
+            sets.sort(key=lambda item: item[:2])
+            size, name, values = sets[0]
+            coded = any(
+                self._breaks[channel, 0] < 0 for channel, _, _, flags in demands if not flags
+            )
+            if size <= _SPREAD_MAX or not coded:
+                choices = [self._equal(name, value) for value in sorted(values)]
+                sets.pop(0)
+            exact = exact and not sets
+        for choice in choices:
+            self._file(id, conjunction, choice + demands, exact)
+
+    def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
+        number = len(self._ids)
+        self._ids.append(id)
+        self._remember_int(number, id)
+        if number == len(self._homes):
+            self._homes = _grown(self._homes, 2 * number, -1)
+        if 2 * (number + 1) > len(self._out):
+            self._out = np.zeros(4 * (number + 1), dtype=np.int32)
+        if len(demands) > kernels.DEMANDS:
+            # Equalities first: they leave the fewest rows to ask in Python.
+            demands = sorted(demands, key=lambda d: (d[3] & kernels.NOT_EQUAL, d[2] - d[1]))
+            demands = demands[: kernels.DEMANDS]
+            exact = False
+        if not exact:
+            self._checks[number] = [(name, constraint.accepts) for name, constraint in conjunction]
+        row = self._row
+        values = [float(number + 1 if exact else -number - 1)]
+        for channel, low, high, flags in demands:
+            values += (low, high, channel * 8 + flags)
+        values += _NOTHING[len(demands)]
+        _ROW.pack_into(row.data, 0, *values)
+        while True:
+            handle = kernels.insert(
+                row, self._breaks, self._windows, self._heads, self._blocks, self._rows,
+                self._words, self._allocator,
+            )  # fmt: skip
+            if handle >= 0:
+                break
+            self._grow(handle)
+        self._homes[number] = handle
+
+    def _remember_int(self, number: int, id: Id) -> None:
+        """Keep ids that are integers in an array too: a list of them is made much faster."""
+        if self._int_ids is None:
+            return
+        if not isinstance(id, int) or isinstance(id, bool) or not -(2**63) <= id < 2**63:
+            self._int_ids = None
+        else:
+            if number == len(self._int_ids):
+                self._int_ids = _grown(self._int_ids, 2 * number, 0)
+            self._int_ids[number] = id
+
+    def _demands(self, name: str, constraint: Constraint) -> tuple[list[Demand], bool]:
+        """The constraint as demands on channels, and whether they say all of it."""
+        if isinstance(constraint, (TextSet, NumberSet)):
+            (value,) = constraint.values
+            return self._equal(name, value), True
+        attribute = self._attribute(name)
+        if isinstance(constraint, NumberRange):
+            if attribute.number < 0:
+                attribute.number = self._new_channel()
+            low, low_flags, low_exact = _low(constraint.low, constraint.low_open)
+            high, high_flags, high_exact = _high(constraint.high, constraint.high_open)
+            demand = (attribute.number, low, high, low_flags | high_flags)
+            return [demand, *self._unequal(name, constraint.excluded)], low_exact and high_exact
+        if isinstance(constraint, TextRange):
+            return self._text_demands(name, attribute, constraint)
+        if isinstance(constraint, Flags):
+            if attribute.flag < 0:
+                attribute.flag = self._new_channel()
+            values = constraint.values
+            return [(attribute.flag, float(min(values)), float(max(values)), 0)], True
+        if isinstance(constraint, Null):
+            if attribute.null < 0:
+                attribute.null = self._new_channel()
+                self._nullable.append((name, attribute.null))
+            return [(attribute.null, 1.0, 1.0, 0)], True
+        assert isinstance(constraint, Present)
+        if attribute.present < 0:
+            attribute.present = self._new_channel()
+        return [(attribute.present, 1.0, 1.0, 0)], True
+
+    def _text_demands(
+        self, name: str, attribute: _Attribute, constraint: TextRange
+    ) -> tuple[list[Demand], bool]:
+        low, high = constraint.low, constraint.high
+        exact = not constraint.like and not constraint.unlike
+        if low and high == patterns.after_prefix(low):
+            prefixes = attribute.prefixes
+            found = next((known for known in prefixes if known[0] == len(low)), None)
+            if found is None and len(prefixes) < _LENGTHS_MAX:
+                found = (len(low), self._new_channel(coded=True), {})
+                prefixes.append(found)
+            if found is not None:
+                _, channel, codes = found
+                code = float(self._code(channel, codes, low))
+                unequal = self._unequal(name, constraint.excluded)
+                return [(channel, code, code, 0), *unequal], exact
+        if attribute.text < 0:
+            attribute.text = self._new_channel()
+        exact = exact and _short(low) and (high is None or _short(high))
+        below, above = text_key(low), INFINITY
+        if high is not None:
+            above = text_key(high) - 1 if _short(high) else text_key(high)
+        demand = (attribute.text, below, above, 0)
+        return [demand, *self._unequal(name, constraint.excluded)], exact
+
+    def _equal(self, name: str, value: Scalar) -> list[Demand]:
+        attribute = self._coded(name)
+        code = float(self._code(attribute.code, attribute.codes, value))
+        return [(attribute.code, code, code, 0)]
+
+    def _unequal(self, name: str, excluded: frozenset[Any]) -> list[Demand]:
+        if not excluded:
+            return []
+        attribute = self._coded(name)
+        attribute.excluded = True
+        return [
+            (attribute.code, code, code, kernels.NOT_EQUAL)
+            for code in (
+                float(self._code(attribute.code, attribute.codes, value)) for value in excluded
+            )
+        ]
+
+    def _attribute(self, name: str) -> _Attribute:
+        attribute = self._attributes.get(name)
+        if attribute is None:
+            attribute = self._attributes[name] = _Attribute()
+        return attribute
+
+    def _coded(self, name: str) -> _Attribute:
+        attribute = self._attribute(name)
+        if attribute.code < 0:
+            attribute.code = self._new_channel(coded=True)
+        return attribute
+
+    def _code(self, channel: int, codes: dict[Any, int], value: Scalar) -> int:
+        code = codes.get(value)
+        if code is None:
+            if self._free_codes:
+                code = self._free_codes.pop()
+            else:
+                code, self._codes = self._codes, self._codes + 1
+                if code == len(self._heads):
+                    self._heads = _grown(self._heads, 2 * code, 0)
+            codes[value] = code
+            self._breaks[channel, 0] -= 1
+        return code
+
+    def _new_channel(self, coded: bool = False) -> int:
+        channel, self._channels = self._channels, self._channels + 1
+        if channel == len(self._point):
+            size = 2 * channel
+            self._point = _grown(self._point, size, np.nan)
+            self._point[channel:, 2] = 0
+            self._breaks = _grown(self._breaks, size, 0)
+            self._windows = _grown(self._windows, size, 0)
+        self._breaks[channel, 0] = -1 if coded else 0
+        return channel
+
+    # Pools.
+
+    def _new_pools(self, rows: int) -> None:
+        self._rows = _aligned(rows + 2 * kernels.SLOTS)
+        self._candidates = np.empty(len(self._rows), dtype=np.int64)
+        self._words = np.empty(rows * 16 + 65_536, dtype=np.uint64)
+        self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int64)
+        self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
+        self._allocator[: kernels.ROWS_FREE] = 0
+        self._allocator[kernels.BLOCKS_TOP] = 1
+
+    def _grow(self, full: int) -> None:
+        if full == kernels.FULL_ROWS:
+            rows = _aligned(len(self._rows) * 3 // 2 + kernels.SLOTS)
+            rows[: len(self._rows)] = self._rows
+            self._rows = rows
+            self._candidates = np.empty(len(self._rows), dtype=np.int64)
+        elif full == kernels.FULL_WORDS:
+            self._words = _grown(self._words, len(self._words) * 3 // 2 + 65_536, 0)
+        else:
+            self._blocks = _grown(self._blocks, len(self._blocks) * 2, 0)
+
+    def _refile(self) -> None:
+        """File all rows anew: new breakpoints, unused codes given back, pools packed."""
+        numbers = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
+        block, slot = np.divmod(self._homes[numbers], kernels.SLOTS)
+        live = self._rows[self._blocks[block, kernels.ROWS] + slot]
+        self._give_back_codes(live)
+        self._choose_breaks(live)
+        self._windows[:] = 0
+        self._heads[:] = 0
+        self._new_pools(len(live))
+        self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
+        kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
+        done = 0
+        while done < len(live):
+            done, full = kernels.refile(
+                live, done, self._homes, self._breaks, self._windows, self._heads,
+                self._blocks, self._rows, self._words, self._allocator,
+            )  # fmt: skip
+            if full < 0:
+                self._grow(full)
+        self._refiled = max(64, len(live))
+
+    def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
+        """Cut each channel into cells that hold about equally many of the rows' bounds."""
+        tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
+        ranged = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
+        channels = tagged[ranged] >> 3
+        lows = live[:, kernels.LOW :: kernels.STRIDE][ranged]
+        highs = live[:, kernels.HIGH :: kernels.STRIDE][ranged]
+        for channel in np.unique(channels).tolist():
+            if self._breaks[channel, 0] < 0:
+                continue
+            here = channels == channel
+            with np.errstate(over="ignore"):
+                beyond = np.nextafter(highs[here], INFINITY)
+            bounds = np.concatenate([lows[here], beyond])
+            bounds = bounds[np.isfinite(bounds)]
+            if not len(bounds):
+                continue
+            shares = np.linspace(0, 1, kernels.CELLS - 2)
+            cuts = np.unique(np.quantile(bounds, shares, method="nearest"))
+            self._breaks[channel, 0] = len(cuts)
+            self._breaks[channel, 1 : 1 + len(cuts)] = cuts
+
+    def _give_back_codes(self, live: npt.NDArray[np.float64]) -> None:
+        """Forget the codes of values that no row demands any more."""
+        tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
+        coded = (tagged >= 0) & (self._breaks[np.maximum(tagged >> 3, 0), 0] < 0)
+        used = np.zeros(self._codes, dtype=bool)
+        used[live[:, kernels.LOW :: kernels.STRIDE][coded].astype(np.int64)] = True
+        for attribute in self._attributes.values():
+            tables: list[tuple[int, int, dict[Any, int]]] = list(attribute.prefixes)
+            if attribute.code >= 0:
+                tables.append((0, attribute.code, attribute.codes))
+            for _, channel, codes in tables:
+                for value in [value for value, code in codes.items() if not used[code]]:
+                    self._free_codes.append(codes.pop(value))
+                self._breaks[channel, 0] = -1 - len(codes)
+
+    def _renumber(self) -> None:
+        """Close the gaps that removed rows left in the numbering."""
+        kept = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
+        # The new number of a row is how many rows before it are kept.
+        new = np.zeros(len(self._ids) + 1, dtype=np.int64)
+        new[1:] = np.cumsum(self._homes[: len(self._ids)] >= 0)
+        block, slot = np.divmod(self._homes[kept], kernels.SLOTS)
+        places = self._blocks[block, kernels.ROWS] + slot
+        self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[kept] + 1)
+        homes = self._homes[kept]
+        self._homes[:] = -1
+        self._homes[: len(kept)] = homes
+        self._ids = [self._ids[number] for number in kept.tolist()]
+        if self._int_ids is not None:
+            self._int_ids[: len(kept)] = self._int_ids[kept]
+        self._first = {id: int(new[first]) for id, first in self._first.items()}
+        self._checks = {int(new[number]): tests for number, tests in self._checks.items()}
+
+
+_DEMANDS = range(kernels.DEMANDS)
+_ROW = struct.Struct(f"{kernels.ROW}d")
+_NOTHING = [(0.0, 0.0, -1.0) * (kernels.DEMANDS - used) for used in range(kernels.DEMANDS + 1)]
+
+
+@lru_cache(maxsize=65_536)
+def text_key(text: str) -> float:
+    """Six bytes and a length: texts in order never have keys out of order.
+
+    A text of at most six bytes shares its key with no other, so as a bound it is exact.
+    """
+    head = text[:_TEXT_BYTES].encode("utf-8", "surrogatepass")
+    length = _TEXT_BYTES + 1 if len(text) > _TEXT_BYTES else min(len(head), _TEXT_BYTES + 1)
+    return float(int.from_bytes(head[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"), "big") * 8 + length)
+
+
+def _give(attribute: _Attribute, value: object, pairs: list[float]) -> None:
+    """Add what a number or a boolean means on the channels of its attribute to `pairs`."""
+    if isinstance(value, bool):
+        if attribute.flag >= 0:
+            pairs += (attribute.flag, value)
+    elif isinstance(value, (int, float)):
+        if attribute.number >= 0:
+            if isinstance(value, float):
+                pairs += (attribute.number, value if value == value else INFINITY)
+            else:
+                below, above = floats_around(value)
+                pairs += (attribute.number, below)
+                if above != below:
+                    pairs += (attribute.number, above)
+        if attribute.code >= 0:
+            _give_code(attribute, value, pairs)
+
+
+def _give_code(attribute: _Attribute, value: Scalar, pairs: list[float]) -> None:
+    code = attribute.codes.get(value)
+    if code is not None:
+        pairs += (attribute.code, code)
+    elif attribute.excluded:
+        pairs += (attribute.code, -1.0)
+
+
+def floats_around(value: int) -> tuple[float, float]:
+    """The floats next below and above an integer; twice the same if one equals it."""
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = INFINITY if value > 0 else -INFINITY
+    if nearest == value:
+        return nearest, nearest
+    if nearest < value:
+        return nearest, math.nextafter(nearest, INFINITY)
+    return math.nextafter(nearest, -INFINITY), nearest
+
+
+@lru_cache(maxsize=1)
+def ready() -> None:
+    """Have the kernels compiled, or loaded from the cache of an earlier start.
+
+    The first start after an installation takes many seconds, so it says what it is doing.
+    """
+    text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
+    timer = threading.Timer(1.0, sys.stderr.write, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        trial: Compiled[int] = Compiled()
+        trial.insert(0, EVERYTHING)
+        trial.match({})
+        trial._refile()
+        trial.remove(0)
+    finally:
+        timer.cancel()
+
+
+def _short(text: str) -> bool:
+    return len(text.encode("utf-8", "surrogatepass")) <= _TEXT_BYTES
+
+
+def _low(bound: Number | None, is_open: bool) -> tuple[float, int, bool]:
+    """The least float a lower bound admits, its flag, and whether it says all."""
+    if bound is None:
+        return -INFINITY, 0, True
+    below, above = floats_around(bound) if isinstance(bound, int) else (bound, bound)
+    if above != below:
+        return below, 0, False
+    if is_open:
+        return math.nextafter(below, INFINITY), kernels.LOW_OPEN, True
+    return below, 0, True
+
+
+def _high(bound: Number | None, is_open: bool) -> tuple[float, int, bool]:
+    if bound is None:
+        return INFINITY, 0, True
+    below, above = floats_around(bound) if isinstance(bound, int) else (bound, bound)
+    if above != below:
+        return above, 0, False
+    if is_open:
+        return math.nextafter(below, -INFINITY), kernels.HIGH_OPEN, True
+    return below, 0, True
+
+
+def _range(row: npt.NDArray[np.float64], i: int) -> NumberRange:
+    """The number range that a row's demand stands for."""
+    flags = int(row[kernels.CHANNEL + kernels.STRIDE * i]) & 7
+    low, high = (
+        float(row[kernels.LOW + kernels.STRIDE * i]),
+        float(row[kernels.HIGH + kernels.STRIDE * i]),
+    )
+    low_open, high_open = bool(flags & kernels.LOW_OPEN), bool(flags & kernels.HIGH_OPEN)
+    if low_open:
+        low = math.nextafter(low, -INFINITY)
+    if high_open:
+        high = math.nextafter(high, INFINITY)
+    return NumberRange(
+        None if low == -INFINITY else low,
+        low_open,
+        None if high == INFINITY else high,
+        high_open,
+    )
+
+
+def _aligned(rows: int) -> npt.NDArray[np.float64]:
+    """Rows that begin where a cache line begins, so that each takes two lines and not three."""
+    room = np.empty(rows * kernels.ROW + 8)
+    begin = -(room.ctypes.data // 8) % 8
+    return room[begin : begin + rows * kernels.ROW].reshape(rows, kernels.ROW)
+
+
+def _grown(array: Any, size: int, fill: float) -> Any:
+    """A longer copy of the array along its first axis."""
+    grown = np.full((size, *array.shape[1:]), fill, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown

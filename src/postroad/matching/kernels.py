@@ -1,0 +1,595 @@
+"""The compiled table of rows: access lists, bit tables, and the exact check of what they leave.
+
+A *row* is one conjunction as at most five demands on *channels*. A channel is one aspect of one
+attribute as a float: its number, the code of its value, the code of its prefix of some length,
+and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
+
+A row is filed under one demand, the one that fewest publications are likely to meet: under the
+code it demands, or under a window of its channel's cells that holds its range, or at the root.
+(Windows pay only in large tables: a block costs as much time as the bits of some hundred rows.)
+The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
+have a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
+A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
+exactly. Bits only save comparisons: cells may be coarse and channels left out.
+
+Each row is 16 floats: its number plus one (negative when Python must check it too, 0 when the
+slot is free), then per demand low, high and channel with flags. Demands come with the hardest to
+meet first and the one it is filed under last. With many rows the time goes into waiting for
+memory, so candidates are first listed, then fetched ahead of their comparison.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+DEMANDS = 5
+ROW = 16
+LOW, HIGH, CHANNEL, STRIDE = 1, 2, 3, 3  # The columns of the first demand; then every third.
+LOW_OPEN, HIGH_OPEN, NOT_EQUAL = 1, 2, 4  # Flags in the lowest bits of a row's channel.
+
+CELLS = 64  # Cell 0 is for publications without the channel.
+SLOTS = 4096
+CHANNELS_MAX = 12  # A block has bit tables for at most so many channels.
+
+# Columns of a block.
+CAP, USED, LIVE, ROWS, WORDS, TABLES, TABLES_CAP, NEXT, PREVIOUS, KIND, PLACE, WINDOW = range(12)
+FIRST_CHANNEL = 12
+BLOCK = FIRST_CHANNEL + CHANNELS_MAX
+AT_ROOT, AT_CODE, AT_WINDOW = range(3)
+
+# Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before.
+WINDOWS = 192
+_OFFSETS = np.array([0, 64, 128, 160, 176, 184])
+_HALVES = np.array([0, 0, 1, 2, 3, 4])  # As powers of two.
+_SIZES = np.array([1, 2, 4, 8, 16, 32])
+
+# Columns of the allocator: the ends of the pools, then heads of free lists.
+ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED = range(6)
+ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
+WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
+ALLOCATOR = 56
+
+SORTED_MAX = 48
+_AHEAD = 16  # So many candidates are fetched ahead.
+
+FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
+
+_DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_BIT = np.zeros(64, dtype=np.int64)
+for _i in range(64):
+    _BIT[(0x03F79D71B4CB0A89 << _i & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
+_ONE = np.uint64(1)
+_SHIFT = np.uint64(58)
+_ZERO = np.uint64(0)
+
+
+@njit(cache=True)
+def _tabled(cap, kind):
+    """Whether a block has bit tables. Many codes have few rows each: tables would outweigh them."""
+    return cap >= (64 if kind == AT_CODE else 16)
+
+
+@njit(cache=True)
+def _width(cap):
+    return (cap + 63) >> 6
+
+
+@njit(cache=True)
+def _cell(breaks, channel, value):
+    """The cell of a value: codes by remainder, other channels by their breakpoints."""
+    count = breaks[channel, 0]
+    if count < 0:
+        return 1 + int(value) % (CELLS - 1) if value >= 0 else 0
+    below, above = 1, int(count) + 1
+    while below < above:
+        middle = (below + above) >> 1
+        if breaks[channel, middle] <= value:
+            below = middle + 1
+        else:
+            above = middle
+    return below
+
+
+@njit(cache=True)
+def _accepts(rows, row, point):
+    """Whether the point meets every demand of the row. A missing value is NaN and meets none."""
+    for i in range(DEMANDS):
+        tagged = int(rows[row, CHANNEL + STRIDE * i])
+        if tagged < 0:
+            break
+        channel = tagged >> 3
+        if tagged & NOT_EQUAL:
+            if point[channel, 0] == rows[row, LOW + STRIDE * i]:
+                return False
+        elif not (
+            rows[row, LOW + STRIDE * i] <= point[channel, 1]
+            and point[channel, 0] <= rows[row, HIGH + STRIDE * i]
+        ):
+            return False
+    return True
+
+
+@intrinsic
+def _fetch(typing_context, array, row):
+    """Ask the processor to bring a row of a two-dimensional array into its cache."""
+
+    def codegen(context, builder, signature, arguments):
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        strides = cgutils.unpack_tuple(builder, view.strides)
+        start = builder.bitcast(view.data, ir.IntType(8).as_pointer())
+        place = builder.gep(start, [builder.mul(arguments[1], strides[0])])
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for line in range(0, ROW * 8, 64):
+            address = builder.gep(place, [ir.Constant(ir.IntType(64), line)])
+            builder.call(prefetch, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@njit(cache=True)
+def _list(block, point, blocks, words, sources, candidates, count):
+    """Add the rows of a chain of blocks that its bit tables leave over to `candidates`."""
+    while block > 0:
+        used, base = blocks[block, USED], blocks[block, ROWS]
+        if not _tabled(blocks[block, CAP], blocks[block, KIND]):
+            for row in range(base, base + used):
+                candidates[count] = row
+                count += 1
+        else:
+            width = _width(blocks[block, CAP])
+            dead = blocks[block, WORDS]
+            tables = 0
+            for table in range(blocks[block, TABLES]):
+                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
+                if cell >= 0:
+                    sources[tables] = dead + (1 + table * CELLS + cell) * width
+                    tables += 1
+            for w in range((used + 63) >> 6):
+                failing = words[dead + w]
+                for table in range(tables):
+                    failing |= words[sources[table] + w]
+                left = ~failing
+                while left != _ZERO:
+                    lowest = left & (~left + _ONE)
+                    left ^= lowest
+                    candidates[count] = base + (w << 6) + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+                    count += 1
+        block = blocks[block, NEXT]
+    return count
+
+
+@njit(cache=True)
+def match(
+    pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, candidates, out
+):
+    """The numbers of the rows that accept the publication: how many, and how many to check.
+
+    `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
+    integer that no float equals; then every row found is left to be checked. The numbers are in
+    order if there are few; NumPy sorts many of them faster.
+    """
+    between = False
+    for i in range(given):
+        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        if point[channel, 1] == point[channel, 1]:
+            point[channel, 1] = value
+            point[channel, 2] = -1
+            between = True
+        else:
+            point[channel, 0] = value
+            point[channel, 1] = value
+            point[channel, 2] = _cell(breaks, channel, value)
+    sources = np.empty(CHANNELS_MAX, dtype=np.int64)
+    count = _list(allocator[ROOT], point, blocks, words, sources, candidates, 0)
+    for i in range(given):
+        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        cell = int(point[channel, 2])
+        if breaks[channel, 0] < 0:
+            head = heads[int(value)] if value >= 0 else 0
+            count = _list(head, point, blocks, words, sources, candidates, count)
+        elif cell < 0:
+            if value == point[channel, 1]:
+                for window in range(WINDOWS):
+                    head = windows[channel, window]
+                    count = _list(head, point, blocks, words, sources, candidates, count)
+        else:
+            for size in range(6):
+                window = (cell - 1) >> _HALVES[size]
+                for here in range(window if size == 0 else max(0, window - 1), window + 1):
+                    head = windows[channel, _OFFSETS[size] + here]
+                    count = _list(head, point, blocks, words, sources, candidates, count)
+    found, checks = 0, 0
+    for i in range(min(_AHEAD, count)):
+        _fetch(rows, candidates[i])
+    for i in range(count):
+        if i + _AHEAD < count:
+            _fetch(rows, candidates[i + _AHEAD])
+        row = candidates[i]
+        name = rows[row, 0]
+        if name != 0 and _accepts(rows, row, point):
+            if name > 0 and not between:
+                out[found] = int(name) - 1
+                found += 1
+            else:
+                checks += 1
+                out[out.shape[0] - checks] = int(abs(name)) - 1
+    for i in range(given):
+        channel = int(pairs[2 * i])
+        point[channel, 0] = np.nan
+        point[channel, 1] = np.nan
+        point[channel, 2] = 0
+    if found <= SORTED_MAX:
+        for i in range(1, found):
+            number = out[i]
+            j = i - 1
+            while j >= 0 and out[j] > number:
+                out[j + 1] = out[j]
+                j -= 1
+            out[j + 1] = number
+    return found, checks
+
+
+@njit(cache=True)
+def _log2(value):
+    power = 0
+    while (1 << power) < value:
+        power += 1
+    return power
+
+
+@njit(cache=True)
+def _take_rows(cap, rows, allocator):
+    free = ROWS_FREE + _log2(cap)
+    base = allocator[free]
+    if base >= 0:
+        allocator[free] = int(rows[base, 1])
+    else:
+        base = allocator[ROWS_TOP]
+        if base + cap > rows.shape[0]:
+            return -1
+        allocator[ROWS_TOP] += cap
+    for slot in range(base, base + cap):
+        rows[slot, 0] = 0.0
+    return base
+
+
+@njit(cache=True)
+def _give_rows(base, cap, rows, allocator):
+    free = ROWS_FREE + _log2(cap)
+    rows[base, 1] = allocator[free]
+    allocator[free] = base
+
+
+@njit(cache=True)
+def _take_words(cap, tables, words, allocator):
+    """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
+    free = WORDS_FREE + max(0, _log2(cap) - 6) * 3 + tables // 4 - 1
+    width = _width(cap)
+    size = width * (1 + tables * CELLS)
+    base = allocator[free]
+    if base >= 0:
+        allocator[free] = np.int64(words[base])
+    else:
+        base = allocator[WORDS_TOP]
+        if base + size > words.shape[0]:
+            return -1
+        allocator[WORDS_TOP] += size
+    for w in range(base, base + width):
+        words[w] = ~_ZERO
+    for w in range(base + width, base + size):
+        words[w] = _ZERO
+    return base
+
+
+@njit(cache=True)
+def _give_words(base, cap, tables, words, allocator):
+    free = WORDS_FREE + max(0, _log2(cap) - 6) * 3 + tables // 4 - 1
+    words[base] = np.uint64(allocator[free])
+    allocator[free] = base
+
+
+@njit(cache=True)
+def _mark(block, slot, breaks, blocks, rows, words):
+    """Write the slot's bits into the block's tables, adding channels while there is room.
+
+    False if there was no room for a channel of the row.
+    """
+    row = blocks[block, ROWS] + slot
+    width = _width(blocks[block, CAP])
+    start = blocks[block, WORDS]
+    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    words[start + word] &= ~bit
+    start += width
+    complete = True
+    for i in range(DEMANDS):
+        tagged = int(rows[row, CHANNEL + STRIDE * i])
+        if tagged < 0:
+            break
+        channel = tagged >> 3
+        known = bool(tagged & NOT_EQUAL) or (
+            blocks[block, KIND] == AT_CODE and blocks[block, WINDOW] == channel
+        )
+        for table in range(blocks[block, TABLES]):
+            known = known or blocks[block, FIRST_CHANNEL + table] == channel
+        if not known:
+            if blocks[block, TABLES] < blocks[block, TABLES_CAP]:
+                blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
+                blocks[block, TABLES] += 1
+            else:
+                complete = False
+    for table in range(blocks[block, TABLES]):
+        channel = blocks[block, FIRST_CHANNEL + table]
+        first, last = 0, CELLS - 1
+        for i in range(DEMANDS):
+            tagged = int(rows[row, CHANNEL + STRIDE * i])
+            if tagged < 0:
+                break
+            if tagged >> 3 == channel and not tagged & NOT_EQUAL:
+                first = max(first, _cell(breaks, channel, rows[row, LOW + STRIDE * i]))
+                last = min(last, _cell(breaks, channel, rows[row, HIGH + STRIDE * i]))
+        at = start + table * CELLS * width + word
+        for cell in range(CELLS):
+            if first <= cell <= last:
+                words[at + cell * width] &= ~bit
+            else:
+                words[at + cell * width] |= bit
+    return complete
+
+
+@njit(cache=True)
+def _tables_for(channels):
+    return min(CHANNELS_MAX, max(4, (channels + 3) // 4 * 4))
+
+
+@njit(cache=True)
+def _channels(block, blocks, rows):
+    """How many distinct channels the block's rows demand, counted up to the most it can have."""
+    seen = np.empty(CHANNELS_MAX, dtype=np.int64)
+    count = 0
+    base = blocks[block, ROWS]
+    for slot in range(blocks[block, USED]):
+        if rows[base + slot, 0] == 0:
+            continue
+        for i in range(DEMANDS):
+            tagged = int(rows[base + slot, CHANNEL + STRIDE * i])
+            if tagged < 0:
+                break
+            known = bool(tagged & NOT_EQUAL)
+            for j in range(count):
+                known = known or seen[j] == tagged >> 3
+            if not known:
+                if count == CHANNELS_MAX:
+                    return count
+                seen[count] = tagged >> 3
+                count += 1
+    return count
+
+
+@njit(cache=True)
+def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
+    """Give the block another capacity or number of tables; its slots keep their numbers."""
+    old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
+    base, start, kind = blocks[block, ROWS], blocks[block, WORDS], blocks[block, KIND]
+    if _tabled(cap, kind):
+        taken = _take_words(cap, tables, words, allocator)
+        if taken < 0:
+            return FULL_WORDS
+    if cap != old_cap:
+        moved = _take_rows(cap, rows, allocator)
+        if moved < 0:
+            if _tabled(cap, kind):
+                _give_words(taken, cap, tables, words, allocator)
+            return FULL_ROWS
+        for slot in range(blocks[block, USED]):
+            rows[moved + slot] = rows[base + slot]
+        _give_rows(base, old_cap, rows, allocator)
+        blocks[block, ROWS] = moved
+        blocks[block, CAP] = cap
+    if _tabled(old_cap, kind):
+        _give_words(start, old_cap, old_tables, words, allocator)
+    if _tabled(cap, kind):
+        blocks[block, WORDS] = taken
+        blocks[block, TABLES_CAP] = tables
+        blocks[block, TABLES] = 0
+        for slot in range(blocks[block, USED]):
+            if rows[blocks[block, ROWS] + slot, 0] != 0:
+                _mark(block, slot, breaks, blocks, rows, words)
+    return 0
+
+
+@njit(cache=True)
+def _head(kind, place, window, windows, heads, allocator):
+    if kind == AT_ROOT:
+        return allocator[ROOT]
+    if kind == AT_CODE:
+        return np.int64(heads[place])
+    return np.int64(windows[place, window])
+
+
+@njit(cache=True)
+def _set_head(block, kind, place, window, windows, heads, allocator):
+    if kind == AT_ROOT:
+        allocator[ROOT] = block
+    elif kind == AT_CODE:
+        heads[place] = block
+    else:
+        windows[place, window] = block
+
+
+@njit(cache=True)
+def _file_under(row, breaks, windowed):
+    """Where to file the row: under the demand that the smallest share of values meets.
+
+    Puts the row's demands in order on the way.
+    """
+    best, kind, place, window, chosen = 0.6, AT_ROOT, 0, 0, -1
+    shares = np.full(DEMANDS, 2.0)
+    for i in range(DEMANDS):
+        tagged = int(row[CHANNEL + STRIDE * i])
+        if tagged < 0:
+            break
+        channel = tagged >> 3
+        shares[i] = 1.0
+        if tagged & NOT_EQUAL:
+            continue
+        low, high = row[LOW + STRIDE * i], row[HIGH + STRIDE * i]
+        if breaks[channel, 0] < 0:
+            shares[i] = 1.0 / -breaks[channel, 0]
+            if shares[i] < best:
+                best, kind, place, window, chosen = shares[i], AT_CODE, int(low), channel, i
+        elif breaks[channel, 0] > 0:
+            first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
+            shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
+            for size in range(6 * windowed):
+                here = first >> _HALVES[size]
+                if last < (here << _HALVES[size]) + _SIZES[size]:
+                    share = _SIZES[size] / (breaks[channel, 0] + 1)
+                    if share < best:
+                        best, kind, place, chosen = share, AT_WINDOW, channel, i
+                        window = _OFFSETS[size] + here
+                    break
+    if chosen >= 0:
+        shares[chosen] = 1.5
+    for i in range(1, DEMANDS):
+        j = i
+        while j > 0 and shares[j] < shares[j - 1]:
+            shares[j], shares[j - 1] = shares[j - 1], shares[j]
+            for k in range(LOW + STRIDE * j, LOW + STRIDE * (j + 1)):
+                row[k], row[k - STRIDE] = row[k - STRIDE], row[k]
+            j -= 1
+    return kind, place, window
+
+
+@njit(cache=True)
+def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
+    """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
+    kind, place, window = _file_under(row, breaks, allocator[WINDOWED])
+    head = _head(kind, place, window, windows, heads, allocator)
+    expected = max(2, -head)
+    head = max(0, head)
+    block = head
+    while block > 0 and blocks[block, LIVE] == blocks[block, CAP]:
+        if blocks[block, CAP] < SLOTS:
+            cap = blocks[block, CAP] * 2
+            tables = blocks[block, TABLES_CAP]
+            if _tabled(cap, kind) and tables == 0:
+                tables = _tables_for(_channels(block, blocks, rows))
+            full = _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
+            if full < 0:
+                return full
+            break
+        block = blocks[block, NEXT]
+    if block == 0:
+        fresh = allocator[BLOCKS_FREE]
+        if fresh == 0:
+            if allocator[BLOCKS_TOP] == blocks.shape[0]:
+                return FULL_BLOCKS
+            fresh = allocator[BLOCKS_TOP]
+        cap = 1 << _log2(min(SLOTS, expected if head == 0 else 512))
+        base = _take_rows(cap, rows, allocator)
+        if base < 0:
+            return FULL_ROWS
+        start, tables = 0, 0
+        if _tabled(cap, kind):
+            tables = 4 if head == 0 else blocks[head, TABLES_CAP]
+            start = _take_words(cap, tables, words, allocator)
+            if start < 0:
+                _give_rows(base, cap, rows, allocator)
+                return FULL_WORDS
+        if allocator[BLOCKS_FREE] != 0:
+            allocator[BLOCKS_FREE] = blocks[fresh, NEXT]
+        else:
+            allocator[BLOCKS_TOP] += 1
+        block = fresh
+        blocks[block, :] = 0
+        blocks[block, CAP] = cap
+        blocks[block, ROWS] = base
+        blocks[block, WORDS] = start
+        blocks[block, TABLES_CAP] = tables
+        blocks[block, NEXT] = head
+        blocks[block, KIND] = kind
+        blocks[block, PLACE] = place
+        blocks[block, WINDOW] = window
+        if head != 0:
+            blocks[head, PREVIOUS] = block
+        _set_head(block, kind, place, window, windows, heads, allocator)
+    cap, base = blocks[block, CAP], blocks[block, ROWS]
+    slot = 0
+    if blocks[block, USED] < cap:
+        slot = blocks[block, USED]
+        blocks[block, USED] += 1
+    elif not _tabled(cap, kind):
+        while rows[base + slot, 0] != 0:
+            slot += 1
+    else:
+        word = blocks[block, WORDS]
+        while words[word] == _ZERO:
+            word += 1
+        dead = words[word]
+        lowest = dead & (~dead + _ONE)
+        slot = (word - blocks[block, WORDS]) * 64 + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+    rows[base + slot] = row
+    blocks[block, LIVE] += 1
+    if _tabled(cap, kind) and not _mark(block, slot, breaks, blocks, rows, words):
+        tables = _tables_for(blocks[block, TABLES] + 1)
+        if tables > blocks[block, TABLES_CAP]:
+            # More tables only save comparisons, so without words for them the row stays put.
+            _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
+    return block * SLOTS + slot
+
+
+@njit(cache=True)
+def remove(handle, windows, heads, blocks, rows, words, allocator):
+    """Free the row's slot, and its block when it was the last."""
+    block, slot = handle // SLOTS, handle % SLOTS
+    cap, base = blocks[block, CAP], blocks[block, ROWS]
+    rows[base + slot, 0] = 0.0
+    blocks[block, LIVE] -= 1
+    if blocks[block, LIVE] > 0:
+        if _tabled(cap, blocks[block, KIND]):
+            words[blocks[block, WORDS] + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
+        return
+    _give_rows(base, cap, rows, allocator)
+    if _tabled(cap, blocks[block, KIND]):
+        _give_words(blocks[block, WORDS], cap, blocks[block, TABLES_CAP], words, allocator)
+    following, previous = blocks[block, NEXT], blocks[block, PREVIOUS]
+    if following != 0:
+        blocks[following, PREVIOUS] = previous
+    if previous != 0:
+        blocks[previous, NEXT] = following
+    else:
+        _set_head(
+            following, blocks[block, KIND], blocks[block, PLACE], blocks[block, WINDOW],
+            windows, heads, allocator,
+        )  # fmt: skip
+    blocks[block, NEXT] = allocator[BLOCKS_FREE]
+    blocks[block, LIVE] = 0
+    blocks[block, USED] = 0
+    allocator[BLOCKS_FREE] = block
+
+
+@njit(cache=True)
+def expect(live, breaks, windows, heads, allocator):
+    """Leave in each empty place minus the number of rows to come, so that blocks fit at once."""
+    for i in range(live.shape[0]):
+        kind, place, window = _file_under(live[i], breaks, allocator[WINDOWED])
+        coming = _head(kind, place, window, windows, heads, allocator) - 1
+        _set_head(coming, kind, place, window, windows, heads, allocator)
+
+
+@njit(cache=True)
+def refile(live, begin, homes, breaks, windows, heads, blocks, rows, words, allocator):
+    """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done)."""
+    for i in range(begin, live.shape[0]):
+        handle = insert(live[i], breaks, windows, heads, blocks, rows, words, allocator)
+        if handle < 0:
+            return i, handle
+        homes[int(abs(live[i, 0])) - 1] = handle
+    return live.shape[0], 0

@@ -1,0 +1,199 @@
+"""Large tables: inputs that could make them slow or big, and the cache of compiled kernels."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postroad.filters import Filter, parse
+from postroad.matching import Index, LinearScan
+from postroad.matching import index as switching
+from postroad.matching.compiled import Compiled, floats_around, text_key
+
+
+def compiled(filters: list[Filter]) -> Index[int]:
+    index: Index[int] = Index()
+    index.compile()
+    for id, filter in enumerate(filters):
+        index.insert(id, filter)
+    return index
+
+
+def scan(filters: list[Filter]) -> LinearScan[int]:
+    table: LinearScan[int] = LinearScan()
+    for id, filter in enumerate(filters):
+        table.insert(id, filter)
+    return table
+
+
+def table_of(index: Index[int]) -> Compiled[int]:
+    table = index._table
+    assert isinstance(table, Compiled)
+    return table
+
+
+def test_identical_filters_are_many_answers_and_no_more() -> None:
+    same = parse("a = 1 AND b > 5")
+    index = compiled([same] * 20_000)
+    assert index.match({"a": 1, "b": 6}) == list(range(20_000))
+    assert index.match({"a": 1, "b": 5}) == []
+    assert index.nbytes / len(index) < 600
+    for id in range(20_000):
+        index.remove(id)
+    assert index.match({"a": 1, "b": 6}) == []
+    used = table_of(index).nbytes
+    for id in range(20_000):
+        index.insert(id, same)
+    assert table_of(index).nbytes <= 1.5 * used
+
+
+def test_an_attribute_with_many_values() -> None:
+    index = compiled([parse(f"a = 'v{i}'") for i in range(30_000)])
+    assert index.match({"a": "v12345"}) == [12345]
+    assert index.match({"a": "v30000"}) == []
+    assert index.nbytes / len(index) < 1200
+
+
+def test_thousands_of_attributes() -> None:
+    index = compiled([parse(f"a{i} > 1 AND b{i} LIKE 'x%'") for i in range(3_000)])
+    assert index.match({"a7": 2, "b7": "xy", "a8": 2, "b9": "xy"}) == [7]
+    everything = {f"a{i}": 2 for i in range(3_000)} | {f"b{i}": "x" for i in range(3_000)}
+    assert index.match(everything) == list(range(3_000))
+
+
+def test_many_disjuncts_and_set_members() -> None:
+    texts = [" OR ".join(f"a{i} = {k}" for i in range(500)) for k in range(20)]
+    texts += [f"s IN ({', '.join(repr(str(k * i)) for i in range(500))})" for k in range(1, 20)]
+    texts += [f"s NOT IN ({', '.join(repr(str(k * i)) for i in range(500))})" for k in range(1, 20)]
+    filters = [parse(text) for text in texts]
+    index, oracle = compiled(filters), scan(filters)
+    for values in ({"a3": 7, "a400": 7}, {"s": "60"}, {"s": "1", "a9": 3}, {"a1": "7"}, {}):
+        assert index.match(values) == oracle.match(values)
+
+
+def test_patterns_that_only_python_can_check() -> None:
+    filters = [parse(f"s LIKE '%x{i}%' AND t LIKE 'long prefix {i % 7}%'") for i in range(500)]
+    index, oracle = compiled(filters), scan(filters)
+    for i in (3, 77, 499):
+        values = {"s": f"ax{i}", "t": f"long prefix {i % 7} and more"}
+        assert index.match(values) == oracle.match(values) != []
+
+
+def test_places_of_many_rows_and_wide_tables() -> None:
+    draw = random.Random(3)
+    texts = [
+        " AND ".join(f"n{k} > {draw.randrange(50)}" for k in draw.sample(range(30), 3))
+        for _ in range(10_000)
+    ]
+    filters = [parse(text) for text in texts]
+    index, oracle = compiled(filters), scan(filters)
+    gone = draw.sample(range(10_000), 5_000)
+    for id in gone:
+        index.remove(id)
+        oracle.remove(id)
+    for id in gone[:2_500]:
+        index.insert(id, filters[id])
+        oracle.insert(id, filters[id])
+    for _ in range(20):
+        values = {f"n{k}": draw.randrange(50) for k in range(30) if draw.random() < 0.5}
+        assert index.match(values) == oracle.match(values)
+
+
+def test_values_that_left_do_not_pile_up() -> None:
+    index = compiled([parse("a = 'stays'")])
+    for i in range(70_000):
+        index.insert(i + 1, parse(f"a = 'v{i}'"))
+        index.remove(i + 1)
+    assert index.match({"a": "stays"}) == [0]
+    assert index.match({"a": "v69999"}) == []
+    assert len(table_of(index)._attributes["a"].codes) < 40_000
+    assert index.nbytes < 10_000_000
+
+
+def test_numbers_of_removed_filters_are_used_again() -> None:
+    index = compiled([parse("a = 1"), parse("b = 1")])
+    other = parse("a = 1 OR c > 2 OR s LIKE '%x%'")
+    for i in range(50_000):
+        index.insert(i + 2, other)
+        index.remove(i + 2)
+    index.insert(2, other)
+    assert index.match({"a": 1, "s": "x"}) == [0, 2]
+    assert len(table_of(index)._ids) < 140_000
+
+
+def test_the_table_is_compiled_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "SMALL_MAX", 10)
+    index: Index[int] = Index()
+    for i in range(12):
+        index.insert(i, parse(f"a > {i}"))
+    assert isinstance(index._table, Compiled)
+    assert index.match({"a": 5}) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(switching, "SMALL_MAX", 4096)
+    monkeypatch.setattr(switching, "ASKED_MAX", 1000)
+    asked: Index[int] = Index()
+    for i in range(300):
+        asked.insert(i, parse(f"a > {i}"))
+    for _ in range(5):
+        assert asked.match({"a": 2.5}) == [0, 1, 2]
+    assert isinstance(asked._table, Compiled)
+
+
+def test_small_tables_do_without_numba() -> None:
+    code = (
+        "import sys; from postroad.filters import parse; from postroad.matching import Index\n"
+        "index = Index()\n"
+        "for i in range(1000): index.insert(i, parse(f'a = {i}'))\n"
+        "assert index.match({'a': 7}) == [7]\n"
+        "assert 'numba' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
+
+
+@pytest.mark.timeout(300)
+def test_a_second_start_finds_the_kernels_compiled(tmp_path: Path) -> None:
+    code = (
+        "from postroad.matching import compiled, kernels\n"
+        "compiled.ready()\n"
+        "used = (kernels.match, kernels.insert, kernels.remove, kernels.refile, kernels.expect)\n"
+        "print(sum(sum(kernel.stats.cache_misses.values()) for kernel in used))"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    told = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        told.append((done.stdout.strip(), "compiling the matching kernels" in done.stderr))
+    assert told[0] == ("5", True)
+    assert told[1][0] == "0"
+
+
+def test_text_keys_never_contradict_the_order_of_texts() -> None:
+    parts = ["", "\0", "a", "b", "é", "中", "😀", "zz"]
+    texts = sorted({x + y + z + w for x in parts for y in parts for z in parts for w in parts})
+    keys = [text_key(text) for text in texts]
+    assert keys == sorted(keys)
+    short = [text for text in texts if len(text.encode()) <= 6]
+    assert len({text_key(text) for text in short}) == len(short)
+
+
+def test_floats_around_an_integer() -> None:
+    assert floats_around(5) == (5.0, 5.0)
+    assert floats_around(2**53 + 1) == (2.0**53, 2.0**53 + 2)
+    assert floats_around(-(2**53) - 1) == (-(2.0**53) - 2, -(2.0**53))
+    assert floats_around(10**400) == (1.7976931348623157e308, float("inf"))
+    assert floats_around(-(10**400)) == (-float("inf"), -1.7976931348623157e308)
