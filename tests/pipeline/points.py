@@ -7,7 +7,24 @@ import signal
 import time
 from typing import Any
 
+import numba
+
 from postroad import draws
+
+
+@numba.njit(cache=True)
+def triangle(n: int) -> int:
+    total = 0
+    for i in range(n):
+        total += i
+    return total
+
+
+def kernel(row: dict[str, Any]) -> dict[str, Any]:
+    """Call a compiled kernel; say which process it was and how often that one has compiled."""
+    value = triangle(row["parameters"]["n"])
+    compiled = sum(triangle.stats.cache_misses.values())
+    return {"value": value, "process": os.getpid(), "compiled": compiled}
 
 
 def point(row: dict[str, Any]) -> dict[str, Any]:

@@ -105,6 +105,15 @@ def test_a_run_that_kills_its_python_worker_does_not_stop_the_rest(spark, tmp_pa
     assert {x for (x, _), (status, *_) in rows.items() if status == "ok"} == {"1", "3", "4"}
 
 
+def test_kernels_are_not_compiled_again_for_every_task(spark, tmp_path, monkeypatch):
+    text = 'run = "points:kernel"\nreplicates = 8\n[fixed]\nn = 10\n'
+    run.sweep(experiment(tmp_path, text), str(tmp_path / "out"), run.Job())
+    metrics = [row["metrics"] for row in store.rows_of(str(tmp_path / "out/runs"))]
+    assert [one["value"] for one in metrics] == [45.0] * 8
+    assert len({one["process"] for one in metrics}) <= 2, "Python workers are kept"
+    assert max(one["compiled"] for one in metrics) <= 1
+
+
 def test_simulations_with_traces_measured(spark, tmp_path):
     text = """
 seed = 1

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from postroad.errors import InputError, RunFailed
 from postroad.pipeline import ingest as ingesting
@@ -30,11 +29,9 @@ from postroad.pipeline import store
 from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
-    DIFFERENCES,
     EDGES,
     FINISHED,
     LATENCY,
-    MEASURES,
     QUARANTINE,
     QUOTES,
     RUNS,
@@ -148,26 +145,20 @@ def ingest(
                     .collect()
                 }
             else:
-                store.write(spark.createDataFrame([], QUARANTINE), quarantine)
+                store.write_empty(quarantine, QUARANTINE)
             facts = {
                 "kind": kind,
                 "records": records,
                 "good": records - bad,
                 "quarantined": bad,
                 "reasons": by_reason,
-                "rows": store.read_files(spark, store.beside(table), _schema_of(kind)).count(),
+                "rows": store.count(store.beside(table)),
             }
             store.publish(quarantine, recipe, facts)
             store.publish(table, recipe, facts)
             return {**facts, "unchanged": False, "tables": [table, quarantine]}
 
     return _guarded(act)  # type: ignore[no-any-return]
-
-
-def _schema_of(kind: str) -> StructType:
-    if kind == "edges":
-        return EDGES
-    return LATENCY if kind == "latency" else ingesting.RECORDS[kind][1]
 
 
 def _parsed(
@@ -484,7 +475,7 @@ def sweep(
         with job.session() as spark:
             store.make_folder(finished)
             earlier = None if job.force else _earlier(spark, runs_out)
-            done = _known(spark, finished, earlier)
+            done = _known(finished if earlier is None else runs_out, finished)
             left = [
                 sweeping.again(row, done[row.run_id][1] + 1) if row.run_id in done else row
                 for row in rows
@@ -508,14 +499,13 @@ def sweep(
                 )
                 whole = whole.unionByName(kept)
             store.write(whole.orderBy("run_id").coalesce(1), runs_out)
-            written = store.read_files(spark, store.beside(runs_out), RUNS)
-            failed = written.where(F.col("status") != "ok").orderBy("run_id")
-            first = failed.head(1)
+            written = store.rows_of(store.beside(runs_out), ("status", "error"))
+            errors = [row["error"] for row in written if row["status"] != "ok"]
             facts: Facts = {
                 "runs": len(rows),
                 "skipped": skipped,
-                "failed": failed.count(),
-                "first_error": first[0]["error"] if first else None,
+                "failed": len(errors),
+                "first_error": errors[0] if errors else None,
             }
             if experiment.traces:
                 traces = sweeping.traces_table(fresh)
@@ -539,14 +529,13 @@ def _earlier(spark: SparkSession, runs_out: str) -> DataFrame | None:
     return store.read(spark, runs_out, RUNS)
 
 
-def _known(
-    spark: SparkSession, finished: str, earlier: DataFrame | None
-) -> dict[str, tuple[str, int]]:
-    """Status and attempt of every run of this folder: of a killed sweep, or of the table."""
-    columns = ("run_id", "status", "attempt")
-    loose = store.read_files(spark, finished, FINISHED).select(*columns).collect()
-    table = [] if earlier is None else earlier.select(*columns).collect()
-    return {row["run_id"]: (row["status"], row["attempt"]) for row in (*table, *loose)}
+def _known(*folders: str) -> dict[str, tuple[str, int]]:
+    """Status and attempt of every run in these folders; a later folder knows better."""
+    return {
+        row["run_id"]: (row["status"], row["attempt"])
+        for folder in folders
+        for row in store.rows_of(folder, ("run_id", "status", "attempt"))
+    }
 
 
 def _perform(
@@ -575,7 +564,7 @@ def _perform(
             dead = json.loads(left[int(culprit[1])].to_json())
             died = f"the Python worker died: {sessions.failure_text(error)}"
             sweeping.leave(sweeping.finished_row(dead, time.perf_counter(), error=died), finished)
-            done = _known(spark, finished, None)
+            done = _known(finished)
             left = [row for row in left if done.get(row.run_id, ("", 0))[1] < row.attempt]
 
 
@@ -614,13 +603,9 @@ def measure(
                 compared = measuring.differences(metrics, baseline)
                 store.write(compared.coalesce(1), differences_out)
             store.write(measuring.measures(metrics).coalesce(1), measures_out)
-            facts: Facts = {
-                "measures": store.read_files(spark, store.beside(measures_out), MEASURES).count()
-            }
+            facts: Facts = {"measures": store.count(store.beside(measures_out))}
             if baseline:
-                facts["differences"] = store.read_files(
-                    spark, store.beside(differences_out), DIFFERENCES
-                ).count()
+                facts["differences"] = store.count(store.beside(differences_out))
                 store.publish(differences_out, recipe, facts)
             store.publish(measures_out, recipe, facts)
             return {**facts, "unchanged": False, "tables": tables}

@@ -156,6 +156,11 @@ def version(spark: SparkSession) -> str:
     return str(spark.version)
 
 
+def jvm_pid(spark: SparkSession) -> int:
+    """The process of the Spark driver."""
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
 def numbers(spark: SparkSession, count: int) -> DataFrame:
     """`id` from 0 to count-1."""
     return spark.range(count)

@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyarrow import fs
+from pyarrow import dataset, fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from postroad import __version__
@@ -213,12 +214,32 @@ def head(path: str, count: int = 200) -> bytes:
         return bytes(stream.read(count))
 
 
-def rows_of(path: str) -> list[dict[str, Any]]:
-    """All rows of a small table, without Spark, for printing."""
+def rows_of(path: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """All rows of a small table, without Spark: to print them, or to see what is done."""
     files, place = local(path)
-    rows = pq.read_table(place, filesystem=files).to_pylist(maps_as_pydicts="strict")
+    table = dataset.dataset(place, format="parquet", filesystem=files)
+    if not table.files:
+        return []
+    names = None if columns is None else list(columns)
+    rows = table.to_table(columns=names).to_pylist(maps_as_pydicts="strict")
     assert isinstance(rows, list)
     return rows
+
+
+def count(path: str) -> int:
+    """The rows of a table, from its files' footers."""
+    files, place = local(path)
+    return int(dataset.dataset(place, format="parquet", filesystem=files).count_rows())
+
+
+def write_empty(path: str, schema: StructType) -> None:
+    """A table without rows, as `write` would leave it."""
+    recover(path)
+    discard(path)
+    files, place = local(beside(path))
+    files.create_dir(place, recursive=True)
+    with files.open_output_stream(f"{place}/part-00000.parquet") as stream:
+        pq.write_table(to_arrow_schema(schema).empty_table(), stream)
 
 
 @contextmanager
