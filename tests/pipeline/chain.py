@@ -33,7 +33,7 @@ def main(master: str, folder: Path) -> None:
     (folder / "graph.txt").write_text("# a graph\n" + graph)
     (folder / "experiment.toml").write_text(EXPERIMENT)
     job = run.Job(master)
-    with session(master):
+    with session(master, ["spark.sql.shuffle.partitions=4"]):
         run.ingest([str(folder / "graph.txt")], "edges", str(folder / "graph"), job, bad_share=0.1)
         run.sample(str(folder / "graph/edges"), str(folder / "sample"), job, nodes=40, seed=1)
         run.workload(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import (
     EDGES,
@@ -219,3 +219,12 @@ def test_one_wrong_file_among_many_good_ones_is_told(spark, tmp_path):
 def test_a_missing_file_is_told_without_spark(tmp_path):
     with pytest.raises(InputError, match=r"there is no '.*nowhere.txt'"):
         run.ingest([str(tmp_path / "nowhere.txt")], "edges", str(tmp_path / "t"), JOB)
+
+
+def test_a_broken_gzip_file_fails_in_one_line_and_leaves_nothing(spark, tmp_path):
+    whole = gzip.compress("".join(f"{n} {n * 7919 % 10_007}\n" for n in range(1, 5000)).encode())
+    (tmp_path / "cut.txt.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunFailed, match="Spark failed") as caught:
+        run.ingest([str(tmp_path / "cut.txt.gz")], "edges", str(tmp_path / "t"), JOB)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "t").exists() or not list((tmp_path / "t").iterdir())

@@ -7,11 +7,12 @@ data. A sweep's ideal is the sum of its runs' own times over the cores.
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
         folder = Path(scratch)
         cold_start(folder)
-        samples(folder)
-        workloads(folder)
-        sweeps(folder)
+        print("\npipeline: breadth-first sample, heap limit 2 GB")
+        print(f"  {'edges':>11} {'users':>8} {'levels':>6} {'kept edges':>10} {'s':>6} {'peak':>8}")
+        for edges, nodes in GRAPHS:
+            apart(sample, folder, edges, nodes)
+        print("\npipeline: follower-distributed workload, written as Parquet, heap limit 2 GB")
+        print(f"  {'subscriptions':>13} {'publications':>12} {'s':>7} {'peak':>8} {'on disk':>9}")
+        for subscriptions, publications in WORKLOADS:
+            apart(workload, folder, subscriptions, publications)
+        print(f"\npipeline: sweep of runs of {RUN_S} s on 2 cores, after session start")
+        print(f"  {'runs':>5} {'wall s':>7} {'ideal s':>8} {'ratio':>6}")
+        for count in SWEEPS:
+            apart(sweep, folder, count)
+
+
+def apart(part: Callable[..., None], *told: Any) -> None:
+    """In a process of its own: what Spark holds and has warmed up ends with the process."""
+    process = multiprocessing.get_context("spawn").Process(target=part, args=told)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(process.exitcode)
 
 
 def cold_start(folder: Path) -> None:
@@ -43,78 +62,67 @@ def cold_start(folder: Path) -> None:
     told = [str(folder / "tiny.txt"), "--as", "edges", "-o", str(folder / "tiny")]
     print("\npipeline: a trivial command that needs Spark, from a cold start")
     for name in ("first", "nothing to do"):
-        started = time.perf_counter()
+        begun = time.perf_counter()
         subprocess.run([*command, *told], check=True, capture_output=True)
-        print(f"  {name:14} {time.perf_counter() - started:6.1f} s")
+        print(f"  {name:14} {time.perf_counter() - begun:6.1f} s")
 
 
-def samples(folder: Path) -> None:
-    """A graph of 20 edges per user whose followees are skewed, sampled to a fortieth of users."""
-    print("\npipeline: breadth-first sample")
-    print(f"  {'edges':>11} {'users':>12} {'levels':>6} {'kept edges':>11} {'s':>6} {'peak':>8}")
-    for edges, nodes in GRAPHS:
-        with started() as spark:
-            graph = str(folder / f"graph-{edges}")
-            users = edges // 20
-            u = "shiftrightunsigned(xxhash64(id, {}), 11) * power(2D, -53)"
-            pairs = spark.range(edges).selectExpr(
-                f"cast(floor({u.format(1)} * {users}) as bigint) follower",
-                f"cast(floor(power({u.format(2)}, 2D) * {users}) as bigint) followee",
-            )
-            store.write(conform(pairs.where("follower <> followee"), EDGES), graph)
-            store.publish(graph, Recipe("bench", {"edges": edges}))
-            begun = time.perf_counter()
-            facts = run.sample(graph, str(folder / f"sample-{edges}"), JOB, nodes=nodes)
-            took = time.perf_counter() - begun
-            print(
-                f"  {edges:11,} {nodes:12,} {len(facts['levels']):6} {facts['edges']:11,} "
-                f"{took:6.1f} {peak_mb(spark):5,} MB"
-            )
-            store.remove(graph)
+def sample(folder: Path, edges: int, nodes: int) -> None:
+    """A graph of 20 edges per user whose followees are skewed, sampled to a tenth of its users."""
+    with started() as spark:
+        graph = str(folder / f"graph-{edges}")
+        users = edges // 20
+        u = "shiftrightunsigned(xxhash64(id, {}), 11) * power(2D, -53)"
+        pairs = spark.range(edges).selectExpr(
+            f"cast(floor({u.format(1)} * {users}) as bigint) follower",
+            f"cast(floor(power({u.format(2)}, 2D) * {users}) as bigint) followee",
+        )
+        store.write(conform(pairs.where("follower <> followee"), EDGES), graph)
+        store.publish(graph, Recipe("bench", {"edges": edges}))
+        begun = time.perf_counter()
+        facts = run.sample(graph, str(folder / f"sample-{edges}"), JOB, nodes=nodes)
+        took = time.perf_counter() - begun
+        print(
+            f"  {edges:11,} {nodes:8,} {len(facts['levels']):6} {facts['edges']:10,} "
+            f"{took:6.1f} {peak_mb(spark):5,} MB"
+        )
+        store.remove(graph)
 
 
-def workloads(folder: Path) -> None:
-    print("\npipeline: follower-distributed workload, written as Parquet")
-    print(f"  {'subscriptions':>13} {'publications':>12} {'s':>7} {'peak':>8} {'on disk':>9}")
-    for subscriptions, publications in WORKLOADS:
-        with started() as spark:
-            place = folder / f"workload-{publications}"
-            begun = time.perf_counter()
-            run.workload(
-                "follower",
-                str(place),
-                JOB,
-                by_class=False,
-                subscriptions=subscriptions,
-                publications=publications,
-                publishers=200,
-            )
-            took = time.perf_counter() - begun
-            size = sum(path.stat().st_size for path in place.rglob("*")) / 1e6
-            print(
-                f"  {subscriptions:13,} {publications:12,} {took:7.1f} {peak_mb(spark):5,} MB "
-                f"{size:6,.0f} MB"
-            )
-            for table in ("subscriptions", "advertisements", "publications"):
-                store.remove(str(place / table))
+def workload(folder: Path, subscriptions: int, publications: int) -> None:
+    with started() as spark:
+        place = folder / f"workload-{publications}"
+        begun = time.perf_counter()
+        run.workload(
+            "follower",
+            str(place),
+            JOB,
+            by_class=False,
+            subscriptions=subscriptions,
+            publications=publications,
+            publishers=200,
+        )
+        took = time.perf_counter() - begun
+        size = sum(path.stat().st_size for path in place.rglob("*")) / 1e6
+        print(
+            f"  {subscriptions:13,} {publications:12,} {took:7.1f} {peak_mb(spark):5,} MB "
+            f"{size:6,.0f} MB"
+        )
+        store.remove(str(place))
 
 
-def sweeps(folder: Path) -> None:
-    print(f"\npipeline: sweep of runs of {RUN_S} s on 2 cores, after session start")
-    print(f"  {'runs':>5} {'wall s':>7} {'ideal s':>8} {'ratio':>6}")
+def sweep(folder: Path, count: int) -> None:
+    experiment = folder / f"sweep-{count}.toml"
+    experiment.write_text(
+        f'run = "postroad.bench.pipeline:busy"\nreplicates = {count}\n[fixed]\nbusy_s = {RUN_S}\n'
+    )
     with started():
-        for count in SWEEPS:
-            experiment = folder / f"sweep-{count}.toml"
-            experiment.write_text(
-                f'run = "postroad.bench.pipeline:busy"\nreplicates = {count}\n'
-                f"[fixed]\nbusy_s = {RUN_S}\n"
-            )
-            begun = time.perf_counter()
-            run.sweep(str(experiment), str(folder / f"sweep-{count}"), JOB)
-            wall = time.perf_counter() - begun
-            rows = store.rows_of(str(folder / f"sweep-{count}/runs"))
-            ideal = sum(row["elapsed_us"] for row in rows) / 1e6 / 2
-            print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {wall / ideal:6.3f}")
+        begun = time.perf_counter()
+        run.sweep(str(experiment), str(folder / f"sweep-{count}"), JOB)
+        wall = time.perf_counter() - begun
+    rows = store.rows_of(str(folder / f"sweep-{count}/runs"))
+    ideal = sum(row["elapsed_us"] for row in rows) / 1e6 / 2
+    print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {wall / ideal:6.3f}")
 
 
 def busy(row: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +136,7 @@ def busy(row: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def started() -> Iterator[Any]:
-    """A session of its own, so that its peak is its own."""
+    """A session that has run its first job."""
     with session.session(JOB.master, JOB.conf) as spark:
         spark.range(1000).selectExpr("sum(id)").collect()
         yield spark

@@ -102,13 +102,12 @@ def edges(lines: DataFrame) -> DataFrame:
 
 def edge_set(parsed: DataFrame, undirected: bool) -> DataFrame:
     """The good edges, each once; of an undirected graph both ways."""
-    once = good(parsed, EDGES)
+    kept = good(parsed, EDGES)
     if undirected:
-        turned = once.select(
-            F.col("followee").alias("follower"), F.col("follower").alias("followee")
-        )
-        once = once.union(turned)
-    return conform(once.distinct(), EDGES)
+        there = F.struct("follower", "followee")
+        back = F.struct(F.col("followee").alias("follower"), F.col("follower").alias("followee"))
+        kept = kept.select(F.inline(F.array(there, back)))
+    return conform(kept.distinct(), EDGES)
 
 
 def latency_matrix(lines: DataFrame, unit: str) -> DataFrame:

@@ -66,12 +66,16 @@ def up_to_date(job: Job, recipe: Recipe, *paths: str) -> Facts | None:
     return {**lineage["facts"], "unchanged": True, "tables": list(paths)}
 
 
-def _guarded(action: Callable[[], Any]) -> Any:
-    """Spark's own failures as one line."""
+def _guarded(action: Callable[[], Facts], *tables: str) -> Facts:
+    """Spark's own failures as one line; whatever fails, no half-written table stays behind."""
     try:
         return action()
-    except sessions.ERRORS as error:
-        raise RunFailed(f"Spark failed: {sessions.failure_text(error)}") from error
+    except BaseException as error:
+        for table in tables:
+            store.discard(table)
+        if isinstance(error, sessions.ERRORS):
+            raise RunFailed(f"Spark failed: {sessions.failure_text(error)}") from error
+        raise
 
 
 def ingest(
@@ -119,7 +123,6 @@ def ingest(
             records, bad = seen.get["records"], seen.get["bad"]
             by_reason: dict[str, int] = {}
             if records == 0:
-                store.discard(table)
                 raise InputError(
                     "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
                 )
@@ -127,14 +130,8 @@ def ingest(
                 broken = ingesting.bad(parsed, lines)
                 store.write(broken, quarantine)
                 written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
-                try:
-                    _check_share(
-                        written, lines if len(sources) > 1 else None, records, bad_share, kind
-                    )
-                except InputError:
-                    store.discard(table)
-                    store.discard(quarantine)
-                    raise
+                several = lines if len(sources) > 1 else None
+                _check_share(written, several, records, bad_share, kind)
                 reasons = F.explode(F.split("reason", "; ")).alias("reason")
                 by_reason = {
                     row["reason"]: row["count"]
@@ -158,7 +155,7 @@ def ingest(
             store.publish(table, recipe, facts)
             return {**facts, "unchanged": False, "tables": [table, quarantine]}
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act, table, quarantine)
 
 
 def _parsed(
@@ -289,7 +286,7 @@ def sample(
             store.publish(edges_out, recipe, facts)
             return {**facts, "unchanged": False, "tables": [edges_out, nodes_out]}
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act, edges_out, nodes_out)
 
 
 def followers(edges_path: str, job: Job) -> Facts:
@@ -302,7 +299,7 @@ def followers(edges_path: str, job: Job) -> Facts:
             rows = [(row["followers"], row["count"]) for row in counts.collect()]
         return follower_facts(rows)
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act)
 
 
 def follower_facts(rows: Sequence[tuple[int, int]]) -> Facts:
@@ -392,7 +389,7 @@ def workload(
                 store.publish(store.join(folder, name), recipe, facts)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act, *tables)
 
 
 def _made(
@@ -519,7 +516,7 @@ def sweep(
             store.remove(finished)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act, *tables)
 
 
 def _earlier(spark: SparkSession, runs_out: str) -> DataFrame | None:
@@ -610,7 +607,7 @@ def measure(
             store.publish(measures_out, recipe, facts)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act)  # type: ignore[no-any-return]
+    return _guarded(act, *tables)
 
 
 def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) -> None:
