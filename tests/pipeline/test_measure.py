@@ -68,9 +68,10 @@ def test_differences_are_paired_by_replicate(spark, partitions):
 
 def test_trace_metrics_need_no_join(spark):
     rows = [
-        ("r", "deliver", 10 + n, "0", None, "p", str(n), "s", 5, n % 3, None) for n in range(100)
+        ("r", "deliver", 10 + n, "0", None, "p", str(n), "s", 5, n % 3, "tree", None)
+        for n in range(100)
     ]
-    rows += [("r", "send", 1, "0", "1", "p", "0", None, 0, None, 64)] * 3
+    rows += [("r", "send", 1, "0", "1", "p", "0", None, 0, None, None, 64)] * 3
     traces = spark.createDataFrame(rows, TRACES)
     found = [
         {row["metric"]: row["value"] for row in measure.trace_metrics(part).collect()}

@@ -137,7 +137,8 @@ selectivity = 0.3
     out = str(tmp_path / "out")
     done = []
     path = experiment(tmp_path, text)
-    run.sweep(path, out, run.Job(), report=lambda count, total: done.append((count, total)))
+    facts = run.sweep(path, out, run.Job(), report=lambda count, total: done.append((count, total)))
+    assert facts["first_error"] is None
     assert done[0] == (0, 4)
     assert done[-1][1] == 4
     facts = run.measure(

@@ -87,6 +87,7 @@ TRACES = table(
     subscription=(TEXT,),
     published_us=(LONG,),
     hops=(INT,),
+    mechanism=(TEXT,),
     bytes=(LONG,),
 )
 TRACE_KINDS = ("publish", "deliver", "send", "receive", "drop")

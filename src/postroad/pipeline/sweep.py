@@ -24,7 +24,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,9 @@ from postroad import draws
 from postroad.errors import InputError, PostroadError
 from postroad.pipeline import store
 from postroad.pipeline.schemas import FINISHED, LONG, RUNS, TEXT, TRACES, conform, table
+
+if TYPE_CHECKING:
+    from postroad.sim.run import Result
 
 SIMULATE = "postroad.pipeline.sweep:simulate"
 TASK = table(id=LONG, run=TEXT)
@@ -257,7 +260,7 @@ def simulate(row: dict[str, Any]) -> Mapping[str, Any]:
     return answer
 
 
-def delivery_traces(result: Any) -> list[dict[str, Any]]:
+def delivery_traces(result: Result) -> list[dict[str, Any]]:
     """A simulation's deliveries as rows of the trace table."""
     names = result.scenario.overlay.names
     return [
@@ -270,8 +273,9 @@ def delivery_traces(result: Any) -> list[dict[str, Any]]:
             "subscription": subscription,
             "published_us": result.published_us[key],
             "hops": hops,
+            "mechanism": mechanism,
         }
-        for key, subscription, broker, time_us, hops in result.deliveries
+        for key, subscription, broker, time_us, hops, mechanism in result.deliveries
     ]
 
 
