@@ -32,7 +32,7 @@ def chain(master, folder):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -55,6 +55,7 @@ def cluster(tmp_path):
         subprocess.run(["sh", script, "stop", where], env=bare, check=True)
 
 
+@pytest.mark.timeout(900)  # three JVMs beside two chains: minutes on a busy machine
 def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(tmp_path, cluster):
     here = chain("local[*]", tmp_path / "local")
     there = chain(cluster, tmp_path / "remote")
