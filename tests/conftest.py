@@ -1,10 +1,9 @@
-"""Fixtures shared by the rooms of the test house."""
+"""What tests of several rooms share: one Spark session, and the optional real data."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,26 +13,27 @@ from hypothesis import settings
 settings.register_profile("postroad", deadline=None)
 settings.load_profile("postroad")
 
+ROOT = Path(__file__).resolve().parents[1]
+
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One local Spark session for all tests that need it."""
-    from pyspark.sql import SparkSession
+def spark() -> Iterator[Any]:
+    """One session for all tests: two cores, two shuffle partitions, loopback only, UTC, no UI."""
+    from postroad.pipeline.session import session
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("postroad tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    conf = [
+        "spark.sql.shuffle.partitions=2",
+        "spark.driver.memory=2g",
+        f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}:{ROOT / 'tests' / 'pipeline'}",
+    ]
+    with session("local[2]", conf) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data beside the repository; without it these tests are skipped."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no real data beside the repository")
+    return folder

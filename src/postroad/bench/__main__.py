@@ -9,6 +9,7 @@ PARTS = {
     "cost": "postroad.bench.cost",
     "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",
+    "pipeline": "postroad.bench.pipeline",
     "simulator": "postroad.bench.simulator",
 }
 

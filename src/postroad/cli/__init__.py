@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "demo": "postroad.cli.simulate:demo",
     "estimate": "postroad.cli.cost:estimate",
     "reproduce": "postroad.cli.reproduce:reproduce",
+    "pipeline": "postroad.cli.pipeline:pipeline",
     "simulate": "postroad.cli.simulate:simulate",
     "match": "postroad.cli.match:match",
 }

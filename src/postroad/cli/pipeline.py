@@ -1,0 +1,365 @@
+"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from postroad.errors import InputError, RunFailed
+
+if TYPE_CHECKING:
+    from postroad.pipeline.run import Job
+
+Command = Callable[..., Any]
+
+
+@click.group()
+def pipeline() -> None:
+    """Prepare data, make workloads, run sweeps and measure them, on Spark."""
+
+
+def on_spark(command: Command) -> Command:
+    """The options that every command that may start Spark has."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON."),
+        click.option(
+            "--conf", multiple=True, metavar="K=V", help="A setting of Spark; may be repeated."
+        ),
+        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+    ):
+        command = option(command)
+    return command
+
+
+def to_folder(command: Command) -> Command:
+    """The options of commands that write tables."""
+    for option in (
+        click.option("--force", is_flag=True, help="Redo it even if nothing has changed."),
+        click.option(
+            "-o", "--output", required=True, metavar="DIR", help="The folder of the tables."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def workload_options(command: Command) -> Command:
+    for option in (
+        click.option("--jsonl", is_flag=True, help="Also write files for `postroad simulate`."),
+        click.option("--seed", default=0, show_default=True),
+    ):
+        command = option(command)
+    return on_spark(to_folder(option_rate(command)))
+
+
+def option_rate(command: Command) -> Command:
+    return click.option("--rate", "rate_per_s", type=float, help="Publications per second.")(
+        command
+    )
+
+
+@pipeline.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--as",
+    "kind",
+    required=True,
+    type=click.Choice(["edges", "latency", "quotes", "subscriptions", "publications", "traces"]),
+    help="What the files hold.",
+)
+@click.option("--bad-share", default=0.01, show_default=True, help="Bad rows a file may have.")
+@click.option("--undirected", is_flag=True, help="Edges: keep each pair both ways.")
+@click.option(
+    "--unit",
+    type=click.Choice(["us", "ms", "s"]),
+    default="ms",
+    show_default=True,
+    help="Latency: the unit of the numbers.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["matrix", "triples"]),
+    default="matrix",
+    show_default=True,
+    help="Latency: a square matrix, or `i j latency` lines.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "jsonl", "parquet"]),
+    help="Records: the format, where the name does not tell.",
+)
+@to_folder
+@on_spark
+def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **told: Any) -> None:
+    """Read raw files into a table; bad rows go to its quarantine."""
+    from postroad.pipeline import run
+
+    facts = run.ingest(sources, kind, output, _job(told), **told)
+    if as_json or facts["unchanged"]:
+        return _tell(facts, as_json)
+    click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")
+    if facts["quarantined"]:
+        click.echo(f"{facts['quarantined']:,} quarantined in {facts['tables'][1]}")
+    for reason, count in facts["reasons"].items():
+        click.echo(f"  {count:,}  {reason}")
+    return None
+
+
+@pipeline.command()
+@click.argument("edges", metavar="EDGES")
+@click.option("-n", "--nodes", type=int, required=True, help="Users in the sample.")
+@click.option("--seeds", default=5, show_default=True, help="Users to begin from.")
+@click.option("--seed", default=0, show_default=True, help="Chooses the users to begin from.")
+@to_folder
+@on_spark
+def sample(edges: str, output: str, as_json: bool, **told: Any) -> None:
+    """Breadth-first sample of a graph, with all edges among the visited users."""
+    from postroad.pipeline import run
+
+    facts = run.sample(edges, output, _job(told), **told)
+    if as_json or facts["unchanged"]:
+        return _tell(facts, as_json)
+    click.echo(f"{facts['nodes']:,} users and {facts['edges']:,} edges in {facts['tables'][0]}")
+    click.echo(f"users met per level: {', '.join(f'{n:,}' for n in facts['levels'])}")
+    return None
+
+
+@pipeline.command()
+@click.argument("edges", metavar="EDGES")
+@click.option("--table", metavar="FILE", help="Write the quantiles of follower counts as CSV.")
+@on_spark
+def followers(edges: str, table: str | None, as_json: bool, **told: Any) -> None:
+    """Follower statistics of a graph."""
+    from pathlib import Path
+
+    from postroad.pipeline import run
+
+    facts = run.followers(edges, _job(told))
+    quantiles = facts.pop("quantiles")
+    if table:
+        head = "# Made by `postroad pipeline followers EDGES --table FILE`.\n"
+        head += "# Share of users with at most so many followers.\nshare,followers\n"
+        rows = "".join(f"{share},{count}\n" for share, count in quantiles)
+        Path(table).write_text(head + rows, encoding="utf-8")
+    if as_json:
+        return _tell(facts, as_json)
+    click.echo(f"{facts['users']:,} users, {facts['edges']:,} edges")
+    click.echo(f"followers: mean {facts['mean']:.2f}, median {facts['median']}, max {facts['max']}")
+    for share in (1, 10, 20):
+        click.echo(f"top {share}% hold {facts[f'top_{share}_percent']:.1%}")
+    return None
+
+
+@pipeline.group()
+def workload() -> None:
+    """Subscriptions, advertisements and publications of the papers' workloads."""
+
+
+@workload.command("follower")
+@click.option("--subscriptions", type=int, required=True)
+@click.option("--publications", type=int, required=True)
+@click.option("--edges", help="A table of edges; without it, the shipped distribution.")
+@click.option("--by-class", is_flag=True, help="Classes by Zipf's law instead of followers.")
+@click.option("--exponent", default=1.0, show_default=True, help="Of Zipf's law.")
+@click.option("--publishers", default=200, show_default=True)
+@click.option("--classes", default=20, show_default=True)
+@click.option("--brokers", default=200, show_default=True)
+@click.option("--publisher-brokers", default=5, show_default=True, help="Brokers they sit at.")
+@workload_options
+def follower_workload(edges: str | None, **told: Any) -> None:
+    """PopSub: subscriptions per publisher as followers are distributed."""
+    _workload("follower", told, {"edges": edges} if edges else {})
+
+
+@workload.command("topics")
+@click.option("--nodes", type=int, required=True)
+@click.option("--topics", type=int, required=True)
+@click.option("--popularity", type=click.Choice(["zipf", "unif", "expo"]), required=True)
+@click.option("--publications", type=int, required=True)
+@click.option("--per-node", default=20, show_default=True, help="Topics of each node.")
+@click.option("--exponent", default=2.0, show_default=True, help="Of Zipf's law.")
+@click.option("--brokers", type=int, help="Spread nodes over so many; else each is a broker.")
+@workload_options
+def topics_workload(**told: Any) -> None:
+    """BeaConvey: nodes subscribe to topics of Zipf, uniform or exponential popularity."""
+    _workload("topics", told, {})
+
+
+@workload.command("social")
+@click.option("--edges", required=True, help="A table of edges, such as a sample's.")
+@click.option("--publications", type=int, required=True)
+@click.option("--brokers", type=int, help="Spread users over so many; else each is a broker.")
+@workload_options
+def social_workload(edges: str, **told: Any) -> None:
+    """BeaConvey: each user of a social graph is a topic, its followers subscribe."""
+    _workload("social", told, {"edges": edges})
+
+
+@workload.command("content")
+@click.option(
+    "--distribution",
+    type=click.Choice(["uniform", "zipf-uniform", "multimodal", "regional"]),
+    required=True,
+)
+@click.option("--interest", type=float, required=True, help="The paper has 0.01, 0.1 and 0.5.")
+@click.option("--publications", type=int, required=True)
+@click.option("--servers", default=500, show_default=True)
+@click.option("--values", default=1000, show_default=True, help="Size of the content space.")
+@click.option("--exponent", default=1.0, show_default=True, help="Zipf-uniform: of Zipf's law.")
+@click.option("--peaks", default=5, show_default=True, help="Multimodal: how many.")
+@click.option("--gamma", default=1.0, show_default=True, help="Regional: the distance's power.")
+@click.option("--latency", help="Regional: a latency table; without it, a random square.")
+@workload_options
+def content_workload(latency: str | None, **told: Any) -> None:
+    """Kyra: servers interested in values of a one-dimensional content space."""
+    if latency and told["distribution"] != "regional":
+        raise InputError("--latency is for --distribution regional", remedy="leave it out")
+    _workload("content", told, {"latency": latency} if latency else {})
+
+
+@workload.command("stock")
+@click.option("--subscribers", type=click.Choice(["random", "enterprise"]), required=True)
+@click.option("--publishers", type=int, required=True, help="Symbols.")
+@click.option("--per-publisher", type=int, required=True, help="Subscribers of each symbol.")
+@click.option("--brokers", type=int, required=True)
+@click.option("--spread", type=int, help="Brokers that subscribers sit at (the paper's X).")
+@click.option("--quotes", help="A table of quotes; without it, made-up ones.")
+@click.option("--days", default=250, show_default=True, help="Of made-up quotes.")
+@workload_options
+def stock_workload(quotes: str | None, **told: Any) -> None:
+    """POP and GRAPE: stock quotes with random or enterprise subscribers."""
+    _workload("stock", told, {"quotes": quotes} if quotes else {})
+
+
+@workload.command("patterns")
+@click.option("--brokers", type=int, required=True)
+@click.option("--patterns", default=100, show_default=True)
+@click.option("--sigma", default=0.02, show_default=True, help="Chance to subscribe to one.")
+@click.option("--mu", type=float, help="Chance to receive; without it, as sigma.")
+@click.option("--exponent", type=float, help="Patterns by Zipf's law with this exponent.")
+@click.option("--publications", default=1000, show_default=True)
+@workload_options
+def patterns_workload(**told: Any) -> None:
+    """Subscription-forwarding model: brokers subscribe to patterns with probability sigma."""
+    _workload("patterns", told, {})
+
+
+def _workload(kind: str, told: dict[str, Any], inputs: dict[str, str]) -> None:
+    from postroad.pipeline import run
+
+    output, as_json, job = told.pop("output"), told.pop("as_json"), _job(told)
+    if told["rate_per_s"] is None:
+        del told["rate_per_s"]
+    facts = run.workload(kind, output, job, inputs=inputs, **told)
+    if as_json or facts["unchanged"]:
+        return _tell(facts, as_json)
+    for name in ("subscriptions", "advertisements", "publications"):
+        click.echo(f"{facts[name]:,} {name} in {output.rstrip('/')}/{name}")
+    return None
+
+
+@pipeline.command()
+@click.argument("experiment", metavar="EXPERIMENT.TOML")
+@to_folder
+@on_spark
+def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
+    """Run an experiment's grid; a killed sweep goes on where it was."""
+    from postroad.pipeline import run
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("runs", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=min(done, total), total=total)
+
+        facts = run.sweep(experiment, output, _job(told), report=report)
+    if as_json or facts["unchanged"]:
+        _tell(facts, as_json)
+    else:
+        click.echo(
+            f"{facts['runs']:,} runs in {facts['tables'][0]}, {facts['skipped']:,} of them "
+            f"finished before, {facts['failed']:,} failed"
+        )
+    if facts["failed"]:
+        raise RunFailed(f"{facts['failed']} runs failed, the first with: {facts['first_error']}")
+
+
+@pipeline.command()
+@click.argument("runs", metavar="RUNS")
+@click.option("--traces", help="A table of traces whose trace_id is the run_id.")
+@click.option("--baseline", multiple=True, metavar="K=V", help="Compare with runs of this setting.")
+@click.option("--metric", multiple=True, help="Print only these metrics; all are written.")
+@to_folder
+@on_spark
+def measure(
+    runs: str,
+    traces: str | None,
+    baseline: tuple[str, ...],
+    metric: tuple[str, ...],
+    output: str,
+    as_json: bool,
+    **told: Any,
+) -> None:
+    """Means, 95% intervals, percentiles and differences to a baseline."""
+    from postroad.pipeline import run, store
+    from postroad.pipeline.session import parse_conf
+
+    facts = run.measure(runs, output, _job(told), traces_path=traces, baseline=parse_conf(baseline))
+    if as_json:
+        facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
+        return _tell(facts, as_json)
+    for path in facts["tables"]:
+        _print_measures(
+            path, [row for row in store.rows_of(path) if not metric or row["metric"] in metric]
+        )
+    return None
+
+
+def _print_measures(title: str, rows: list[dict[str, Any]]) -> None:
+    names = [name for name in (rows[0] if rows else {}) if name not in ("parameters", "baseline")]
+    keys = sorted({key for row in rows for key in row["parameters"]})
+    table = Table(*keys, *names, title=title)
+    for row in rows:
+        told = [row["parameters"].get(key, "") for key in keys]
+        table.add_row(*told, *[_short(row[name]) for name in names])
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return "" if value is None else str(value)
+
+
+def _job(told: dict[str, Any]) -> Job:
+    from postroad.pipeline.run import Job
+
+    return Job(
+        master=told.pop("master"),
+        conf=tuple(told.pop("conf")),
+        force=told.pop("force", False),
+        command=shlex.join(["postroad", *sys.argv[1:]]),
+    )
+
+
+def _tell(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(facts, sort_keys=True, default=str))
+    else:
+        click.echo(f"nothing to do: {', '.join(facts['tables'])} are up to date (--force redoes)")

@@ -1,0 +1,418 @@
+"""Raw files into tables: parse every line, say of each bad one why it is bad.
+
+A parser turns lines (`file`, `block`, `position`, `text`) into the same lines with the table's
+columns and `reason`, the names of the rules a line breaks; an empty text means it is good.
+`good` keeps the good ones as the table, `bad` makes the quarantine of the others.
+
+Line numbers come natively: within a split Spark reads lines in order, so `position` minus the
+split's first position counts them, and the line counts of the splits before it in the same
+file are added. A gzip file is one split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postroad.errors import InputError
+from postroad.pipeline.schemas import (
+    EDGES,
+    LATENCY,
+    PUBLICATIONS,
+    QUARANTINE,
+    QUOTES,
+    SUBSCRIPTIONS,
+    TRACE_KINDS,
+    TRACES,
+    conform,
+)
+
+LINE = ("file", "block", "position", "text")
+UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
+_MISSING = ("", "-", "na", "n/a", "null", "none", "nan")
+_DATES = ("yyyy-MM-dd", "yyyyMMdd", "M/d/yyyy")
+
+
+def good(parsed: DataFrame, schema: StructType) -> DataFrame:
+    """The lines that break no rule, as the table."""
+    return conform(parsed.where(F.col("reason") == ""), schema)
+
+
+def bad(parsed: DataFrame, lines: DataFrame | None) -> DataFrame:
+    """The lines that break rules, with their numbers. `lines` is None where there are none."""
+    broken = parsed.where(F.col("reason") != "")
+    placed = broken.withColumn("line", F.lit(None)) if lines is None else numbered(broken, lines)
+    return conform(placed.withColumnRenamed("text", "raw"), QUARANTINE)
+
+
+def numbered(some: DataFrame, lines: DataFrame) -> DataFrame:
+    """`some` of `lines` with `line`, counted from 1 in each file."""
+    splits = lines.groupBy("file", "block").agg(
+        F.min("position").alias("_first"), F.count(F.lit(1)).alias("_count")
+    )
+    earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    before = splits.withColumn("_before", F.coalesce(F.sum("_count").over(earlier), F.lit(0)))
+    return (
+        some.join(F.broadcast(before), on=["file", "block"], how="inner")
+        .withColumn("line", F.col("position") - F.col("_first") + F.col("_before") + 1)
+        .drop("_first", "_count", "_before")
+    )
+
+
+def first_lines(lines: DataFrame) -> DataFrame:
+    """The first line of each file."""
+    return (
+        lines.where(F.col("block") == 0)
+        .groupBy("file")
+        .agg(F.min_by("text", "position").alias("text"))
+    )
+
+
+def reason(*rules: tuple[Column, str]) -> Column:
+    """The names of the rules whose condition holds, as one text."""
+    return F.concat_ws("; ", *[F.when(broken, F.lit(name)) for broken, name in rules])
+
+
+def _content(lines: DataFrame) -> DataFrame:
+    """Lines that say something: not blank, not a comment."""
+    return lines.where(~F.col("text").rlike(r"^\s*([#%].*)?$"))
+
+
+def edges(lines: DataFrame) -> DataFrame:
+    """SNAP edge lists: two integers, separated by blanks, tabs or a comma; `#` comments."""
+    pair = r"^\s*(-?\d+)[\s,]+(-?\d+)\s*$"
+    said = _content(lines).select(
+        *LINE,
+        F.regexp_extract("text", pair, 1).try_cast("bigint").alias("follower"),
+        F.regexp_extract("text", pair, 2).try_cast("bigint").alias("followee"),
+    )
+    two = F.col("follower").isNotNull() & F.col("followee").isNotNull()
+    return said.withColumn(
+        "reason",
+        reason(
+            (~two, "not two integers"),
+            (F.col("follower") == F.col("followee"), "self-loop"),
+        ),
+    )
+
+
+def edge_set(parsed: DataFrame, undirected: bool) -> DataFrame:
+    """The good edges, each once; of an undirected graph both ways."""
+    kept = good(parsed, EDGES)
+    if undirected:
+        there = F.struct("follower", "followee")
+        back = F.struct(F.col("followee").alias("follower"), F.col("follower").alias("followee"))
+        kept = kept.select(F.inline(F.array(there, back)))
+    return conform(kept.distinct(), EDGES)
+
+
+def latency_matrix(lines: DataFrame, unit: str) -> DataFrame:
+    """A square matrix, one row per line; one parsed line per row, its cells as an array."""
+    rows = numbered(_content(lines), lines).withColumn("_cells", _fields())
+    size = rows.agg(F.min("line").alias("_top"), F.count(F.lit(1)).alias("_rows"))
+    rows = rows.crossJoin(F.broadcast(size))
+    odd = F.exists("_cells", lambda cell: cell.try_cast("double").isNull() & ~_is_missing(cell))
+    return rows.select(
+        *LINE,
+        (F.col("line") - F.col("_top")).alias("a"),
+        F.transform("_cells", lambda cell: _micros(cell, unit)).alias("latencies_us"),
+        reason(
+            (odd, "not a number"),
+            (F.size("_cells") != F.col("_rows"), "as many fields as rows expected"),
+        ).alias("reason"),
+    )
+
+
+def matrix_pairs(parsed: DataFrame) -> DataFrame:
+    """The pairs of a matrix: missing ones and the diagonal left out."""
+    pairs = parsed.where(F.col("reason") == "").select(
+        "a", F.posexplode("latencies_us").alias("b", "latency_us")
+    )
+    kept = F.col("latency_us").isNotNull() & (F.col("a") != F.col("b"))
+    return conform(pairs.where(kept), LATENCY)
+
+
+def latency_triples(lines: DataFrame, unit: str) -> DataFrame:
+    """`i j latency` per line; a missing latency is allowed and leaves the pair out."""
+    said = _content(lines).withColumn("_fields", _fields())
+    cell = F.coalesce(F.get("_fields", F.lit(2)), F.lit(""))
+    said = said.select(
+        *LINE,
+        "_fields",
+        F.get("_fields", F.lit(0)).try_cast("bigint").alias("a"),
+        F.get("_fields", F.lit(1)).try_cast("bigint").alias("b"),
+        _micros(cell, unit).alias("latency_us"),
+        (cell.try_cast("double").isNull() & ~_is_missing(cell)).alias("_odd"),
+    )
+    whole = F.col("a").isNotNull() & F.col("b").isNotNull() & (F.size("_fields") == 3)
+    return said.withColumn(
+        "reason",
+        reason(
+            (~whole | F.col("_odd"), "not two integers and a latency"),
+            (whole & (F.col("a") == F.col("b")), "pair of a host with itself"),
+        ),
+    ).drop("_fields", "_odd")
+
+
+def triple_pairs(parsed: DataFrame) -> DataFrame:
+    """The pairs of a triple list that have a latency."""
+    return good(parsed.where((F.col("reason") != "") | F.col("latency_us").isNotNull()), LATENCY)
+
+
+def _fields() -> Column:
+    return F.split(F.trim(F.translate("text", "\t\r\ufeff", "  ")), r"\s*[,;]\s*|\s+")
+
+
+def _is_missing(cell: Column) -> Column:
+    return F.lower(cell).isin(*_MISSING)
+
+
+def _micros(cell: Column, unit: str) -> Column:
+    """Whole microseconds; null where the measurement is missing (a word for it, or negative)."""
+    value = cell.try_cast("double")
+    measured = value.isNotNull() & ~F.isnan(value) & (value >= 0)
+    return F.when(measured, F.round(value * UNITS_US[unit]).cast("bigint"))
+
+
+def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[str]) -> DataFrame:
+    """CSV lines as text columns named by each file's header; `_malformed` where they do not fit.
+
+    One record is one line. Files may order their columns differently; columns that nobody
+    wants are left out and wanted ones that a file lacks are null.
+    """
+    files_of: dict[str, list[str]] = {}
+    for file, header in headers.items():
+        files_of.setdefault(header, []).append(file)
+    frames = []
+    for header, files in files_of.items():
+        present = header_names(header)
+        fields = ", ".join(f"`_{n}` string" for n in range(len(present)))
+        record = F.from_csv(
+            "text",
+            f"{fields}, _malformed string",
+            {"columnNameOfCorruptRecord": "_malformed", "escape": '"'},
+        )
+        records = lines.where(
+            F.col("file").isin(*files) & (F.trim("text") != "") & (F.col("text") != F.lit(header))
+        )
+        picked = [
+            (F.col(f"_record._{present.index(name)}") if name in present else F.lit(None))
+            .cast("string")
+            .alias(name)
+            for name in wanted
+        ]
+        malformed = F.col("_record._malformed").isNotNull().alias("_malformed")
+        parsed = records.select(*LINE, record.alias("_record"))
+        frames.append(parsed.select(*LINE, *picked, malformed))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def header_names(header: str) -> list[str]:
+    """A header's column names: lower case, blanks and dots as underscores."""
+    plain = header.lstrip("\ufeff").rstrip("\r").split(",")
+    return [name.strip().strip('"').lower().replace(" ", "_").replace(".", "_") for name in plain]
+
+
+def json_columns(lines: DataFrame, wanted: Sequence[str]) -> DataFrame:
+    """JSON Lines as text columns; a nested object stays JSON text."""
+    fields = ", ".join(f"`{name}` string" for name in wanted)
+    record = F.from_json(
+        "text", f"{fields}, _malformed string", {"columnNameOfCorruptRecord": "_malformed"}
+    )
+    said = lines.where(F.trim("text") != "").select(*LINE, record.alias("_record"))
+    columns = [F.col(f"_record.{name}").alias(name) for name in wanted]
+    malformed = F.col("_record._malformed").isNotNull().alias("_malformed")
+    return said.select(*LINE, *columns, malformed)
+
+
+def parquet_columns(rows: DataFrame, wanted: Sequence[str]) -> DataFrame:
+    """Foreign Parquet rows as text columns; maps and structs become JSON text."""
+    columns = []
+    for name in wanted:
+        if name not in rows.columns:
+            columns.append(F.lit(None).cast("string").alias(name))
+        elif rows.schema[name].dataType.typeName() in ("map", "struct"):
+            columns.append(F.to_json(name).alias(name))
+        else:
+            columns.append(F.col(name).cast("string").alias(name))
+    whole = F.to_json(F.struct(*[name for name in rows.columns if name != "_file"]))
+    return rows.select(
+        F.regexp_replace("_file", "^file:/+", "/").alias("file"),
+        whole.alias("text"),
+        *columns,
+        F.lit(False).alias("_malformed"),
+    )
+
+
+def quotes(records: DataFrame) -> DataFrame:
+    """Daily quotes. Of rows with one date and symbol the first that breaks no other rule stays."""
+    prices = ("open", "high", "low", "close")
+    short = F.try_to_date("date", "d-MMM-yy")  # two digits of a year mean 1970 to 2069
+    short = F.when(F.year(short) >= 2070, F.add_months(short, -1200)).otherwise(short)
+    day = F.coalesce(*[F.try_to_date("date", pattern) for pattern in _DATES], short)
+    typed = records.select(
+        *[name for name in records.columns if name not in QUOTE_COLUMNS],
+        day.alias("date"),
+        F.trim("symbol").alias("symbol"),
+        *[F.col(name).try_cast("double").alias(name) for name in (*prices, "adj_close")],
+        F.col("volume").try_cast("double").cast("bigint").alias("volume"),
+    )
+    whole = (
+        ~F.col("_malformed")
+        & F.col("date").isNotNull()
+        & (F.coalesce("symbol", F.lit("")) != "")
+        & F.col("volume").isNotNull()
+    )
+    for name in prices:
+        whole &= F.col(name).isNotNull() & ~F.isnan(F.coalesce(name, F.lit(0.0)))
+    outside = (F.least("open", "close") < F.col("low")) | (
+        F.greatest("open", "close") > F.col("high")
+    )
+    judged = typed.withColumn(
+        "reason",
+        reason(
+            (~whole, "a field is missing or not of its type"),
+            (whole & (F.greatest(*prices) == 0), "all prices are zero"),
+            (whole & (F.least(*prices) < 0), "a price is negative"),
+            (whole & (F.col("volume") < 0), "the volume is negative"),
+            (whole & outside, "open or close outside low..high"),
+        ),
+    )
+    place = [name for name in LINE if name in judged.columns]
+    same_day = Window.partitionBy("date", "symbol").orderBy(F.length("reason"), *place)
+    named = F.col("date").isNotNull() & F.col("symbol").isNotNull()
+    again = named & (F.row_number().over(same_day) > 1)
+    return judged.withColumn("_again", again).withColumn(
+        "reason",
+        F.concat_ws(
+            "; ",
+            F.when(F.col("reason") != "", F.col("reason")),
+            F.when(F.col("_again"), F.lit("duplicate of a date and symbol")),
+        ),
+    )
+
+
+def subscriptions(records: DataFrame) -> DataFrame:
+    """Subscriptions; a row without an id is named after its place."""
+    named = _identified(records, "subscription", "s")
+    return _judged(named, SUBSCRIPTIONS, ("broker", "client", "filter"))
+
+
+def publications(records: DataFrame) -> DataFrame:
+    """Publications; a row without an id is named after its place."""
+    object_text = (
+        F.col("attributes").startswith("{")
+        & F.from_json("attributes", "map<string,string>").isNotNull()
+    )
+    return _judged(
+        _identified(records, "publication", "p"),
+        PUBLICATIONS,
+        ("broker", "publisher", "time_us"),
+        (~F.coalesce(object_text, F.lit(False)), "attributes are not a JSON object"),
+    )
+
+
+def traces(records: DataFrame) -> DataFrame:
+    """Rows of broker traces."""
+    known = F.coalesce(F.col("kind").isin(*TRACE_KINDS), F.lit(False))
+    return _judged(
+        _timed(records),
+        TRACES,
+        ("trace_id", "broker", "time_us"),
+        (~known, f"kind is none of {', '.join(TRACE_KINDS)}"),
+    )
+
+
+def _identified(records: DataFrame, name: str, prefix: str) -> DataFrame:
+    place = [
+        column for column in ("file", "block", "position", "text") if column in records.columns
+    ]
+    made = F.concat(F.lit(prefix), F.hex(F.xxhash64(*place)))
+    return _timed(records).withColumn(name, F.coalesce(F.col(name), F.col("id"), made))
+
+
+def _timed(records: DataFrame) -> DataFrame:
+    """`time_us` in whole microseconds, or from `time` in seconds; `until` likewise."""
+    timed = records
+    for name in ("time", "until"):
+        if f"{name}_us" in records.columns:
+            seconds = F.col(name).try_cast("decimal(20,6)") if name in records.columns else None
+            micros = F.col(f"{name}_us").try_cast("bigint")
+            if seconds is not None:
+                micros = F.coalesce(micros, (seconds * 1_000_000).cast("bigint"))
+                given = F.coalesce(F.col(f"{name}_us"), F.col(name))
+            else:
+                given = F.col(f"{name}_us")
+            timed = timed.withColumn(f"_{name}", given).withColumn(f"{name}_us", micros)
+    return timed
+
+
+def _judged(
+    records: DataFrame,
+    schema: StructType,
+    needed: Sequence[str],
+    *more: tuple[Column, str],
+) -> DataFrame:
+    """Cast the columns and name what is missing or of the wrong type."""
+    rules: list[tuple[Column, str]] = [(F.col("_malformed"), "not a record of the file's format")]
+    whole = ~F.col("_malformed")
+    rules += [
+        (whole & (F.coalesce(F.col(name).cast("string"), F.lit("")) == ""), f"{name} is missing")
+        for name in needed
+    ]
+    given = {"time_us": "_time", "until_us": "_until"}
+    typed = records
+    for field in schema.fields:
+        said = F.col(given.get(field.name, field.name))
+        cast = F.col(field.name).try_cast(field.dataType)
+        if field.name not in needed or field.name in given:
+            wrong = said.isNotNull() & (said.cast("string") != "") & cast.isNull()
+            rules.append((whole & wrong, f"{field.name} is not of its type"))
+        typed = typed.withColumn(f"_typed_{field.name}", cast)
+    rules += [(whole & broken, name) for broken, name in more]
+    place = [name for name in LINE if name in records.columns]
+    return typed.select(
+        *place,
+        *[F.col(f"_typed_{name}").alias(name) for name in schema.names],
+        reason(*rules).alias("reason"),
+    )
+
+
+QUOTE_COLUMNS = ("date", "symbol", "open", "high", "low", "close", "adj_close", "volume")
+SUBSCRIPTION_COLUMNS = ("id", "time", "until", *SUBSCRIPTIONS.names)
+PUBLICATION_COLUMNS = ("id", "time", *PUBLICATIONS.names)
+
+RECORDS: dict[
+    str, tuple[Callable[[DataFrame], DataFrame], StructType, tuple[str, ...], tuple[str, ...]]
+] = {
+    # kind: parser, table, columns a file may have, columns it must have
+    "quotes": (quotes, QUOTES, QUOTE_COLUMNS, (*QUOTE_COLUMNS[:6], "volume")),
+    "subscriptions": (
+        subscriptions,
+        SUBSCRIPTIONS,
+        SUBSCRIPTION_COLUMNS,
+        ("broker", "client", "filter"),
+    ),
+    "publications": (
+        publications,
+        PUBLICATIONS,
+        PUBLICATION_COLUMNS,
+        ("broker", "publisher", "attributes"),
+    ),
+    "traces": (traces, TRACES, tuple(TRACES.names), ("trace_id", "kind", "time_us", "broker")),
+}
+
+
+def check_header(kind: str, names: Sequence[str], header: str, where: str) -> None:
+    """A file whose header lacks what the kind needs is not what the user says it is."""
+    missing = [name for name in RECORDS[kind][3] if name not in names]
+    if missing:
+        raise InputError(
+            f"{header[:80]!r} is no header of {kind}: {', '.join(missing)} missing",
+            where=where,
+            remedy=f"name the columns {', '.join(RECORDS[kind][3])} in the first line",
+        )

@@ -1,0 +1,199 @@
+"""Measures from run results and delivery traces, as Spark SQL.
+
+Means of a group add its values in sorted order, so the last digit does not depend on how the
+rows were partitioned; traces are added as whole numbers, which is exact in any order.
+Confidence intervals are Student's t at 95%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postroad.pipeline.schemas import DIFFERENCES, MEASURES, conform
+
+_TABLE_MAX = 60
+"""Degrees of freedom up to which the t quantile is tabled; beyond, four terms are exact to 1e-7."""
+
+
+def trace_metrics(traces: DataFrame) -> DataFrame:
+    """Per trace, the metrics of its deliveries: `run_id`, `metric`, `value`."""
+    delivered = F.col("kind") == "deliver"
+    latency = F.when(delivered, F.col("time_us") - F.col("published_us"))
+    hops = F.when(delivered, F.col("hops"))
+    spread = [0.5, 0.9, 0.99]
+    per_trace = traces.groupBy(F.col("trace_id").alias("run_id")).agg(
+        F.count_if(delivered).cast("double").alias("deliveries"),
+        _exact_mean(latency).alias("latency_us_mean"),
+        F.percentile(latency, F.array(*map(F.lit, spread))).alias("_latency"),
+        F.max(latency).cast("double").alias("latency_us_max"),
+        _exact_mean(hops).alias("hops_mean"),
+        F.max(hops).cast("double").alias("hops_max"),
+        F.count_if(F.col("kind") == "send").cast("double").alias("sends"),
+        F.sum(F.when(F.col("kind") == "send", F.col("bytes"))).cast("double").alias("bytes_sent"),
+    )
+    columns = [name for name in per_trace.columns if name not in ("run_id", "_latency")]
+    named = [
+        F.struct(F.lit(f"trace.{name}").alias("metric"), F.col(name).alias("value"))
+        for name in columns
+    ]
+    named += [
+        F.struct(
+            F.lit(f"trace.latency_us_p{round(share * 100)}").alias("metric"),
+            F.get("_latency", F.lit(place)).alias("value"),
+        )
+        for place, share in enumerate(spread)
+    ]
+    rows = per_trace.select("run_id", F.explode(F.array(*named)).alias("_one"))
+    return rows.select("run_id", "_one.metric", "_one.value").where(F.col("value").isNotNull())
+
+
+def _exact_mean(whole: Column) -> Column:
+    return F.sum(whole.cast("decimal(38,0)")).cast("double") / F.count(whole)
+
+
+def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
+    """One row per run and metric; of failed runs none. Keys: `run_id` is unique in `runs`."""
+    ok = runs.where(F.col("status") == "ok").select(
+        "run_id", _entries("parameters").alias("_parameters"), "replicate", "metrics"
+    )
+    told = ok.select(
+        "run_id", "_parameters", "replicate", F.explode("metrics").alias("metric", "value")
+    )
+    if traced is not None:
+        joined = ok.drop("metrics").join(traced, on="run_id", how="inner")
+        told = told.unionByName(joined)
+    return told
+
+
+def measures(metrics: DataFrame) -> DataFrame:
+    """Mean, interval and percentiles over the replicates of each setting."""
+    values = F.array_sort(F.collect_list("value"))
+    grouped = metrics.groupBy("_parameters", "metric").agg(
+        values.alias("_values"),
+        F.percentile("value", F.array(*map(F.lit, (0.5, 0.9, 0.99)))).alias("_spread"),
+    )
+    spread = {name: F.get("_spread", F.lit(n)) for n, name in enumerate(("p50", "p90", "p99"))}
+    stated = _stated(grouped).withColumns(
+        {
+            "parameters": F.map_from_entries("_parameters"),
+            "min": F.array_min("_values"),
+            "max": F.array_max("_values"),
+            **spread,
+        }
+    )
+    return conform(stated.orderBy("_parameters", "metric"), MEASURES)
+
+
+def differences(metrics: DataFrame, baseline: Mapping[str, str]) -> DataFrame:
+    """Each setting against the same setting with the baseline's values, replicate by replicate."""
+    base_values = F.array(
+        *[
+            F.struct(F.lit(k).alias("key"), F.lit(v).alias("value"))
+            for k, v in sorted(baseline.items())
+        ]
+    )
+    keys = list(baseline)
+    others = F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys))
+    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
+    split = metrics.select(
+        others.alias("_others"), own.alias("_own"), "_parameters", "replicate", "metric", "value"
+    )
+    base = split.where(F.col("_own") == base_values).select(
+        "_others", "replicate", "metric", F.col("value").alias("_base")
+    )
+    paired = split.where(F.col("_own") != base_values).join(
+        base, on=["_others", "replicate", "metric"], how="inner"
+    )
+    grouped = paired.groupBy("_parameters", "metric").agg(
+        F.array_sort(F.collect_list(F.col("value") - F.col("_base"))).alias("_values"),
+        F.array_sort(F.collect_list("value")).alias("_these"),
+        F.array_sort(F.collect_list("_base")).alias("_bases"),
+    )
+    stated = (
+        _stated(grouped)
+        .withColumnRenamed("mean", "difference")
+        .withColumns(
+            {
+                "parameters": F.map_from_entries("_parameters"),
+                "baseline": F.map_from_entries(base_values),
+                "mean": _sum("_these") / F.col("n"),
+                "baseline_mean": _sum("_bases") / F.col("n"),
+            }
+        )
+        .withColumn("ratio", F.try_divide("mean", "baseline_mean"))
+    )
+    return conform(stated.orderBy("_parameters", "metric"), DIFFERENCES)
+
+
+def _stated(grouped: DataFrame) -> DataFrame:
+    """`_values` as n, mean and the ends of its 95% interval (null for a single value)."""
+    counted = grouped.withColumn("n", F.size("_values").cast("bigint"))
+    centred = counted.withColumn("mean", _sum("_values") / F.col("n"))
+    squares = F.aggregate(
+        "_values",
+        F.lit(0.0),
+        lambda total, value: total + (value - F.col("mean")) * (value - F.col("mean")),
+    )
+    freedom = F.col("n") - 1
+    error = F.sqrt(F.try_divide(F.try_divide(squares, freedom), F.col("n")))
+    half = t_quantile_column(freedom) * error
+    return centred.withColumns(
+        {"ci95_low": F.col("mean") - half, "ci95_high": F.col("mean") + half}
+    )
+
+
+def _sum(values: str) -> Column:
+    return F.aggregate(values, F.lit(0.0), lambda total, value: total + value)
+
+
+def _entries(parameters: str) -> Column:
+    """A map as sorted entries, because maps cannot be grouped by."""
+    return F.array_sort(F.map_entries(parameters))
+
+
+def t_quantile_column(freedom: Column) -> Column:
+    """The 97.5% quantile of Student's t: a table, then its expansion around the normal."""
+    table = F.array(*[F.lit(t_quantile(degrees)) for degrees in range(1, _TABLE_MAX + 1)])
+    z = 1.959963984540054
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    far = F.lit(z)
+    for power, term in enumerate(terms, 1):
+        far = far + F.lit(term) / F.pow(freedom, F.lit(power))
+    near = F.get(table, (freedom - 1).cast("int"))
+    return F.when(freedom < 1, F.lit(None)).when(freedom <= _TABLE_MAX, near).otherwise(far)
+
+
+def t_quantile(freedom: int) -> float:
+    """The 97.5% quantile by bisection of the closed form of Student's distribution."""
+    low, high = 0.0, 13.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        if _t_inside(middle, freedom) < 0.95:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _t_inside(t: float, freedom: int) -> float:
+    """P(|T| < t), by the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term, total = (cosine, cosine) if freedom % 2 else (1.0, 1.0)
+    for k in range(2 + freedom % 2, freedom - 1, 2):
+        term *= cosine * cosine * (k - 1) / k
+        total += term
+    if freedom == 1:
+        return 2 * angle / math.pi
+    if freedom % 2:
+        return 2 / math.pi * (angle + sine * total)
+    return sine * total

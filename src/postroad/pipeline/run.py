@@ -1,0 +1,630 @@
+"""What the commands do, in order: read tables, call a stage, write tables.
+
+Each function first asks whether its tables are already what they would become; then Spark is
+not even started. All of them return facts for the command line to print.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from postroad.errors import InputError, RunFailed
+from postroad.pipeline import ingest as ingesting
+from postroad.pipeline import measure as measuring
+from postroad.pipeline import sample as sampling
+from postroad.pipeline import session as sessions
+from postroad.pipeline import store
+from postroad.pipeline import sweep as sweeping
+from postroad.pipeline import workload as workloads
+from postroad.pipeline.schemas import (
+    EDGES,
+    FINISHED,
+    LATENCY,
+    QUARANTINE,
+    QUOTES,
+    RUNS,
+    TEXT,
+    TRACES,
+    table,
+)
+from postroad.pipeline.store import Recipe
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every command is told: where Spark runs, whether to redo, the command itself."""
+
+    master: str = sessions.DEFAULT_MASTER
+    conf: tuple[str, ...] = ()
+    force: bool = False
+    command: str = ""
+
+    def session(self) -> Any:
+        return sessions.session(self.master, self.conf)
+
+
+def up_to_date(job: Job, recipe: Recipe, *paths: str) -> Facts | None:
+    """The facts of tables that need not be made again, or None."""
+    if job.force or not all(store.is_current(path, recipe) for path in paths):
+        return None
+    lineage = store.read_lineage(paths[0])
+    assert lineage is not None
+    return {**lineage["facts"], "unchanged": True, "tables": list(paths)}
+
+
+def _guarded(action: Callable[[], Facts], *tables: str) -> Facts:
+    """Spark's own failures as one line; whatever fails, no half-written table stays behind."""
+    try:
+        return action()
+    except BaseException as error:
+        for table in tables:
+            store.discard(table)
+        if isinstance(error, sessions.ERRORS):
+            raise RunFailed(f"Spark failed: {sessions.failure_text(error)}") from error
+        raise
+
+
+def ingest(
+    sources: Sequence[str],
+    kind: str,
+    folder: str,
+    job: Job,
+    *,
+    bad_share: float = 0.01,
+    unit: str = "ms",
+    layout: str = "matrix",
+    undirected: bool = False,
+    form: str | None = None,
+) -> Facts:
+    """Raw files into the table `kind` and its quarantine."""
+    table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
+    parameters: Facts = {"kind": kind, "bad_share": bad_share}
+    if kind == "latency":
+        parameters |= {"unit": unit, "layout": layout}
+        if layout == "matrix" and len(sources) > 1:
+            raise InputError(f"{len(sources)} matrices", remedy="give one matrix at a time")
+    elif kind == "edges":
+        parameters |= {"undirected": undirected}
+    else:
+        form = form or _form(sources)
+        parameters |= {"form": form}
+    for source in sources:
+        _check_magic(source, form)
+    inputs = {source: store.fingerprint(source) for source in sources}
+    recipe = Recipe("ingest", parameters, inputs, job.command)
+    facts = up_to_date(job, recipe, table, quarantine)
+    if facts is not None:
+        return facts
+
+    def act() -> Facts:
+        with job.session() as spark:
+            lines, parsed, finished = _parsed(spark, sources, parameters)
+            seen = Observation("ingest")
+            counted = parsed.observe(
+                seen,
+                F.count(F.lit(1)).alias("records"),
+                F.count_if(F.col("reason") != "").alias("bad"),
+            )
+            store.write(finished(counted), table)
+            records, bad = seen.get["records"], seen.get["bad"]
+            by_reason: dict[str, int] = {}
+            if records == 0:
+                raise InputError(
+                    "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
+                )
+            if bad:
+                broken = ingesting.bad(parsed, lines)
+                store.write(broken, quarantine)
+                written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
+                several = lines if len(sources) > 1 else None
+                _check_share(written, several, records, bad_share, kind)
+                reasons = F.explode(F.split("reason", "; ")).alias("reason")
+                by_reason = {
+                    row["reason"]: row["count"]
+                    for row in written.select(reasons)
+                    .groupBy("reason")
+                    .count()
+                    .orderBy("reason")
+                    .collect()
+                }
+            else:
+                store.write_empty(quarantine, QUARANTINE)
+            facts = {
+                "kind": kind,
+                "records": records,
+                "good": records - bad,
+                "quarantined": bad,
+                "reasons": by_reason,
+                "rows": store.count(store.beside(table)),
+            }
+            store.publish(quarantine, recipe, facts)
+            store.publish(table, recipe, facts)
+            return {**facts, "unchanged": False, "tables": [table, quarantine]}
+
+    return _guarded(act, table, quarantine)
+
+
+def _parsed(
+    spark: SparkSession, sources: Sequence[str], told: Mapping[str, Any]
+) -> tuple[DataFrame | None, DataFrame, Callable[[DataFrame], DataFrame]]:
+    """The lines, the lines parsed, and how parsed lines become the table."""
+    kind = told["kind"]
+    if told.get("form") == "parquet":
+        parser, schema, columns, _ = ingesting.RECORDS[kind]
+        rows = store.read_raw(spark, sources)
+        ingesting.check_header(kind, rows.columns, ", ".join(rows.columns[:-1]), sources[0])
+        parsed = parser(ingesting.parquet_columns(rows, columns))
+        return None, parsed, lambda frame: ingesting.good(frame, schema)
+    lines = store.read_lines(spark, sources)
+    if kind == "edges":
+        return (
+            lines,
+            ingesting.edges(lines),
+            lambda frame: ingesting.edge_set(frame, told["undirected"]),
+        )
+    if kind == "latency" and told["layout"] == "matrix":
+        return lines, ingesting.latency_matrix(lines, told["unit"]), ingesting.matrix_pairs
+    if kind == "latency":
+        return lines, ingesting.latency_triples(lines, told["unit"]), ingesting.triple_pairs
+    parser, schema, columns, _ = ingesting.RECORDS[kind]
+    if told["form"] == "jsonl":
+        records = ingesting.json_columns(lines, columns)
+    else:
+        headers = {row["file"]: row["text"] for row in ingesting.first_lines(lines).collect()}
+        for file, header in headers.items():
+            ingesting.check_header(kind, ingesting.header_names(header), header, f"{file}:1")
+        records = ingesting.csv_columns(lines, headers, columns)
+    return lines, parser(records), lambda frame: ingesting.good(frame, schema)
+
+
+def _form(sources: Sequence[str]) -> str:
+    """The files' format by their names; all must be of one."""
+    forms = set()
+    for source in sources:
+        plain = source.rstrip("/").removesuffix(".gz")
+        if plain.endswith(".csv"):
+            forms.add("csv")
+        elif plain.endswith((".jsonl", ".ndjson", ".json")):
+            forms.add("jsonl")
+        elif plain.endswith(".parquet") or store.is_folder(source):
+            forms.add("parquet")
+        else:
+            raise InputError(
+                f"cannot tell the format of {source!r}",
+                remedy="name it .csv, .jsonl or .parquet, or give --format",
+            )
+    if len(forms) > 1:
+        raise InputError(
+            f"files of several formats: {', '.join(sorted(forms))}", remedy="ingest them apart"
+        )
+    return forms.pop()
+
+
+def _check_magic(source: str, form: str | None) -> None:
+    """A compressed file by another name, or Parquet given as text, is told at once."""
+    if store.is_folder(source):
+        return
+    head = store.head(source)
+    zipped, parquet = head.startswith(b"\x1f\x8b"), head.startswith(b"PAR1")
+    if source.endswith(".gz") and not zipped:
+        raise InputError(
+            f"begins with {head[:40]!r}, which is not gzip", where=source, remedy="rename the file"
+        )
+    if zipped and not source.endswith(".gz"):
+        raise InputError("is gzip but not named so", where=source, remedy="name it .gz")
+    if parquet != (form == "parquet"):
+        said = "is Parquet" if parquet else f"begins with {head[:40]!r}, which is not Parquet"
+        raise InputError(said, where=source, remedy="give --format, or the right file")
+
+
+def _check_share(
+    written: DataFrame, lines: DataFrame | None, records: int, bad_share: float, kind: str
+) -> None:
+    """Too many bad rows in one file: it is not what the user says it is."""
+    bad_of = {row["file"]: row["count"] for row in written.groupBy("file").count().collect()}
+    records_of = dict.fromkeys(bad_of, records)
+    if lines is not None and sum(bad_of.values()) <= records * bad_share:
+        counts = lines.groupBy("file").count().collect()
+        records_of = {row["file"]: row["count"] for row in counts}
+    for file, bad in sorted(bad_of.items()):
+        if bad > records_of[file] * bad_share:
+            first = written.where(F.col("file") == file).orderBy("line", "raw").head(1)[0]
+            place = file if first["line"] is None else f"{file}:{first['line']}"
+            raise InputError(
+                f"{first['raw'][:80]!r}: {first['reason']}; {bad:,} of {records_of[file]:,} rows "
+                f"are no {kind}, more than {bad_share:.2%}",
+                where=place,
+                remedy="check --as, or allow more with --bad-share",
+            )
+
+
+def sample(
+    edges_path: str, folder: str, job: Job, *, nodes: int, seeds: int = 5, seed: int = 0
+) -> Facts:
+    """A breadth-first sample of a graph into the tables `edges` and `nodes`."""
+    edges_out, nodes_out = store.join(folder, "edges"), store.join(folder, "nodes")
+    if store.uri(edges_out) == store.uri(edges_path):
+        raise InputError(f"{folder!r} holds the graph itself", remedy="give another --output")
+    if nodes < 1 or seeds < 1:
+        raise InputError(f"nodes {nodes}, seeds {seeds}", remedy="give 1 or more")
+    parameters = {"nodes": nodes, "seeds": seeds, "seed": seed}
+    recipe = Recipe("sample", parameters, {edges_path: store.fingerprint(edges_path)}, job.command)
+    facts = up_to_date(job, recipe, edges_out, nodes_out)
+    if facts is not None:
+        return facts
+
+    def act() -> Facts:
+        with job.session() as spark, store.scratch(spark, folder) as keep:
+            edges = store.read(spark, edges_path, EDGES)
+            cut = sessions.cutter(spark, keep)
+            visited = cut(sampling.visited(edges, nodes, seeds, seed, cut))
+            levels = visited.groupBy("level").count().orderBy("level").collect()
+            store.write(visited.orderBy("level", "node"), nodes_out)
+            counted = Observation("sample")
+            among = sampling.induced(edges, visited, nodes)
+            store.write(among.observe(counted, F.count(F.lit(1)).alias("edges")), edges_out)
+            facts = {
+                "nodes": sum(row["count"] for row in levels),
+                "edges": counted.get["edges"],
+                "levels": [row["count"] for row in levels],
+            }
+            store.publish(nodes_out, recipe, facts)
+            store.publish(edges_out, recipe, facts)
+            return {**facts, "unchanged": False, "tables": [edges_out, nodes_out]}
+
+    return _guarded(act, edges_out, nodes_out)
+
+
+def followers(edges_path: str, job: Job) -> Facts:
+    """Follower statistics of a graph, and its quantile table."""
+
+    def act() -> Facts:
+        with job.session() as spark:
+            counts = sampling.follower_counts(store.read(spark, edges_path, EDGES))
+            counts = counts.groupBy("followers").count().orderBy(F.desc("followers"))
+            rows = [(row["followers"], row["count"]) for row in counts.collect()]
+        return follower_facts(rows)
+
+    return _guarded(act)
+
+
+def follower_facts(rows: Sequence[tuple[int, int]]) -> Facts:
+    """Statistics from (followers, users with as many), most followed first."""
+    values = np.array([value for value, _ in rows], dtype=np.int64)
+    users = np.array([count for _, count in rows], dtype=np.int64)
+    total, population = int(values @ users), int(users.sum())
+    ends = np.cumsum(users)
+    held = np.cumsum(values * users)
+
+    def top(share: float) -> float:
+        wanted = round(population * share)
+        place = int(np.searchsorted(ends, wanted))
+        before_users = int(ends[place - 1]) if place else 0
+        before_held = int(held[place - 1]) if place else 0
+        return (before_held + (wanted - before_users) * int(values[place])) / max(1, total)
+
+    def quantile(share: float) -> int:
+        """The smallest count that at least this share of users do not exceed."""
+        rank = min(population, max(1, int(np.ceil(share * population))))
+        return int(values[::-1][np.searchsorted(np.cumsum(users[::-1]), rank)])
+
+    shares = [n / 100 for n in range(99)] + [0.99 + n / 1000 for n in range(10)]
+    shares += [0.999 + n / 10000 for n in range(11)]
+    return {
+        "users": population,
+        "edges": total,
+        "mean": total / max(1, population),
+        "median": quantile(0.5),
+        "max": int(values[0]),
+        "top_1_percent": top(0.01),
+        "top_10_percent": top(0.10),
+        "top_20_percent": top(0.20),
+        "quantiles": [(round(share, 4), quantile(share)) for share in shares],
+    }
+
+
+def shipped_followers() -> dict[str, list[float]]:
+    """The quantile table that comes with the package: shares of users, followers."""
+    text = files("postroad.pipeline").joinpath("followers.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    return {name: [float(row[name]) for row in rows] for name in ("share", "followers")}
+
+
+def workload(
+    kind: str,
+    folder: str,
+    job: Job,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    jsonl: bool = False,
+    **told: Any,
+) -> Facts:
+    """Subscriptions, advertisements and publications of one of the papers' workloads."""
+    given = dict(inputs or {})
+    tables = [
+        store.join(folder, name) for name in ("publications", "subscriptions", "advertisements")
+    ]
+    marks = {path: store.fingerprint(path) for path in given.values()}
+    recipe = Recipe("workload", {"kind": kind, "jsonl": jsonl, **told}, marks, job.command)
+    facts = up_to_date(job, recipe, *tables)
+    if facts is not None:
+        return facts
+
+    def act() -> Facts:
+        with job.session() as spark:
+            made = _made(spark, kind, given, told)
+            frames = {
+                "subscriptions": made.subscriptions,
+                "advertisements": made.advertisements,
+                "publications": made.publications,
+            }
+            facts: Facts = {"kind": kind}
+            for name, frame in frames.items():
+                counted = Observation(name)
+                path = store.join(folder, name)
+                store.write(frame.observe(counted, F.count(F.lit(1)).alias("rows")), path)
+                facts[name] = counted.get["rows"]
+            if jsonl:
+                for name, frame in frames.items():
+                    written = store.read_files(
+                        spark, store.beside(store.join(folder, name)), frame.schema
+                    )
+                    text = workloads.simulator_lines(written, name.removesuffix("s"))
+                    store.write_text(text, store.join(folder, f"{name}.jsonl"))
+            for name in frames:
+                store.publish(store.join(folder, name), recipe, facts)
+            return {**facts, "unchanged": False, "tables": tables}
+
+    return _guarded(act, *tables)
+
+
+def _made(
+    spark: SparkSession, kind: str, inputs: Mapping[str, str], told: Mapping[str, Any]
+) -> workloads.Workload:
+    source = workloads.Source(
+        lambda count: sessions.numbers(spark, count),
+        lambda columns, schema: sessions.small_table(spark, columns, schema),
+    )
+    settings = dict(told)
+    if kind == "follower":
+        by_class = settings.pop("by_class")
+        weights = None
+        if not by_class and "edges" in inputs:
+            counts = sampling.follower_counts(store.read(spark, inputs["edges"], EDGES))
+            shares = [(n + 0.5) / told["publishers"] for n in range(told["publishers"])]
+            spots = F.percentile("followers", F.array(*map(F.lit, shares)))
+            weights = np.array(counts.agg(spots.alias("at")).head(1)[0]["at"])[::-1]
+        elif not by_class:
+            weights = workloads.interpolated(shipped_followers(), told["publishers"])
+        return workloads.follower(source, followers=weights, **settings)
+    if kind == "topics":
+        return workloads.topics(source, **settings)
+    if kind == "social":
+        return workloads.social(source, store.read(spark, inputs["edges"], EDGES), **settings)
+    if kind == "content" and settings["distribution"] == "regional":
+        del settings["distribution"], settings["exponent"], settings["peaks"]
+        if "latency" not in inputs:
+            return workloads.regional(source, **settings)
+        latency = store.read(spark, inputs["latency"], LATENCY)
+        near = latency.where((F.col("a") < told["servers"]) & (F.col("b") < told["servers"]))
+        shares = [n / 1000 for n in range(1001)]
+        spots = F.percentile("latency_us", F.array(*map(F.lit, shares)))
+        row = near.agg(spots.alias("at"), F.max("a").alias("top")).head(1)[0]
+        if row["at"] is None or row["top"] + 1 < told["servers"]:
+            raise InputError(
+                f"latencies of fewer than {told['servers']} hosts",
+                where=inputs["latency"],
+                remedy="give fewer --servers",
+            )
+        return workloads.regional(
+            source, latency=latency, distances=np.array(row["at"]), **settings
+        )
+    if kind == "content":
+        del settings["gamma"]
+        return workloads.content(source, **settings)
+    if kind == "stock":
+        days = settings.pop("days")
+        if "quotes" in inputs:
+            quotes = store.read(spark, inputs["quotes"], QUOTES)
+        else:
+            quotes = workloads.made_up_quotes(source, told["publishers"], days, told["seed"])
+        return workloads.stock(source, quotes, **settings)
+    assert kind == "patterns", kind
+    return workloads.patterns(source, **settings)
+
+
+def sweep(
+    experiment_path: str,
+    folder: str,
+    job: Job,
+    *,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Facts:
+    """Run an experiment's grid into the table `runs` (and `traces`, where it asks for them)."""
+    experiment = sweeping.load(experiment_path)
+    sweeping.check(experiment)
+    runs_out, traces_out = store.join(folder, "runs"), store.join(folder, "traces")
+    tables = [runs_out, traces_out] if experiment.traces else [runs_out]
+    recipe = Recipe("sweep", experiment.settings(), experiment.files, job.command)
+    facts = up_to_date(job, recipe, *tables)
+    if facts is not None and facts["failed"] == 0:
+        return facts
+    rows = sweeping.expand(experiment)
+    finished = store.join(folder, "runs.finished")
+    if job.force:
+        store.remove(finished)
+
+    def act() -> Facts:
+        with job.session() as spark:
+            store.make_folder(finished)
+            earlier = None if job.force else _earlier(spark, runs_out)
+            done = _known(finished if earlier is None else runs_out, finished)
+            left = [
+                sweeping.again(row, done[row.run_id][1] + 1) if row.run_id in done else row
+                for row in rows
+                if done.get(row.run_id, ("", 0))[0] != "ok"
+            ]
+            skipped = len(rows) - len(left)
+            report(skipped, len(rows))
+            _perform(spark, left, finished, lambda count: report(skipped + count, len(rows)))
+            wanted = sessions.small_table(
+                spark,
+                {"run_id": [row.run_id for row in rows]},
+                table(run_id=TEXT),
+            )
+            fresh = store.read_files(spark, finished, FINISHED).join(
+                F.broadcast(wanted), on="run_id", how="left_semi"
+            )
+            whole = sweeping.runs_table(fresh)
+            if earlier is not None:
+                kept = earlier.join(F.broadcast(wanted), on="run_id", how="left_semi").join(
+                    fresh.select("run_id"), on="run_id", how="left_anti"
+                )
+                whole = whole.unionByName(kept)
+            store.write(whole.orderBy("run_id").coalesce(1), runs_out)
+            written = store.rows_of(store.beside(runs_out), ("status", "error"))
+            errors = [row["error"] for row in written if row["status"] != "ok"]
+            facts: Facts = {
+                "runs": len(rows),
+                "skipped": skipped,
+                "failed": len(errors),
+                "first_error": errors[0] if errors else None,
+            }
+            if experiment.traces:
+                traces = sweeping.traces_table(fresh)
+                if earlier is not None:
+                    of_kept = kept.select(F.col("run_id").alias("trace_id"))
+                    old = store.read(spark, traces_out, TRACES)
+                    traces = traces.unionByName(old.join(of_kept, on="trace_id", how="left_semi"))
+                store.write(traces, traces_out)
+                store.publish(traces_out, recipe, facts)
+            store.publish(runs_out, recipe, facts)
+            store.remove(finished)
+            return {**facts, "unchanged": False, "tables": tables}
+
+    return _guarded(act, *tables)
+
+
+def _earlier(spark: SparkSession, runs_out: str) -> DataFrame | None:
+    """The runs of the table that this sweep extends or repairs."""
+    if store.read_lineage(runs_out) is None:
+        return None
+    return store.read(spark, runs_out, RUNS)
+
+
+def _known(*folders: str) -> dict[str, tuple[str, int]]:
+    """Status and attempt of every run in these folders; a later folder knows better."""
+    return {
+        row["run_id"]: (row["status"], row["attempt"])
+        for folder in folders
+        for row in store.rows_of(folder, ("run_id", "status", "attempt"))
+    }
+
+
+def _perform(
+    spark: SparkSession,
+    left: Sequence[sweeping.Run],
+    finished: str,
+    report: Callable[[int], None],
+) -> None:
+    """Perform the runs. One whose Python worker dies is recorded as failed and the rest go on."""
+    total = len(left)
+    while left:
+        listed = sessions.small_table(
+            spark,
+            {"id": list(range(len(left))), "run": [row.to_json() for row in left]},
+            sweeping.TASK,
+        )
+        job = sweeping.finish(sessions.tasks(spark, len(left)), listed, finished)
+        before = total - len(left)
+        try:
+            sessions.with_progress(spark, job.collect, partial(_ahead, report, before))
+            return
+        except sessions.ERRORS as error:
+            culprit = re.search(r"Task (\d+) in stage \S+ failed", str(error))
+            if culprit is None:
+                raise
+            dead = json.loads(left[int(culprit[1])].to_json())
+            died = f"the Python worker died: {sessions.failure_text(error)}"
+            sweeping.leave(sweeping.finished_row(dead, time.perf_counter(), error=died), finished)
+            done = _known(finished)
+            left = [row for row in left if done.get(row.run_id, ("", 0))[1] < row.attempt]
+
+
+def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
+    report(before + done)
+
+
+def measure(
+    runs_path: str,
+    folder: str,
+    job: Job,
+    *,
+    traces_path: str | None = None,
+    baseline: Mapping[str, str] | None = None,
+) -> Facts:
+    """Measures of a sweep into `measures`, and against a baseline into `differences`."""
+    measures_out = store.join(folder, "measures")
+    differences_out = store.join(folder, "differences")
+    tables = [measures_out, differences_out] if baseline else [measures_out]
+    paths = [runs_path, *([traces_path] if traces_path else [])]
+    inputs = {path: store.fingerprint(path) for path in paths}
+    recipe = Recipe("measure", {"baseline": dict(baseline or {})}, inputs, job.command)
+    facts = up_to_date(job, recipe, *tables)
+    if facts is not None:
+        return facts
+
+    def act() -> Facts:
+        with job.session() as spark:
+            runs = store.read(spark, runs_path, RUNS)
+            traced = None
+            if traces_path:
+                traced = measuring.trace_metrics(store.read(spark, traces_path, TRACES))
+            metrics = measuring.run_metrics(runs, traced)
+            if baseline:
+                _check_baseline(runs, baseline, runs_path)
+                compared = measuring.differences(metrics, baseline)
+                store.write(compared.coalesce(1), differences_out)
+            store.write(measuring.measures(metrics).coalesce(1), measures_out)
+            facts: Facts = {"measures": store.count(store.beside(measures_out))}
+            if baseline:
+                facts["differences"] = store.count(store.beside(differences_out))
+                store.publish(differences_out, recipe, facts)
+            store.publish(measures_out, recipe, facts)
+            return {**facts, "unchanged": False, "tables": tables}
+
+    return _guarded(act, *tables)
+
+
+def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) -> None:
+    parameters = [F.col("parameters")[key] == F.lit(value) for key, value in baseline.items()]
+    matching = runs
+    for condition in parameters:
+        matching = matching.where(condition)
+    if not matching.head(1):
+        names = sorted(
+            row["key"]
+            for row in runs.select(F.explode(F.map_keys("parameters")).alias("key"))
+            .distinct()
+            .collect()
+        )
+        said = ", ".join(f"{key}={value}" for key, value in baseline.items())
+        raise InputError(
+            f"no run has {said}",
+            where=where,
+            remedy=f"the parameters are {', '.join(names)}",
+        )

@@ -1,0 +1,155 @@
+"""What each table holds. Every stage ends with `conform`, so a table is what it says it is.
+
+Identifiers of users and hosts are integers, as in the public data sets; brokers, clients and
+publishers are text, because people name them. Times are integer microseconds. A filter is SQL
+text of the filter language, so the same text is a Spark predicate; a publication's attributes
+are one JSON object, as `postroad simulate` reads them.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+TEXT, LONG, INT, REAL, DATE = (
+    StringType(),
+    LongType(),
+    IntegerType(),
+    DoubleType(),
+    DateType(),
+)
+
+
+def table(**columns: DataType | tuple[DataType]) -> StructType:
+    """Columns in order; a type in a one-tuple may be null."""
+    return StructType(
+        [
+            StructField(name, kind[0], True)
+            if isinstance(kind, tuple)
+            else StructField(name, kind, False)
+            for name, kind in columns.items()
+        ]
+    )
+
+
+EDGES = table(follower=LONG, followee=LONG)
+NODES = table(node=LONG, level=INT)
+LATENCY = table(a=LONG, b=LONG, latency_us=LONG)
+QUOTES = table(
+    date=DATE,
+    symbol=TEXT,
+    open=REAL,
+    high=REAL,
+    low=REAL,
+    close=REAL,
+    adj_close=(REAL,),
+    volume=LONG,
+)
+SUBSCRIPTIONS = table(
+    subscription=TEXT,
+    broker=TEXT,
+    client=TEXT,
+    filter=TEXT,
+    time_us=(LONG,),
+    until_us=(LONG,),
+)
+ADVERTISEMENTS = table(
+    advertisement=TEXT,
+    broker=TEXT,
+    publisher=TEXT,
+    filter=TEXT,
+    time_us=(LONG,),
+    until_us=(LONG,),
+)
+PUBLICATIONS = table(publication=TEXT, publisher=TEXT, broker=TEXT, time_us=LONG, attributes=TEXT)
+TRACES = table(
+    # Append-only, one row per thing that happened; `published_us` rides along, so that latency
+    # needs no join and a stream can be measured row by row.
+    trace_id=TEXT,
+    kind=TEXT,
+    time_us=LONG,
+    broker=TEXT,
+    peer=(TEXT,),
+    publisher=(TEXT,),
+    publication=(TEXT,),
+    subscription=(TEXT,),
+    published_us=(LONG,),
+    hops=(INT,),
+    mechanism=(TEXT,),
+    bytes=(LONG,),
+)
+TRACE_KINDS = ("publish", "deliver", "send", "receive", "drop")
+QUARANTINE = table(file=TEXT, line=(LONG,), reason=TEXT, raw=TEXT)
+RUNS = table(
+    run_id=TEXT,
+    attempt=INT,
+    status=TEXT,
+    error=(TEXT,),
+    parameters=MapType(TEXT, TEXT),
+    replicate=INT,
+    seed=LONG,
+    metrics=MapType(TEXT, REAL),
+    elapsed_us=LONG,
+)
+FINISHED = StructType(
+    [
+        *RUNS.fields,
+        StructField(
+            "traces",
+            ArrayType(StructType([StructField(f.name, f.dataType) for f in TRACES.fields])),
+            False,
+        ),
+    ]
+)
+"""What one run leaves behind before its rows are sorted into `runs` and `traces`."""
+MEASURES = table(
+    parameters=MapType(TEXT, TEXT),
+    metric=TEXT,
+    n=LONG,
+    mean=REAL,
+    ci95_low=(REAL,),
+    ci95_high=(REAL,),
+    min=REAL,
+    p50=REAL,
+    p90=REAL,
+    p99=REAL,
+    max=REAL,
+)
+DIFFERENCES = table(
+    parameters=MapType(TEXT, TEXT),
+    baseline=MapType(TEXT, TEXT),
+    metric=TEXT,
+    n=LONG,
+    mean=REAL,
+    baseline_mean=REAL,
+    difference=REAL,
+    ci95_low=(REAL,),
+    ci95_high=(REAL,),
+    ratio=(REAL,),
+)
+
+
+def conform(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Exactly the schema's columns and types; a null where none may be stops the job."""
+    missing = [name for name in schema.names if name not in frame.columns]
+    assert not missing, f"columns {missing} are missing among {frame.columns}"
+    columns = []
+    for field in schema.fields:
+        column = F.col(field.name).cast(field.dataType)
+        if not field.nullable:
+            complaint = F.raise_error(F.lit(f"column {field.name} is null")).cast(field.dataType)
+            column = F.coalesce(column, complaint)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)

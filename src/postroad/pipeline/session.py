@@ -1,0 +1,239 @@
+"""The Spark session: how it starts, what it is told, how the package reaches the executors.
+
+The only module that touches SparkSession and sparkContext. The JVM's own chatter goes to a log
+file; when the session does not start, the error names that file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from postroad.errors import InputError, RunFailed
+
+DEFAULT_MASTER = "local[*]"
+ERRORS = (PySparkException, Py4JError)
+"""What Spark raises when a job fails."""
+PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = "postroad_shipped"
+SHIP = "spark.postroad.ship"
+"""`--conf spark.postroad.ship=false`: the executors have the package installed already."""
+
+
+@contextmanager
+def session(master: str = DEFAULT_MASTER, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """A session for the time of the block; one that is already there is used and left alone."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        _observe_all(running)
+        yield running
+        return
+    with tempfile.TemporaryDirectory(prefix="postroad-spark-") as scratch:
+        spark = _start(master, settings(master, parse_conf(conf), Path(scratch)), Path(scratch))
+        _observe_all(spark)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _observe_all(spark: SparkSession) -> None:
+    """Keep what is observed below an empty result: this rule would drop it from the plan."""
+    rule = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+    spark.conf.set("spark.sql.adaptive.optimizer.excludedRules", rule)
+
+
+def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
+    """`k=v` texts of the command line as a mapping."""
+    conf = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"--conf {pair!r}", remedy="write it as key=value")
+        conf[key] = value
+    return conf
+
+
+def settings(master: str, conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """What the session is told; the user's own settings win."""
+    told = {
+        "spark.app.name": "postroad",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.speculation": "false",
+        "spark.driver.memory": "4g",
+        # The executors' Python finds the package where this process found it, or unpacked.
+        "spark.executorEnv.PYTHONPATH": _python_path(str(PACKAGE.parent)),
+        # Runs are the parallelism: one that also starts threads would only steal cores.
+        "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+    }
+    if _is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
+        told |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if not _is_local(master) and conf.get(SHIP, "true") == "true":
+        archive = f"{_packed(scratch)}#{SHIPPED}"
+        told["spark.executorEnv.PYTHONPATH"] = _python_path(f"./{SHIPPED}")
+        others = conf.get("spark.archives")
+        conf = {**conf, "spark.archives": f"{others},{archive}" if others else archive}
+    return told | dict(conf)
+
+
+def _python_path(package: str) -> str:
+    """The package first, then what the user's own PYTHONPATH adds."""
+    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _packed(scratch: Path) -> Path:
+    """The package as an archive that executors unpack: real files, so kernels cache beside them."""
+    target = scratch / "postroad.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(PACKAGE.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(PACKAGE.parent))
+    return target
+
+
+def _start(master: str, told: Mapping[str, str], scratch: Path) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # PySpark would print a failed query and its stack as JSON; our errors are one line.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    log = scratch / "spark.log"
+    builder = SparkSession.builder.master(master)
+    for key, value in told.items():
+        builder = builder.config(key, value)
+    try:
+        with _stderr_to(log):
+            return builder.getOrCreate()
+    except Exception as error:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] or [""]
+        reason = str(error).strip().splitlines()[0]
+        raise RunFailed(
+            f"Spark did not start with master {master!r}: {reason} {last[0]}".rstrip()
+            + "; check --master, --conf and that Java 17 or newer is installed"
+        ) from error
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """The JVM inherits the standard error it is started with."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def cores(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def version(spark: SparkSession) -> str:
+    return str(spark.version)
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The process of the Spark driver."""
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """`id` from 0 to count-1."""
+    return spark.range(count)
+
+
+def tasks(spark: SparkSession, count: int) -> DataFrame:
+    """`id` from 0 to count-1, each in a partition of its own (repartition would not do that)."""
+    return spark.range(0, count, 1, max(1, count))
+
+
+def small_table(spark: SparkSession, columns: Mapping[str, Any], schema: StructType) -> DataFrame:
+    """A table made on the driver from columns: parameters and weights, never data."""
+    arrays = [pa.array(columns[name]) for name in schema.names]
+    return spark.createDataFrame(pa.table(arrays, names=schema.names), schema)
+
+
+def cutter(spark: SparkSession, scratch: Callable[[DataFrame], DataFrame]) -> Callable[..., Any]:
+    """How a loop forgets its past: a local checkpoint on this machine, Parquet on a cluster.
+
+    Local checkpoints live in the executors' memory and disks and die with an executor.
+    """
+    if _is_local(spark.sparkContext.master):
+        return lambda frame: frame.localCheckpoint(eager=True)
+    return scratch
+
+
+def with_progress(
+    spark: SparkSession,
+    action: Callable[[], Any],
+    report: Callable[[int], None],
+    every_s: float = 0.25,
+) -> Any:
+    """Do `action` in a thread; tell `report` how many tasks of its jobs are done, live."""
+    context = spark.sparkContext
+    group = f"postroad-{os.getpid()}-{threading.get_ident()}"
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def act() -> None:
+        context.setJobGroup(group, "postroad", interruptOnCancel=True)
+        try:
+            outcome.append(action())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    tracker = context.statusTracker()
+    try:
+        while thread.is_alive():
+            thread.join(every_s)
+            done = 0
+            for job in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    stage_info = tracker.getStageInfo(stage)
+                    done += stage_info.numCompletedTasks if stage_info else 0
+            report(done)
+    except KeyboardInterrupt:
+        context.cancelJobGroup(group)
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def failure_text(error: BaseException) -> str:
+    """The line of a Spark error that says what happened, without the stack."""
+    text = str(error)
+    for line in reversed(text.splitlines()):
+        if "Caused by:" in line:
+            return line.partition("Caused by:")[2].strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if isinstance(error, PySparkException) or len(lines) < 2:
+        return lines[0] if lines else type(error).__name__
+    return lines[1].removeprefix(": ")

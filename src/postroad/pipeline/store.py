@@ -1,0 +1,290 @@
+"""The one place that reads and writes tables.
+
+A table is a folder of Parquet files with `_lineage.json` inside: the command, parameters,
+package version and input fingerprints that made it. A table is written beside its place and
+renamed into it: `.NAME.writing` while Spark writes, `.NAME.next` once it is complete with its
+lineage (this rename is the commit), then `NAME`. A job killed at any moment leaves the old
+table or the new one; whoever touches the table next finishes a rename that was cut short.
+
+A stage whose table was made from the same inputs, parameters and version is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import dataset, fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from postroad import __version__
+from postroad.errors import InputError
+from postroad.pipeline.schemas import conform
+
+LINEAGE = "_lineage.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a table is made. Equal fingerprints mean equal tables: every stage is deterministic."""
+
+    stage: str
+    parameters: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    version: str = __version__
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all but the command line and the inputs' places: those do not change the table."""
+        told = [self.stage, self.parameters, sorted(self.inputs.values()), self.version]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def local(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path in it."""
+    if "://" in path:
+        return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
+    return fs.LocalFileSystem(), os.path.abspath(path)
+
+
+def uri(path: str) -> str:
+    """The path as Spark must see it, whatever a cluster's default file system is."""
+    return path if "://" in path else f"file://{os.path.abspath(path)}"
+
+
+def join(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def exists(path: str) -> bool:
+    files, place = local(path)
+    return bool(files.get_file_info(place).type != fs.FileType.NotFound)
+
+
+def is_folder(path: str) -> bool:
+    files, place = local(path)
+    return bool(files.get_file_info(place).type == fs.FileType.Directory)
+
+
+def read_lineage(path: str) -> dict[str, Any] | None:
+    """What made this table, or None where there is no table of ours."""
+    recover(path)
+    files, place = local(join(path, LINEAGE))
+    if files.get_file_info(place).type == fs.FileType.NotFound:
+        return None
+    with files.open_input_stream(place) as stream:
+        lineage = json.loads(stream.read())
+    assert isinstance(lineage, dict)
+    return lineage
+
+
+def is_current(path: str, recipe: Recipe) -> bool:
+    """Whether the table is there and was made by this recipe."""
+    lineage = read_lineage(path)
+    return lineage is not None and lineage["fingerprint"] == recipe.fingerprint
+
+
+def fingerprint(path: str) -> str:
+    """What identifies an input: a table's lineage, else names, sizes and modification times."""
+    lineage = read_lineage(path) if is_folder(path) else None
+    if lineage is not None:
+        # Failed runs of a sweep may yet succeed: the table then changes under the same recipe.
+        failed = lineage["facts"].get("failed")
+        return f"{lineage['fingerprint']}-{failed}" if failed else str(lineage["fingerprint"])
+    files, place = local(path)
+    info = files.get_file_info(place)
+    if info.type == fs.FileType.NotFound:
+        raise InputError(f"there is no {path!r}", remedy="check the path")
+    infos: Iterable[Any] = [info]
+    if info.type == fs.FileType.Directory:
+        infos = files.get_file_info(fs.FileSelector(place, recursive=True))
+    told = sorted((one.base_name, one.size, one.mtime_ns) for one in infos if one.is_file)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def content_fingerprint(path: str) -> str:
+    """The hash of a file's bytes."""
+    files, place = local(path)
+    with files.open_input_stream(place, compression=None) as stream:
+        return hashlib.sha256(stream.read()).hexdigest()[:16]
+
+
+def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
+    """The table at `path`, which must have the schema's columns."""
+    recover(path)
+    if not is_folder(path):
+        raise InputError(f"there is no table {path!r}", remedy="make it with an earlier stage")
+    frame = spark.read.parquet(uri(path))
+    missing = [name for name in schema.names if name not in frame.columns]
+    if missing:
+        raise InputError(
+            f"table has columns {', '.join(frame.columns)} but not {', '.join(missing)}",
+            where=path,
+            remedy=f"give a table with columns {', '.join(schema.names)}",
+        )
+    return conform(frame, schema)
+
+
+def read_raw(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Foreign Parquet as it is, with the file each row came from."""
+    frame = spark.read.parquet(*map(uri, paths))
+    return frame.select("*", F.col("_metadata.file_path").alias("_file"))
+
+
+def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Text files (gzip by name) as lines: `file`, `block`, `position`, `text`.
+
+    `block` is where the split began in its file and `position` grows within it, so `numbered`
+    can tell line numbers although the lines were read in parallel.
+    """
+    return spark.read.text([uri(path) for path in paths]).select(
+        F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.monotonically_increasing_id().alias("position"),
+        F.col("value").alias("text"),
+    )
+
+
+def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
+    """Loose Parquet files in a folder, such as the finished runs of a sweep."""
+    return conform(spark.read.schema(schema).parquet(uri(path)), schema)
+
+
+def write(frame: DataFrame, path: str) -> None:
+    """Write beside the table's place; `publish` puts it there. An earlier attempt is dropped."""
+    recover(path)
+    discard(path)
+    frame.write.mode("error").parquet(uri(beside(path)))
+
+
+def write_text(frame: DataFrame, path: str) -> None:
+    """One text column as one plain file, put into place by a rename."""
+    files, place = local(path)
+    folder = beside(path)
+    discard(path)
+    frame.coalesce(1).write.mode("error").text(uri(folder))
+    _, inside = local(folder)
+    parts = [
+        info.path
+        for info in files.get_file_info(fs.FileSelector(inside))
+        if info.base_name.startswith("part-")
+    ]
+    assert len(parts) <= 1, parts
+    if parts:
+        files.move(parts[0], place)
+    else:
+        files.open_output_stream(place).close()
+    discard(path)
+
+
+def discard(path: str) -> None:
+    """Forget what `write` has written."""
+    remove(beside(path))
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, if it is there."""
+    files, place = local(folder)
+    if files.get_file_info(place).type != fs.FileType.NotFound:
+        files.delete_dir(place)
+
+
+def make_folder(folder: str) -> None:
+    files, place = local(folder)
+    files.create_dir(place, recursive=True)
+
+
+def head(path: str, count: int = 200) -> bytes:
+    """The first bytes of a file, as they are stored."""
+    files, place = local(path)
+    if files.get_file_info(place).type == fs.FileType.NotFound:
+        raise InputError(f"there is no {path!r}", remedy="check the path")
+    with files.open_input_stream(place, compression=None) as stream:
+        return bytes(stream.read(count))
+
+
+def rows_of(path: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """All rows of a small table, without Spark: to print them, or to see what is done."""
+    files, place = local(path)
+    table = dataset.dataset(place, format="parquet", filesystem=files)
+    if not table.files:
+        return []
+    names = None if columns is None else list(columns)
+    rows = table.to_table(columns=names).to_pylist(maps_as_pydicts="strict")
+    assert isinstance(rows, list)
+    return rows
+
+
+def count(path: str) -> int:
+    """The rows of a table, from its files' footers."""
+    files, place = local(path)
+    return int(dataset.dataset(place, format="parquet", filesystem=files).count_rows())
+
+
+def write_empty(path: str, schema: StructType) -> None:
+    """A table without rows, as `write` would leave it."""
+    recover(path)
+    discard(path)
+    files, place = local(beside(path))
+    files.create_dir(place, recursive=True)
+    with files.open_output_stream(f"{place}/part-00000.parquet") as stream:
+        pq.write_table(to_arrow_schema(schema).empty_table(), stream)
+
+
+@contextmanager
+def scratch(spark: SparkSession, folder: str) -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """A way to write a frame away and read it back, for the time of the block."""
+    place = join(folder, ".scratch")
+    remove(place)
+    turns = itertools.count()
+
+    def keep(frame: DataFrame) -> DataFrame:
+        path = uri(join(place, str(next(turns))))
+        frame.write.parquet(path)
+        return spark.read.schema(frame.schema).parquet(path)
+
+    try:
+        yield keep
+    finally:
+        remove(place)
+
+
+def publish(path: str, recipe: Recipe, facts: Mapping[str, Any] | None = None) -> None:
+    """Put what `write` has written, with its lineage, in the place of the table."""
+    files, place = local(beside(path))
+    lineage = asdict(recipe) | {"fingerprint": recipe.fingerprint, "facts": dict(facts or {})}
+    with files.open_output_stream(f"{place}/{LINEAGE}") as stream:
+        stream.write(json.dumps(lineage, indent=2, sort_keys=True).encode() + b"\n")
+    files.move(place, local(beside(path, "next"))[1])
+    recover(path)
+
+
+def recover(path: str) -> None:
+    """Finish a publication that was cut short after its commit."""
+    files, place = local(path)
+    coming, gone = local(beside(path, "next"))[1], local(beside(path, "last"))[1]
+    if files.get_file_info(coming).type != fs.FileType.NotFound:
+        if files.get_file_info(place).type != fs.FileType.NotFound:
+            if files.get_file_info(gone).type != fs.FileType.NotFound:
+                files.delete_dir(gone)
+            files.move(place, gone)
+        files.move(coming, place)
+    if files.get_file_info(gone).type != fs.FileType.NotFound:
+        files.delete_dir(gone)
+
+
+def beside(path: str, state: str = "writing") -> str:
+    """Where a table stands before it is put in its place."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    return f"{folder}/.{name}.{state}" if folder or path.startswith("/") else f".{name}.{state}"

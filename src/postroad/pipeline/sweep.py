@@ -1,0 +1,420 @@
+"""Sweeps: a declared grid of runs, one run per task, resumable run by run.
+
+An experiment is a TOML file (docs/pipeline.md says what it may hold). It is expanded into rows;
+`run_id` hashes the resolved row, so a run is known again whoever asks for it. The seed of a
+replicate depends on the sweep's seed and the replicate alone: all rows of a replicate face the
+same workload and comparisons are paired.
+
+A run is a call of a function named by the experiment (`module:function`, by default the
+simulator) with the row's parameters and seed; what it returns is flattened into metrics. Each
+run leaves one Parquet file named after its run_id, written beside and renamed by the executor
+itself, so a sweep killed at any moment loses only the runs that were under way.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib
+import itertools
+import json
+import math
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from postroad import draws
+from postroad.errors import InputError, PostroadError
+from postroad.pipeline import store
+from postroad.pipeline.schemas import FINISHED, LONG, RUNS, TEXT, TRACES, conform, table
+
+if TYPE_CHECKING:
+    from postroad.sim.run import Result
+
+SIMULATE = "postroad.pipeline.sweep:simulate"
+TASK = table(id=LONG, run=TEXT)
+OUTCOME = "run_id string, status string"
+_KEYS: dict[str, type | tuple[type, ...]] = {
+    "question": str,
+    "seed": int,
+    "replicates": int,
+    "run": str,
+    "traces": bool,
+    "scenario": (str, dict),
+    "vary": dict,
+    "fixed": dict,
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the TOML file says, with defaults filled in."""
+
+    question: str
+    seed: int
+    replicates: int
+    run: str
+    traces: bool
+    scenario: Mapping[str, Any]
+    vary: Mapping[str, list[Any]]
+    fixed: Mapping[str, Any]
+    folder: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that the scenario names, with the hash of what they hold."""
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides the results, for the lineage."""
+        return {
+            "seed": self.seed,
+            "replicates": self.replicates,
+            "run": self.run,
+            "traces": self.traces,
+            "scenario": dict(self.scenario),
+            "vary": dict(self.vary),
+            "fixed": dict(self.fixed),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """One resolved row of the grid."""
+
+    parameters: Mapping[str, Any]
+    replicate: int
+    seed: int
+    entry: str
+    scenario: Mapping[str, Any]
+    folder: str
+    traces: bool
+    files: tuple[str, ...]
+    attempt: int = 1
+
+    @property
+    def run_id(self) -> str:
+        told = [
+            self.entry,
+            self.scenario,
+            self.parameters,
+            self.replicate,
+            self.seed,
+            self.traces,
+            self.files,
+        ]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        return json.dumps({"run_id": self.run_id, **self.__dict__})
+
+
+def again(run: Run, attempt: int) -> Run:
+    """The same run, tried once more."""
+    return replace(run, attempt=attempt)
+
+
+def load(path: str) -> Experiment:
+    """Read an experiment; unknown keys and values of the wrong kind are errors."""
+    file = Path(path)
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path!r}: {error.strerror}", remedy="check the name"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not TOML: {error}", where=path, remedy="mend the file") from None
+    for key, value in told.items():
+        if key not in _KEYS:
+            raise InputError(
+                f"unknown key {key!r}", where=path, remedy=f"the keys are {', '.join(_KEYS)}"
+            )
+        kind = _KEYS[key]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise InputError(f"{key} is {value!r}", where=path, remedy=f"see the docs for {key}")
+    vary, fixed = told.get("vary", {}), told.get("fixed", {})
+    for key, values in vary.items():
+        if not isinstance(values, list) or not values:
+            raise InputError(
+                f"vary.{key} is {values!r}", where=path, remedy="give a list of values to try"
+            )
+        if key in fixed:
+            raise InputError(
+                f"{key} is both fixed and varied", where=path, remedy="give it in one place"
+            )
+        if len({json.dumps(value) for value in values}) != len(values):
+            raise InputError(
+                f"vary.{key} repeats a value", where=path, remedy="use replicates to repeat runs"
+            )
+    replicates = told.get("replicates", 1)
+    if replicates < 1:
+        raise InputError(f"replicates is {replicates}", where=path, remedy="give 1 or more")
+    entry = told.get("run", SIMULATE)
+    scenario, folder = _scenario(told.get("scenario"), file, path)
+    if entry == SIMULATE and not scenario:
+        raise InputError(
+            "there is neither a scenario nor a run",
+            where=path,
+            remedy='give scenario = "file.toml", a [scenario] table, or run = "module:function"',
+        )
+    try:
+        function(entry)
+    except InputError as error:
+        raise error.at(path) from None
+    return Experiment(
+        question=told.get("question", ""),
+        seed=told.get("seed", 0),
+        replicates=replicates,
+        run=entry,
+        traces=told.get("traces", False),
+        scenario=scenario,
+        vary=vary,
+        fixed=fixed,
+        folder=folder,
+        files=_files_named(scenario, Path(folder)),
+    )
+
+
+def _scenario(given: Any, file: Path, path: str) -> tuple[dict[str, Any], str]:
+    if not isinstance(given, str):
+        return given or {}, str(file.resolve().parent)
+    base = file.parent / given
+    try:
+        return tomllib.loads(base.read_text(encoding="utf-8")), str(base.resolve().parent)
+    except OSError as error:
+        raise InputError(
+            f"cannot read scenario {given!r}: {error.strerror}", where=path, remedy="check the name"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"not TOML: {error}", where=str(base), remedy="mend the file") from None
+
+
+def _files_named(told: Any, folder: Path) -> dict[str, str]:
+    """Every text in a scenario that names a file beside it, with the hash of its bytes."""
+    if isinstance(told, Mapping):
+        told = list(told.values())
+    if isinstance(told, list):
+        found: dict[str, str] = {}
+        for one in told:
+            found |= _files_named(one, folder)
+        return found
+    if isinstance(told, str) and told and len(told) < 1000 and (folder / told).is_file():
+        return {str(folder / told): store.content_fingerprint(str(folder / told))}
+    return {}
+
+
+def function(entry: str) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """The function that `module:function` names."""
+    module, _, name = entry.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"cannot import run {entry!r}: {error}", remedy='name it "module:function"'
+        ) from None
+    assert callable(found), entry
+    return found  # type: ignore[no-any-return]
+
+
+def expand(experiment: Experiment) -> list[Run]:
+    """The rows of the grid, in the order of the file, replicates innermost."""
+    files = tuple(sorted(experiment.files.values()))
+    grid = itertools.product(*experiment.vary.values())
+    return [
+        Run(
+            parameters=dict(experiment.fixed) | dict(zip(experiment.vary, values, strict=True)),
+            replicate=replicate,
+            seed=draws.bits(experiment.seed, "sweep.replicate", 0, replicate) >> 1,
+            entry=experiment.run,
+            scenario=experiment.scenario,
+            folder=experiment.folder,
+            traces=experiment.traces,
+            files=files,
+        )
+        for values in grid
+        for replicate in range(experiment.replicates)
+    ]
+
+
+def simulate(row: dict[str, Any]) -> Mapping[str, Any]:
+    """Run the simulator: the base scenario with the row's parameters and seed put into it.
+
+    A dotted parameter (`overlay.fanout`) reaches into a table of the scenario.
+    """
+    from postroad.sim.run import run
+    from postroad.sim.scenario import from_dict
+
+    scenario = resolved(row["scenario"], row["parameters"])
+    scenario["seed"] = row["seed"]
+    result = run(from_dict(scenario, "scenario", Path(row["folder"])))
+    answer = dict(result.summary())
+    if row["traces"]:
+        answer["traces"] = delivery_traces(result)
+    return answer
+
+
+def delivery_traces(result: Result) -> list[dict[str, Any]]:
+    """A simulation's deliveries as rows of the trace table."""
+    names = result.scenario.overlay.names
+    return [
+        {
+            "kind": "deliver",
+            "time_us": time_us,
+            "broker": names[broker],
+            "publisher": key[0],
+            "publication": key[1],
+            "subscription": subscription,
+            "published_us": result.published_us[key],
+            "hops": hops,
+            "mechanism": mechanism,
+        }
+        for key, subscription, broker, time_us, hops, mechanism in result.deliveries
+    ]
+
+
+def check(experiment: Experiment) -> None:
+    """Make the first run's scenario here, so that an unknown key is told before anything runs."""
+    if experiment.run == SIMULATE:
+        from postroad.sim.scenario import from_dict
+
+        first = expand(experiment)[0]
+        scenario = resolved(experiment.scenario, first.parameters) | {"seed": first.seed}
+        from_dict(scenario, "scenario", Path(experiment.folder))
+
+
+def resolved(scenario: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the scenario with the parameters in place."""
+    whole: dict[str, Any] = json.loads(json.dumps(scenario))
+    for key, value in parameters.items():
+        inside = whole
+        *path, last = key.split(".")
+        for step in path:
+            inner = inside.setdefault(step, {})
+            if not isinstance(inner, dict):
+                raise InputError(f"{key}: {step} is no table", remedy="check the parameter's name")
+            inside = inner
+        inside[last] = value
+    return whole
+
+
+def flattened(answer: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers in a run's answer, nested names joined by dots; texts and nulls left out."""
+    metrics: dict[str, float] = {}
+    for name, value in answer.items():
+        if isinstance(value, Mapping):
+            metrics |= flattened(value, f"{prefix}{name}.")
+        elif isinstance(value, (bool, int, float)) and not math.isnan(value):
+            metrics[f"{prefix}{name}"] = float(value)
+    return metrics
+
+
+def perform(run: Mapping[str, Any]) -> dict[str, Any]:
+    """One run, whatever happens in it: its finished row, `ok` or `failed` with the error."""
+    started = time.perf_counter()
+    try:
+        answer = dict(function(run["entry"])(dict(run)))
+        traces = [_trace(row, run["run_id"]) for row in answer.pop("traces", ())]
+        metrics = flattened(answer)
+    except PostroadError as complaint:
+        return finished_row(run, started, error=str(complaint))
+    except Exception as complaint:  # a run of a sweep must not stop the others
+        return finished_row(run, started, error=f"{type(complaint).__name__}: {complaint}")
+    return finished_row(run, started, metrics, traces)
+
+
+def finished_row(
+    run: Mapping[str, Any],
+    started: float,
+    metrics: Mapping[str, float] | None = None,
+    traces: list[dict[str, Any]] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """What a run leaves behind."""
+    return {
+        "run_id": run["run_id"],
+        "attempt": run["attempt"],
+        "status": "ok" if error is None else "failed",
+        "error": error,
+        "parameters": sorted((key, _said(value)) for key, value in run["parameters"].items()),
+        "replicate": run["replicate"],
+        "seed": run["seed"],
+        "metrics": sorted((metrics or {}).items()),
+        "elapsed_us": round((time.perf_counter() - started) * 1e6),
+        "traces": traces or [],
+    }
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _trace(row: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    return {name: row.get(name) for name in TRACES.names} | {"trace_id": run_id}
+
+
+def leave(row: Mapping[str, Any], folder: str) -> None:
+    """Put a finished row into its folder: written beside, then renamed."""
+    files, place = store.local(folder)
+    written = pa.Table.from_pylist([dict(row)], schema=to_arrow_schema(FINISHED))
+    beside = f"{place}/.{row['run_id']}.writing"
+    with files.open_output_stream(beside) as stream:
+        pq.write_table(written, stream)
+    files.move(beside, f"{place}/{row['run_id']}.parquet")
+
+
+def finish(tasks: DataFrame, runs: DataFrame, folder: str) -> DataFrame:
+    """Perform every run of the table, one per task; each leaves its row in `folder`.
+
+    Keys: `id` is unique in both tables.
+    """
+    rows = tasks.join(F.broadcast(runs), on="id", how="inner").select("run")
+    outcome = pa.schema([("run_id", pa.string()), ("status", pa.string())])
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                run = json.loads(row["run"])
+                _settle(run["entry"])
+                done = perform(run)
+                leave(done, folder)
+                yield pa.RecordBatch.from_pylist(
+                    [{"run_id": done["run_id"], "status": done["status"]}], schema=outcome
+                )
+
+    return rows.mapInArrow(each, OUTCOME)
+
+
+_settled: set[str] = set()
+
+
+def _settle(entry: str) -> None:
+    """Once per Python worker: import what runs need and keep it out of the collector's way.
+
+    Spark collects garbage after every task; frozen modules are not walked each time.
+    """
+    if entry not in _settled:
+        _settled.add(entry)
+        try:
+            function(entry)
+        except InputError:
+            return  # the run itself will say so
+        gc.collect()
+        gc.freeze()
+
+
+def runs_table(finished: DataFrame) -> DataFrame:
+    """The rows of all runs, without their traces."""
+    return conform(finished, RUNS)
+
+
+def traces_table(finished: DataFrame) -> DataFrame:
+    """The traces of all runs that went well."""
+    rows = finished.where(F.col("status") == "ok").select(F.explode("traces").alias("trace"))
+    return conform(rows.select("trace.*"), TRACES)

@@ -1,0 +1,149 @@
+"""The whole chain on `local[*]` and on a real standalone cluster; a sweep that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from postroad.pipeline import run
+
+pytestmark = pytest.mark.spark
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+POSTROAD = [sys.executable, "-c", "from postroad.cli import main; main()"]
+
+
+def environment(**more):
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHON": sys.executable, **more}
+
+
+def chain(master, folder):
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(HERE / "chain.py"), master, str(folder)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A master and two workers as processes of their own; workers do not have the package."""
+    script = str(ROOT / "scripts" / "standalone-cluster")
+    where = str(tmp_path / "cluster")
+    bare = {**environment(PORT="0"), "PYTHONPATH": ""}
+    started = subprocess.run(
+        ["sh", script, "start", where], env=bare, capture_output=True, text=True, check=False
+    )
+    try:
+        assert started.returncode == 0, started.stderr
+        yield started.stdout.strip()
+    finally:
+        subprocess.run(["sh", script, "stop", where], env=bare, check=True)
+
+
+@pytest.mark.timeout(900)  # three JVMs beside two chains: minutes on a busy machine
+def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(tmp_path, cluster):
+    here = chain("local[*]", tmp_path / "local")
+    there = chain(cluster, tmp_path / "remote")
+    assert here == there
+    assert len(here["nodes"]) == 40
+    assert {row["parameters"]["scheme"] for row in here["measures"]} == {
+        "flooding",
+        "advertisement_forwarding",
+    }
+    told = {row["metric"]: row for row in here["differences"]}
+    assert told["deliveries"]["difference"] == 0
+    assert told["deliveries"]["mean"] > 0
+    assert told["messages.publication"]["ratio"] < 1
+    used = list((tmp_path / "cluster").glob("work-*/app-*/*/postroad_shipped/postroad/pipeline"))
+    assert len(used) == 2, "both workers ran with the package that was shipped to them"
+
+
+def parts(folder):
+    return {
+        name: next((folder / name).glob("part-*.parquet")).read_bytes()
+        for name in ("measures", "differences")
+    }
+
+
+def test_a_sweep_killed_half_way_and_restarted_measures_the_same_to_the_byte(
+    spark, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(HERE))
+    experiment = tmp_path / "experiment.toml"
+    experiment.write_text(
+        'seed = 1\nreplicates = 5\nrun = "points:point"\n'
+        "[vary]\nx = [1, 2, 3, 4]\n[fixed]\nsleep_s = 0.25\n"
+    )
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [*POSTROAD, "pipeline", "sweep", str(experiment), "-o", str(killed)]
+    paths = f"{ROOT / 'src'}:{HERE}"
+    sweep = subprocess.Popen(
+        [*command, "--master", "local[2]"],
+        env=environment(PYTHONPATH=paths),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    finished = killed / "runs.finished"
+    try:
+        until = time.monotonic() + 120
+        while len(list(finished.glob("*.parquet"))) < 6:
+            assert time.monotonic() < until, "the sweep does not get on"
+            assert sweep.poll() is None, "the sweep ended too early"
+            time.sleep(0.02)
+    finally:
+        os.killpg(sweep.pid, signal.SIGKILL)
+        sweep.wait()
+    before = len(list(finished.glob("*.parquet")))
+    assert 6 <= before < 20
+    assert not (killed / "runs").exists()
+    facts = run.sweep(str(experiment), str(killed), run.Job())
+    assert facts["skipped"] >= before
+    assert (facts["runs"], facts["failed"]) == (20, 0)
+    run.sweep(str(experiment), str(whole), run.Job())
+    for folder in (killed, whole):
+        run.measure(str(folder / "runs"), str(folder), run.Job(), baseline={"x": "1"})
+    assert parts(killed) == parts(whole)
+
+
+def test_commands_that_need_no_spark_do_not_import_it():
+    code = (
+        "import sys; from postroad.cli import cli;"
+        "cli.main(['pipeline', '--help'], standalone_mode=False);"
+        "cli.main(['pipeline', 'workload', 'social', '--help'], standalone_mode=False);"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_command_is_one_line_and_exit_code_2(tmp_path):
+    command = [*POSTROAD, "pipeline", "ingest", str(tmp_path / "no.txt"), "--as", "edges"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "there is no" in done.stderr
+    assert not list(tmp_path.iterdir())

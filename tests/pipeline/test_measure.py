@@ -1,0 +1,92 @@
+"""Measures against plain Python, and their independence of partitions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from pyspark.sql import functions as F
+
+from postroad.pipeline import measure
+from postroad.pipeline.schemas import RUNS, TRACES
+
+pytestmark = pytest.mark.spark
+
+
+def runs(spark, values, partitions):
+    """`values[scheme]` are the metric's values, one per replicate."""
+    rows = [
+        (f"{scheme}{n}", 1, "ok", None, {"scheme": scheme, "size": "3"}, n, n, {"m": value}, 0)
+        for scheme, column in values.items()
+        for n, value in enumerate(column)
+    ]
+    rows.append(("bad", 1, "failed", "oops", {"scheme": "a", "size": "3"}, 9, 9, {"m": 1e9}, 0))
+    return spark.createDataFrame(rows, RUNS).repartition(partitions)
+
+
+VALUES = {
+    "a": [0.1, 0.7, 0.30000000000000004, 1e9, 3.3],
+    "b": [1.1, 1.7, 1.2, 1e9, 5.0],
+    "c": [2.0],
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_means_intervals_and_percentiles(spark, partitions):
+    metrics = measure.run_metrics(runs(spark, VALUES, partitions), None)
+    found = {row["parameters"]["scheme"]: row for row in measure.measures(metrics).collect()}
+    for scheme in ("a", "b"):
+        values, row = VALUES[scheme], found[scheme]
+        half = 2.7764451052 * statistics.stdev(values) / math.sqrt(5)
+        assert row["n"] == 5
+        assert row["mean"] == sum(sorted(values)) / 5  # to the last digit
+        assert row["ci95_low"] == pytest.approx(statistics.mean(values) - half, rel=1e-8)
+        assert row["ci95_high"] == pytest.approx(statistics.mean(values) + half, rel=1e-8)
+        assert row["p50"] == statistics.median(values)
+        assert (row["min"], row["max"]) == (min(values), max(values))
+    assert found["c"]["ci95_low"] is None
+    assert found["c"]["mean"] == 2.0
+
+
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_differences_are_paired_by_replicate(spark, partitions):
+    metrics = measure.run_metrics(runs(spark, VALUES, partitions), None)
+    found = {
+        row["parameters"]["scheme"]: row
+        for row in measure.differences(metrics, {"scheme": "a"}).collect()
+    }
+    assert set(found) == {"b", "c"}
+    pairs = sorted(b - a for a, b in zip(VALUES["a"], VALUES["b"], strict=True))
+    half = 2.7764451052 * statistics.stdev(pairs) / math.sqrt(5)
+    assert found["b"]["difference"] == sum(pairs) / 5
+    assert found["b"]["ci95_high"] - found["b"]["difference"] == pytest.approx(half, rel=1e-8)
+    assert found["b"]["baseline"] == {"scheme": "a"}
+    assert found["c"]["n"] == 1
+    assert found["c"]["ratio"] == pytest.approx(20.0)
+
+
+def test_trace_metrics_need_no_join(spark):
+    rows = [
+        ("r", "deliver", 10 + n, "0", None, "p", str(n), "s", 5, n % 3, "tree", None)
+        for n in range(100)
+    ]
+    rows += [("r", "send", 1, "0", "1", "p", "0", None, 0, None, None, 64)] * 3
+    traces = spark.createDataFrame(rows, TRACES)
+    found = [
+        {row["metric"]: row["value"] for row in measure.trace_metrics(part).collect()}
+        for part in (traces.repartition(1), traces.repartition(7))
+    ]
+    assert found[0] == found[1]
+    assert found[0]["trace.deliveries"] == 100
+    assert found[0]["trace.latency_us_p50"] == 54.5
+    assert found[0]["trace.latency_us_mean"] == 54.5
+    assert found[0]["trace.hops_max"] == 2
+    assert found[0]["trace.bytes_sent"] == 192
+
+
+def test_t_quantiles(spark):
+    known = {1: 12.7062, 2: 4.3027, 9: 2.2622, 30: 2.0423, 60: 2.0003, 61: 1.9996, 120: 1.9799}
+    table = spark.createDataFrame([(n,) for n in (0, *known)], "n bigint")
+    found = table.select("n", measure.t_quantile_column(F.col("n")).alias("t")).collect()
+    assert {row["n"]: row["t"] and round(row["t"], 4) for row in found} == {0: None} | known
