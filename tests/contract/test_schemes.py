@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,9 +242,7 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
         scenario.workload.advertisements,
         scenario.workload.postings + tuple(late),
     )
-    scenario = Scenario(
-        name, scenario.overlay, workload, config, faults=tuple(kept), settle_us=140_000
-    )
+    scenario = replace(scenario, workload=workload, faults=tuple(kept), settle_us=140_000)
     result = run(scenario, check=True)
     verdict = compare(scenario, [delivery[:2] for delivery in result.deliveries], result.refused)
     verdict.require()

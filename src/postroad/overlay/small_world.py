@@ -9,14 +9,18 @@ points to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from postroad import draws
+from postroad.errors import InputError
 from postroad.overlay import IntArray, Overlay
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -80,6 +84,49 @@ def as_overlay(world: SmallWorld, names: Sequence[str], latency_us: int) -> Ring
     ends = world.order[world.edges]
     latency = np.full(len(ends), latency_us, np.int64)
     return Ring(tuple(names), ends, latency, world=world)
+
+
+def save(ring: Ring, path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a ring as JSON: what is known of it, then the nodes in ring order and their fingers."""
+    world = ring.world
+    made = {
+        **facts,
+        "nodes": [ring.names[node] for node in world.order.tolist()],
+        "fingers": world.fingers.tolist(),
+    }
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(json.dumps(made), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {str(path)!r}: {error.strerror}", remedy="choose another file"
+        ) from None
+
+
+def load(path: Path, latency_us: int) -> Ring:
+    """Read what `save` wrote. Brokers are numbered as they stand on the ring."""
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+        names = [str(name) for name in made["nodes"]]
+        shape = (len(names), phases_count(len(names)))
+        fingers = np.array(made["fingers"], np.int64).reshape(shape)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
+        ) from None
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            "not an overlay", where=str(path), remedy="make it with postroad plan swico"
+        ) from None
+    world = SmallWorld(np.arange(len(names)), fingers)
+    if not world.has_property_1() or len(set(names)) != len(names) or not names:
+        raise InputError(
+            "not a small world: each node needs a name of its own and a finger in each phase",
+            where=str(path),
+            remedy="make it with postroad plan swico",
+        )
+    return as_overlay(world, names, latency_us)
 
 
 def phases_count(nodes: int) -> int:
