@@ -6,14 +6,18 @@ Sixteen nodes; {1, 4, 7, 10, 12, 14} subscribe to t; node 1 has a message for [1
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from postroad.filters import parse
+from postroad.kernels import beaconvey as compiled
 from postroad.model import Publication, Subscription
 from postroad.overlay.small_world import SmallWorld, as_overlay, chord
+from postroad.papers.beaconvey import runs
+from postroad.planning.swico import from_pairs
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Received, Send, Subscribe
 from postroad.routing.beaconvey import RangeMessage
@@ -94,3 +98,58 @@ def test_figure_2d_pal_takes_a_pivot_in_any_case_and_pie_does_not() -> None:
     hops, pure, paths = figure_2("pie", [2, 3, 5, 15])
     assert {hop[2:] for hop in hops if hop[0] == 1} == {(4, 11)}
     assert set(paths) == {1, 4, 7, 10}
+
+
+def test_po_grows_linearly_where_pal_grows_like_a_power_of_the_logarithm() -> None:
+    """Multiples of 3 subscribe: no two of them are a power of two apart, so none is another's
+    finger in Chord, and Po goes from each to the next (section 4.2.1)."""
+    longest: dict[str, list[int]] = {"po": [], "pal": []}
+    sizes = [96, 384, 1536, 6144]
+    for count in sizes:
+        world = SmallWorld(np.arange(count), chord(count))
+        subscribers = np.arange(0, count, 3)
+        interests = from_pairs(subscribers, np.zeros(len(subscribers)), count, 1)
+        for routing, found in longest.items():
+            outcome = compiled.route(world, interests, routing, [0], [0])
+            assert outcome.deliveries[0] == len(subscribers) - 1
+            found.append(int(outcome.path_max[0]))
+    assert all(path > count / 3 for path, count in zip(longest["po"], sizes, strict=True))
+    for path, count in zip(longest["pal"], sizes, strict=True):
+        assert path <= np.log2(count) ** 1.5, longest
+
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    ("workload", "graph"),
+    [
+        ("zipf", ""),
+        ("unif", ""),
+        ("fb", "facebook_combined.txt.gz"),
+        ("tw", "twitter_edges_unique.txt.gz"),
+    ],
+)
+def test_the_orderings_that_the_paper_claims_hold(workload: str, graph: str) -> None:
+    if graph and not (SHARED / graph).is_file():
+        pytest.skip(f"{graph} is not there")
+    rows = [
+        {
+            "workload": workload,
+            "nodes": 1000,
+            "topics": 1000,
+            "graph": str(SHARED / graph) if graph else "",
+            "long": "chord",
+            "publications": 1000,
+            "overlay": overlay,
+            "seed": 3,
+        }
+        for overlay in ("SL", "S", "L", "-")
+    ]
+    measured = runs.Measured(runs.run_rows(rows, workers=1))
+    claims = runs.claims(measured)
+    assert claims
+    for claim in claims:
+        assert claim.holds, claim
+    (point,) = measured.points(workload)
+    assert measured.ratio(workload, point, "BeaConvey(SL, Pie)", "overhead") < 0.8
