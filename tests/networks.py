@@ -42,7 +42,6 @@ VARIANTS += [
     ("beaconvey", SCHEMES["beaconvey"].config(routing=routing, overlay=overlay, long=long))
     for routing, overlay, long in (("po", "-", "random"), ("pal", "L", "chord"))
 ]
-VARIANTS += [(_name, SCHEMES[_name].config(overlay="-")) for _name in ("scribe", "iscribe")]
 NAMES = [
     "+".join(
         [name]

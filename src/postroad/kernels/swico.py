@@ -3,8 +3,10 @@
 Nothing is kept per pair of nodes. Each node (each position and phase, for fingers) waits in a
 heap under an upper bound of what its best edge contributes. The bound is renewed when its turn
 comes, which is exact because contributions only fall. The best edge is found by counting
-along the subscriber lists of the node's topics; lists that can contribute nothing more are
-skipped. Ring edges keep their value, so each node remembers its few best candidates.
+along the subscriber lists of the node's topics. Of a topic that most nodes want, the few that
+do not are subtracted instead; and where a node is in the main component of a topic, only those
+outside of it are counted. Ring edges keep their value, so each node remembers its few best
+candidates.
 """
 
 from __future__ import annotations
@@ -65,12 +67,38 @@ def build(interests: TopicInterests, overlay: str, long: str, seed: int) -> Smal
 
 
 @njit(cache=True)
+def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
+    """Of each topic that most nodes want, those that do not, ascending; of others nobody."""
+    topics = len(list_start) - 1
+    start = np.zeros(topics + 1, np.int64)
+    for topic in range(topics):
+        size = list_start[topic + 1] - list_start[topic]
+        start[topic + 1] = start[topic] + (count - size if 2 * size > count else 0)
+    absent = np.empty(start[topics], np.int64)
+    for topic in range(topics):
+        place = list_start[topic]
+        if 2 * (list_start[topic + 1] - place) <= count:
+            continue
+        write = start[topic]
+        for node in range(count):
+            if place < list_start[topic + 1] and lists[place] == node:
+                place += 1
+            else:
+                absent[write] = node
+                write += 1
+    return start, absent
+
+
+@njit(cache=True)
 def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-untyped-def]
     count = len(rank)
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
     end = np.arange(count)
     list_end = list_start[1:].copy()
+    absent_start, absent = _absentees(list_start, lists, count)
+    live = np.arange(count)
+    live_count = np.array([count])
     shared = np.zeros(count, np.int64)
     touched = np.empty(count, np.int64)
     kept = np.zeros((count, _REMEMBERED), np.int64)  # overlap * count + (count - 1 - rank)
@@ -102,8 +130,8 @@ def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-u
             if best >= 0 or not more[node]:
                 break
             _remember(
-                node, start, topics, list_start, list_end, lists, rank, degree, end,
-                shared, touched, kept, kept_count, kept_next, more,
+                node, start, topics, list_start, list_end, lists, absent_start, absent, live,
+                live_count, rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
             )  # fmt: skip
         if best < 0:
             continue  # no topic shared with any that is left
@@ -148,14 +176,18 @@ def _tie(a, b, beside, degree, end):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _remember(  # type: ignore[no-untyped-def]
-    node, start, topics, list_start, list_end, lists, rank, degree, end,
-    shared, touched, kept, kept_count, kept_next, more,
+    node, start, topics, list_start, list_end, lists, absent_start, absent, live, live_count,
+    rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
 ):  # fmt: skip
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
     count = len(rank)
     size = 0
+    common = 0  # topics that most nodes want
     for at in range(start[node], start[node + 1]):
         topic = topics[at]
+        if 2 * (list_start[topic + 1] - list_start[topic]) > count:
+            common += 1
+            continue
         write = list_start[topic]
         for read in range(list_start[topic], list_end[topic]):
             peer = lists[read]
@@ -167,13 +199,27 @@ def _remember(  # type: ignore[no-untyped-def]
                     size += 1
                 shared[peer] += 1
         list_end[topic] = write
+    if common:
+        for at in range(start[node], start[node + 1]):
+            topic = topics[at]
+            for place in range(absent_start[topic], absent_start[topic + 1]):
+                shared[absent[place]] -= 1
+        size = 0
+        for place in range(live_count[0]):
+            peer = live[place]
+            if degree[peer] < 2:
+                live[size] = peer
+                touched[size] = peer
+                size += 1
+        live_count[0] = size
     found = 0
     more[node] = False
     for place in range(size):
         peer = touched[place]
-        key = shared[peer] * count + count - 1 - rank[peer]
+        value = shared[peer] + common
+        key = value * count + count - 1 - rank[peer]
         shared[peer] = 0
-        if peer == node or end[node] == peer:
+        if peer == node or end[node] == peer or value == 0:
             continue
         if found == _REMEMBERED:
             more[node] = True
@@ -186,6 +232,8 @@ def _remember(  # type: ignore[no-untyped-def]
             slot -= 1
         kept[node, slot] = key
         found += 1
+    if common:  # absentees inside fragments were counted too
+        shared[:] = 0
     kept_count[node] = found
     kept_next[node] = 0
 
@@ -311,6 +359,7 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
         fingers[position, 0] = after
         _join(position, after, start, topics, pair, part, following, part_size, main)
     outside, outside_end = _outsiders(list_start, part, part_size, main)
+    absent_start, absent = _absentees(list_start, lists, count)
     slot_of = np.empty(slots, np.int64)
     for position in range(count):
         for phase in range(phases):
@@ -343,8 +392,8 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
             if best < 0:
                 floor[slot] = _keep_best(
                     position, phase, begin[position, phase], limited, start, topics, list_start,
-                    lists, pair, part, part_size, main, outside, outside_end, pointed, gain,
-                    touched, kept[slot],
+                    lists, pair, part, part_size, following, main, outside, outside_end,
+                    absent_start, absent, pointed, gain, touched, kept[slot],
                 )  # fmt: skip
                 best, now = _best_kept(
                     position, phase, begin[position, phase], limited, start, topics, pair, part,
@@ -378,10 +427,21 @@ def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-de
     return outside, outside_end
 
 
+@njit(cache=True, inline="always")
+def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):  # type: ignore[no-untyped-def]
+    """Whether to count a topic for all and subtract absentees and the own component."""
+    size = list_start[topic + 1] - list_start[topic]
+    if 2 * size <= count:
+        return False
+    others = size - part_size[mine] if mine == main[topic] else size
+    absent = absent_start[topic + 1] - absent_start[topic]
+    return width * absent + count * part_size[mine] < width * others
+
+
 @njit(cache=True)
 def _keep_best(  # type: ignore[no-untyped-def]
     position, phase, begin, limited, start, topics, list_start, lists, pair, part, part_size,
-    main, outside, outside_end, pointed, gain, touched, kept,
+    following, main, outside, outside_end, absent_start, absent, pointed, gain, touched, kept,
 ):  # fmt: skip
     """Find the fingers of this phase that contribute most; the key of the last kept, or -1."""
     count = len(start) - 1
@@ -390,10 +450,14 @@ def _keep_best(  # type: ignore[no-untyped-def]
     high = low + width
     taken = pointed[phase]
     size = 0
+    common = 0  # topics that are counted for all and then subtracted
     for at in range(start[position], start[position + 1]):
         topic = topics[at]
         mine = part[pair[at]]
         first = list_start[topic]
+        if _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+            common += 1
+            continue
         if mine == main[topic]:
             # Only those outside the main component count, and they become fewer.
             left = list_start[topic + 1] - first - part_size[mine]
@@ -432,15 +496,57 @@ def _keep_best(  # type: ignore[no-untyped-def]
                             size += 1
                         gain[target] += 1
                 place += 1
+    if common:
+        for at in range(start[position], start[position + 1]):
+            topic = topics[at]
+            mine = part[pair[at]]
+            if not _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+                continue
+            for turn in range(2):
+                below = low - turn * count
+                above = high - turn * count
+                if above <= 0 or below >= count:
+                    continue
+                place = _lower(absent, absent_start[topic], absent_start[topic + 1], below)
+                while place < absent_start[topic + 1] and absent[place] < above:
+                    gain[absent[place]] -= 1
+                    place += 1
+            member = mine
+            while True:
+                away = lists[member] - position
+                if away < 0:
+                    away += count
+                if away >> phase == 1:
+                    gain[lists[member]] -= 1
+                member = following[member]
+                if member == mine:
+                    break
+        size = 0
+        for step in range(width):
+            target = low + step
+            if target >= count:
+                target -= count
+            if gain[target] + common > 0 and not (limited and taken[target]):
+                touched[size] = target
+                size += 1
+            else:
+                gain[target] = 0
     keys = np.empty(len(kept), np.int64)
     found = 0
     beyond = False
     kept[:] = -1
     for place in range(size):
         target = touched[place]
-        step = ((target - position) % count - width - begin) % width
-        key = np.int64(gain[target]) * width + width - 1 - step
+        value = np.int64(gain[target]) + common
         gain[target] = 0
+        if found == len(kept) and (value + 1) * width <= keys[found - 1]:
+            beyond = True
+            continue
+        away = target - position
+        if away < 0:
+            away += count
+        # A phase is as wide as it begins away, a power of two: this is modulo the width.
+        key = value * width + width - 1 - ((away - begin) & (width - 1))
         if found == len(kept):
             beyond = True
             if key < keys[found - 1]:
@@ -475,8 +581,8 @@ def _best_kept(  # type: ignore[no-untyped-def]
             continue
         value = _contribution(position, target, start, topics, pair, part)
         if value > 0:
-            step = ((target - position) % count - width - begin) % width
-            key = value * width + width - 1 - step
+            away = (target - position) % count
+            key = value * width + width - 1 - ((away - begin) & (width - 1))
             if key > most:
                 most = key
                 chosen = target

@@ -85,8 +85,8 @@ def run_point(row: Row) -> dict[str, Any]:
 
 def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, Any]]:
     """What to run: figures from synthetic interests, tables from the graphs that are there."""
-    seeds = range(3 if full else 1)
-    common = {"long": long, "publications": 10_000 if full else 2_000}
+    seeds = range(2 if full else 1)
+    common = {"long": long, "publications": 5_000 if full else 2_000}
     points: list[dict[str, Any]] = []
     topics = range(1000, 10_001, 1000) if full else (1000, 4000, 10_000)
     for workload in ("zipf", "unif"):
