@@ -184,6 +184,8 @@ def cells(measured: Measured) -> list[Cell]:
                     made.append(Cell(f"Table {table}", system, f"{metric} {size}", paper, found))
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
+        if not points:
+            continue
         take = measured.ratio if said.against_scribe else measured.value
         found = float(np.mean([take(said.workload, p, said.system, said.metric) for p in points]))
         where = "mean" if said.topics is None else f"at |T|={said.topics}"
