@@ -10,10 +10,10 @@ FAR = 0.2
 
 # Why numbers differ, by the first words of a cell's table and row.
 REASONS = {
-    "Table": "other graphs than the paper's: SNAP ego networks of 4,039 and 81,306 users against "
-    "crawls of 3 and 41.7 million, so other degrees and far denser neighbourhoods",
-    "Figure 8": "a maximum over all deliveries grows with the number of publications, which the "
-    "paper does not give; quick runs also stop at fewer nodes than the paper's 10,000",
+    "Table": "presumably the graphs: SNAP ego networks of 4,039 and 81,306 users, not the paper's "
+    "crawls of 3 and 41.7 million",
+    "Figure 8": "presumably the number of publications: a maximum grows with it, and the paper "
+    "does not give it",
     "Figure": "not explained",
 }
 

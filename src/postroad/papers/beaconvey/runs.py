@@ -188,7 +188,7 @@ def cells(measured: Measured) -> list[Cell]:
             continue
         take = measured.ratio if said.against_scribe else measured.value
         found = float(np.mean([take(said.workload, p, said.system, said.metric) for p in points]))
-        where = "mean" if said.topics is None else f"at |T|={said.topics}"
+        where = "mean" if said.topics is None else f"at {said.topics:,} topics"
         unit = "ratio" if said.against_scribe else "hops"
         column = f"{said.metric} {unit}, {where}"
         made.append(Cell(f"Figure {said.figure}", said.system, column, said.paper, found))
