@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from postroad.kernels import swico, swico_candidates
+from postroad.pipeline.swico import candidate_edges, candidates
 from postroad.planning.interests import synthetic
 from postroad.planning.swico import TopicInterests, from_pairs, support
 
@@ -15,8 +16,6 @@ pytestmark = pytest.mark.spark
 
 
 def pairs_of(spark: Any, interests: TopicInterests, partitions: int) -> Any:
-    from postroad.pipeline.swico import candidates
-
     nodes = np.repeat(np.arange(interests.nodes_count), np.diff(interests.start))
     rows = list(zip(nodes.tolist(), interests.topics.tolist(), strict=True))
     frame = spark.createDataFrame(rows, "node long, topic long").repartition(partitions)
@@ -26,7 +25,7 @@ def pairs_of(spark: Any, interests: TopicInterests, partitions: int) -> Any:
 
 def test_it_comes_near_the_exact_planner_whatever_the_partitions(spark: Any) -> None:
     interests = synthetic("zipf", 400, 400, 10, 1)
-    edges = pairs_of(spark, interests, 1)
+    edges = candidate_edges(spark, interests)
     assert (edges[:, 0] < edges[:, 1]).all()
     world = swico_candidates.build(interests, edges, 1)
     assert world.has_property_1()

@@ -62,6 +62,33 @@ def planning() -> None:
             )
 
 
+def approximation() -> None:
+    from postroad.kernels import swico_candidates
+    from postroad.pipeline.session import session
+    from postroad.pipeline.swico import candidate_edges
+
+    print("beaconvey: TcoSuppR of the approximate planner, 10,000 nodes; seconds of the clock")
+    print(
+        f"{'interests':<10}{'candidates':>11}{'Spark s':>9}{'build s':>9}{'approx.':>9}{'exact':>9}"
+    )
+    with session() as spark:
+        for kind in ("unif", "zipf", "social"):
+            given = interests(kind, 10_000)
+            began = time.perf_counter()
+            edges = candidate_edges(spark, given)
+            found = time.perf_counter()
+            world = swico_candidates.build(given, edges, 1)
+            built = time.perf_counter()
+            values = [
+                support(given, swico.components_count(given, each))
+                for each in (world, swico.build(given, "SL", "chord", 1))
+            ]
+            print(
+                f"{kind:<10}{len(edges):>11,}{found - began:>9.1f}{built - found:>9.1f}"
+                f"{values[0]:>9.4f}{values[1]:>9.4f}"
+            )
+
+
 def routing() -> None:
     print("beaconvey: million hops a second of the routing kernels, overlay SL")
     print(f"{'interests':<10}{'nodes':>8}" + "".join(f"{scheme:>9}" for scheme in SCHEMES))
@@ -131,6 +158,7 @@ def worst_case() -> None:
 
 def main() -> None:
     planning()
+    approximation()
     routing()
     churn()
     worst_case()

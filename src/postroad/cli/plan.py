@@ -8,6 +8,8 @@ from time import perf_counter
 
 import click
 
+from postroad.errors import InputError
+
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -33,18 +35,46 @@ def plan() -> None:
     help="The long fingers if they are not planned.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Settles ties.")
+@click.option(
+    "--approximate",
+    is_flag=True,
+    help="Choose among candidate edges that Spark finds, for more nodes than 10,000s.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("-o", "--out", type=FILE, required=True, help="Where to write the overlay (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
-def swico(interests: Path, overlay: str, long: str, seed: int, out: Path, as_json: bool) -> None:
+def swico(
+    interests: Path,
+    overlay: str,
+    long: str,
+    seed: int,
+    approximate: bool,
+    master: str,
+    out: Path,
+    as_json: bool,
+) -> None:
     """A small-world ring whose neighbours share interests (BeaConvey's overlays)."""
     from postroad.kernels.swico import build, components_count
     from postroad.overlay import small_world
     from postroad.planning import swico as planning
     from postroad.planning.interests import read
 
+    if approximate and overlay != "SL":
+        raise InputError(
+            f"--approximate with --overlay {overlay}", remedy="the approximate planner makes SL"
+        )
     names, topics, given = read(interests)
     began = perf_counter()
-    world = build(given, overlay, long, seed)
+    if approximate:
+        from postroad.kernels import swico_candidates
+        from postroad.pipeline.session import session
+        from postroad.pipeline.swico import candidate_edges
+
+        with session(master) as spark:
+            edges = candidate_edges(spark, given)
+        world = swico_candidates.build(given, edges, seed)
+    else:
+        world = build(given, overlay, long, seed)
     took = perf_counter() - began
     assert world.has_property_1()
     found = components_count(given, world)
@@ -53,6 +83,7 @@ def swico(interests: Path, overlay: str, long: str, seed: int, out: Path, as_jso
         "overlay": overlay,
         "long": "greedy" if "L" in overlay else long,
         "seed": seed,
+        "approximate": approximate,
         "components": {"without_links": most, "least": least, "overlay": found},
         "tco_support": planning.support(given, found),
     }

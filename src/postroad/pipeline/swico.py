@@ -10,13 +10,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from postroad.overlay import IntArray
+from postroad.planning.swico import TopicInterests
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 HASHES = 8
+
+
+def candidate_edges(spark: SparkSession, interests: TopicInterests, near: int = 2) -> IntArray:
+    """The candidates of these interests, collected: rows (a, b), ascending."""
+    nodes = np.repeat(np.arange(interests.nodes_count), np.diff(interests.start))
+    rows = spark.createDataFrame(pd.DataFrame({"node": nodes, "topic": interests.topics}))
+    found = candidates(rows, near).toPandas().sort_values(["a", "b"])
+    edges: IntArray = found[["a", "b"]].to_numpy(np.int64)
+    return edges
 
 
 def candidates(interests: DataFrame, near: int = 2) -> DataFrame:

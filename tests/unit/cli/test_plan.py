@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -90,3 +91,17 @@ def test_a_tree_scheme_refuses_a_ring(tmp_path: Path) -> None:
     path.write_text('scheme = "flooding"\n[overlay]\nkind = "swico"\nfile = "overlay.json"\n')
     with pytest.raises(InputError, match="swico is a ring"):
         CliRunner().invoke(cli, ["simulate", str(path)], catch_exceptions=False)
+
+
+def test_the_approximate_planner_makes_both_or_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="makes SL"):
+        plan(tmp_path, "--approximate", "--overlay", "S")
+
+
+@pytest.mark.spark
+def test_the_approximate_planner_joins_more_topics_than_chance(spark: Any, tmp_path: Path) -> None:
+    support = [
+        plan(tmp_path, *options)["tco_support"]
+        for options in (("--approximate",), ("--overlay", "-"), ())
+    ]
+    assert support[1] < support[0] <= support[2]  # type: ignore[operator]
