@@ -11,8 +11,10 @@ from postroad.model import BrokerId, Publication, Scalar
 from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES
 from postroad.routing.base import Message, PublicationMessage
+from postroad.routing.beaconvey import RangeMessage
 from postroad.routing.popsub.gossip import HOME_ROUNDS
 from postroad.routing.popsub.messages import Batch, TreePost
+from postroad.routing.scribe import DownMessage, TargetsMessage, UpMessage
 
 CLASSES = ["A", "B", "C"]
 WORDS = ["a", "ab", "b"]
@@ -36,11 +38,16 @@ VARIANTS += [
     ("popsub", SCHEMES["popsub"].config(unpopular=unpopular, **FLAPPING))
     for unpopular in ("batching", "gossip")
 ]
+VARIANTS += [
+    ("beaconvey", SCHEMES["beaconvey"].config(routing=routing, overlay=overlay, long=long))
+    for routing, overlay, long in (("po", "-", "random"), ("pal", "L", "chord"))
+]
 NAMES = [
     "+".join(
         [name]
         + ["covering"] * getattr(config, "covering", False)
         + [getattr(config, "unpopular", "")] * (name == "popsub")
+        + [getattr(config, field) for field in ("routing", "overlay") if hasattr(config, field)]
     )
     for name, config in VARIANTS
 ]
@@ -48,6 +55,8 @@ NAMES = [
 
 def delay_us(config: Any) -> int:
     """How long a scheme may hold a publication back beyond the latency of its path."""
+    if hasattr(config, "overlay"):  # a ring: a few hops, each as long as the longest path
+        return 6 * 8 * 3000
     mechanism = getattr(config, "unpopular", "tree")
     if mechanism == "batching":
         return round(1e6 * config.batch_timeout_s)
@@ -104,6 +113,10 @@ def forwarded(message: Message) -> list[Publication]:
             return [publication]
         case TreePost(post, _):
             return [post.publication]
+        case RangeMessage(publication) | UpMessage(publication) | DownMessage(publication):
+            return [publication]
+        case TargetsMessage(publication):
+            return [publication]
         case Batch(posts, _):
             return [post.publication for post in posts]
         case _:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,8 +117,9 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
                     broker in far and matches(wanted, publication.attributes)
                     for broker, wanted in subscriptions.values()
                 ), f"{publication.key} crossed {source}-{target} for nobody"
-        links = Counter((a, b, publication.key) for a, b, publication in sends)
-        assert not links or max(links.values()) == 1
+        if SCHEMES[name].overlay == "tree":  # on a ring, messages for several may share a link
+            links = Counter((a, b, publication.key) for a, b, publication in sends)
+            assert not links or max(links.values()) == 1
     for gone, (broker, _) in subscriptions.items():
         simulator.at(simulator.now, broker, Unsubscribe(gone))
     for gone, (broker, _) in advertisements.items():
@@ -204,7 +206,8 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
     """Links fall, brokers crash, partitions heal: nothing wrong or twice, and all is well after."""
     draw = random.Random(seed)
     scenario = random_scenario(draw, name, config)
-    ends = [tuple(pair) for pair in scenario.overlay.ends.tolist()]
+    links = plan_of(scenario).links()
+    ends = [(a, b) for a, peers in enumerate(links) for b in sorted(peers) if a < b]
     faults = []
     for _ in range(draw.randint(1, 4)):
         start = draw.randint(0, 30_000)
@@ -239,9 +242,7 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
         scenario.workload.advertisements,
         scenario.workload.postings + tuple(late),
     )
-    scenario = Scenario(
-        name, scenario.overlay, workload, config, faults=tuple(kept), settle_us=140_000
-    )
+    scenario = replace(scenario, workload=workload, faults=tuple(kept), settle_us=140_000)
     result = run(scenario, check=True)
     verdict = compare(scenario, [delivery[:2] for delivery in result.deliveries], result.refused)
     verdict.require()

@@ -6,6 +6,7 @@ import importlib
 import sys
 
 PARTS = {
+    "beaconvey": "postroad.bench.beaconvey",
     "cost": "postroad.bench.cost",
     "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",

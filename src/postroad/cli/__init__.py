@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "postroad.cli.calibrate:calibrate",
     "demo": "postroad.cli.simulate:demo",
     "estimate": "postroad.cli.cost:estimate",
+    "plan": "postroad.cli.plan:plan",
     "reproduce": "postroad.cli.reproduce:reproduce",
     "pipeline": "postroad.cli.pipeline:pipeline",
     "simulate": "postroad.cli.simulate:simulate",

@@ -114,6 +114,140 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
         raise RunFailed(f"the exact model and the simulation differ: {', '.join(unlike)}")
 
 
+@reproduce.command()
+@click.option("--quick/--full", default=True, help="Few points and one seed (default), or all.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results/beaconvey"),
+    show_default=True,
+    help="Folder for results.csv, the page and the figures.",
+)
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the page, if not to page.md in that folder.",
+)
+@click.option("--facebook", type=click.Path(path_type=Path), help="Friendships: lines `a b`.")
+@click.option("--twitter", type=click.Path(path_type=Path), help="Lines `a b`: a follows b.")
+@click.option("--long", type=click.Choice(["chord", "random"]), default="chord", show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=os.cpu_count() or 1,
+    show_default="one per core",
+    help="Processes.",
+)
+def beaconvey(
+    quick: bool,
+    out: Path,
+    page: Path | None,
+    facebook: Path | None,
+    twitter: Path | None,
+    long: str,
+    workers: int,
+) -> None:
+    """Tables 3 to 5 and Figures 3 to 8 of BeaConvey.
+
+    The tables need the social graphs; without them only Figures 4 to 8 are made.
+    """
+    from postroad.papers.beaconvey import runs
+    from postroad.report import beaconvey_page
+    from postroad.report.figures import beaconvey as figures
+
+    graphs = {name: path for name, path in (("fb", facebook), ("tw", twitter)) if path}
+    for path in graphs.values():
+        if not path.is_file():
+            raise InputError(f"cannot read {str(path)!r}", remedy="check the file's name")
+    page = page or out / "page.md"
+    folder = out / "figures"
+    for needed in (folder, page.parent):
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {str(needed)!r}: {error.strerror}",
+                remedy="choose --out and --page",
+            ) from None
+
+    began = perf_counter()
+    todo = runs.rows(not quick, graphs, long)
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("routing", total=len(todo))
+        found = runs.run_rows(todo, workers, lambda: progress.advance(task))
+    took = perf_counter() - began
+    measured = runs.Measured(found)
+    cells, claims = runs.cells(measured), runs.claims(measured)
+    drawn = {
+        "figure-4": figures.families(
+            measured, "zipf", "overhead", "Figure 4: routing overhead, Zipf"
+        ),
+        "figure-5": figures.families(
+            measured, "zipf", "path_mean", "Figure 5: average path length, Zipf"
+        ),
+        "figure-6": figures.families(
+            measured, "unif", "overhead", "Figure 6: routing overhead, Unif"
+        ),
+        "figure-7": figures.families(
+            measured, "unif", "path_mean", "Figure 7: average path length, Unif"
+        ),
+        "figure-8": figures.growth(measured),
+    }
+    if graphs:
+        samples = {
+            f"{name.upper()} {size}": runs.counts_ccdf(
+                runs.interests_of(name, count, 0, str(path), 0)
+            )
+            for name, path in graphs.items()
+            for size, count in (("10K", 10_000), ("all", 10**9))
+        }
+        drawn = {"figure-3": figures.ccdf(samples), **drawn}
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.png", dpi=80)
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            ["workload", "nodes", "topics", "overlay", "long", "seed", "publications",
+             "tco_support", "plan_s", "system", *runs.METRICS]
+        )  # fmt: skip
+        for row in found:
+            shared = [row[key] for key in ("workload", "nodes_found", "topics", "overlay", "long")]
+            shared += [row["seed"], row["publications"]]
+            shared += [f"{row['tco_support']:.4f}", f"{row['plan_s']:.2f}"]
+            for system in runs.SYSTEMS.values():
+                name = system.format(row["overlay"])
+                values = [f"{row[f'{name}|{metric}']:.4f}" for metric in runs.METRICS]
+                writer.writerow([*shared, name, *values])
+    plans = [
+        {
+            "workload": row["workload"],
+            "nodes": f"{row['nodes_found']:,}",
+            "topics": f"{row['topics'] or row['nodes_found']:,}",
+            "overlay": row["overlay"],
+            "TcoSuppR": f"{row['tco_support']:.4f}",
+        }
+        for row in found
+        if row["seed"] == 0
+    ]
+    mode = "quick" if quick else "full"
+    how = (
+        f"Made by `postroad reproduce beaconvey --{mode} --long {long}`: {len(found)} overlays, "
+        f"five systems on each, in {took:.0f} s with {workers} "
+        f"process{'es' if workers > 1 else ''}."
+    )
+    shown = {
+        name: Path(os.path.relpath(folder / f"{name}.png", page.parent)).as_posix()
+        for name in drawn
+    }
+    page.write_text(beaconvey_page.page(cells, claims, plans, how, shown), encoding="utf-8")
+    for claim in claims:
+        click.echo(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.text} ({claim.numbers})")
+    near = sum(abs(cell.off) <= beaconvey_page.FAR for cell in cells)
+    click.echo(f"{near} of {len(cells)} published numbers within {beaconvey_page.FAR:.0%}")
+    click.echo(f"{len(found)} overlays in {took:.1f} s; results.csv and figures in {out}, {page}")
+
+
 def _processor_s() -> float:
     """Seconds that this process and its ended children have spent computing."""
     spent = os.times()

@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
-from postroad.routing import advertisement_forwarding, flooding, popsub, subscription_forwarding
+from postroad.routing import (
+    advertisement_forwarding,
+    beaconvey,
+    flooding,
+    popsub,
+    ring,
+    scribe,
+    subscription_forwarding,
+)
 from postroad.routing.base import Interests, Plan, Router
 from postroad.routing.pool import FilterPool
 
@@ -54,6 +62,7 @@ class Scheme:
     config: type[Any]
     plan: Callable[[Overlay, Interests, Any, int], Plan]  # the last is a seed
     filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
+    overlay: Literal["tree", "ring"] = "tree"  # ring: plans its own links over any network
 
 
 def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
@@ -103,5 +112,32 @@ SCHEMES: dict[str, Scheme] = {
         config=popsub.Config,
         plan=_popsub,
         filters_traffic=True,
+    ),
+    "beaconvey": Scheme(
+        summary="ranges of a small-world ring, divided among subscribing fingers",
+        paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
+        promise="exact",
+        config=beaconvey.Config,
+        plan=ring.plan(beaconvey.BeaConvey),
+        filters_traffic=False,
+        overlay="ring",
+    ),
+    "scribe": Scheme(
+        summary="a tree per topic from its subscribers to a rendezvous point on a ring",
+        paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
+        promise="exact",
+        config=scribe.Config,
+        plan=ring.plan(scribe.Scribe),
+        filters_traffic=False,
+        overlay="ring",
+    ),
+    "iscribe": Scheme(
+        summary="the ways from a topic's rendezvous point on a ring to its subscribers",
+        paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
+        promise="exact",
+        config=scribe.Config,
+        plan=ring.plan(scribe.InvertedScribe),
+        filters_traffic=False,
+        overlay="ring",
     ),
 }

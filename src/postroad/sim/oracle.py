@@ -16,6 +16,7 @@ from postroad.filters import Filter
 from postroad.matching import Index, LinearScan
 from postroad.model import PublicationKey, SubscriptionId, TimeUs
 from postroad.overlay import Overlay
+from postroad.overlay.small_world import Ring
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest
 
@@ -64,7 +65,9 @@ def expected(
 
 
 def diameter_us(overlay: Overlay) -> TimeUs:
-    """The longest latency between any two brokers of a tree."""
+    """The longest latency between any two brokers of a tree; of a ring, the way around it."""
+    if isinstance(overlay, Ring):
+        return int(overlay.latency_us.max(initial=0)) * overlay.brokers_count
     peers = overlay.neighbours()
 
     def furthest(start: int) -> tuple[TimeUs, int]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from postroad.errors import InputError
 from postroad.model import (
     Advertisement,
     BrokerId,
@@ -153,6 +154,12 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
     for fault in scenario.faults:
+        if len(fault.where) == 2 and fault.where[1] not in simulator.links[fault.where[0]]:
+            pair = " and ".join(scenario.overlay.names[broker] for broker in fault.where)
+            raise InputError(
+                f"{scenario.scheme} has no link between {pair} that a fault could touch",
+                remedy="plan the overlay first and name its links, or use a tree scheme",
+            )
         begin, end = zero_us + fault.start_us, zero_us + fault.end_us
         simulator.fault(replace(fault, start_us=begin, end_us=end))
     published_us: dict[PublicationKey, TimeUs] = {}

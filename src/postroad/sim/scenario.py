@@ -9,8 +9,8 @@ covering = true
 
 [overlay]                        # full_tree: fanout, height; random_tree: brokers;
 kind = "full_tree"               # normal_tree: brokers, mean, stddev;
-fanout = 3                       # edges: file of `a b [latency_us]` lines
-height = 3
+fanout = 3                       # edges: file of `a b [latency_us]` lines;
+height = 3                       # swico: file that `postroad plan swico` wrote
 latency_us = 5000
 
 [brokers]
@@ -38,7 +38,7 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay, from_links, trees
+from postroad.overlay import Overlay, from_links, small_world, trees
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
@@ -86,6 +86,8 @@ def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
     settle_s: float | None = top.take("settle", float, None, least=0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     overlay = _overlay(top.section("overlay"), folder, seed)
+    if isinstance(overlay, small_world.Ring) and SCHEMES[scheme].overlay == "tree":
+        raise top.wrong("scheme", scheme, "choose a tree for it: overlay.kind swico is a ring")
     brokers = top.section("brokers")
     rate_per_s: float | None = brokers.take("rate_per_s", float, None)
     if rate_per_s is not None and rate_per_s <= 0:
@@ -115,7 +117,7 @@ def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
 
 def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
     latency_us = section.take("latency_us", int, 1000, least=0)
-    kind = section.choice("kind", ["full_tree", "random_tree", "normal_tree", "edges"])
+    kind = section.choice("kind", ["full_tree", "random_tree", "normal_tree", "edges", "swico"])
     try:
         match kind:
             case "full_tree":
@@ -133,6 +135,10 @@ def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
                 stddev = section.take("stddev", float)
                 section.done()
                 return trees.normal_tree(count, mean, stddev, seed, latency_us)
+            case "swico":
+                name = section.take("file", str)
+                section.done()
+                return small_world.load(folder / name, latency_us)
             case _:
                 name = section.take("file", str)
                 section.done()

@@ -30,6 +30,7 @@ from postroad.routing.base import (
     Unsubscribe,
     UnsubscriptionMessage,
 )
+from postroad.routing.beaconvey import RangeMessage
 from postroad.routing.popsub.messages import (
     Batch,
     CountedSubscription,
@@ -40,6 +41,7 @@ from postroad.routing.popsub.messages import (
     Switch,
     TreePost,
 )
+from postroad.routing.scribe import DownMessage, TargetsMessage, UpMessage
 from postroad.sim.engine import Observer
 
 
@@ -104,6 +106,15 @@ def told(message: Message) -> str:
     match message:
         case PublicationMessage(publication, _):
             return f"publication {publication.publisher}/{publication.id}"
+        case RangeMessage(publication, low, high, _):
+            name = f"{publication.publisher}/{publication.id}"
+            return f"publication {name} for positions {low} to before {high}"
+        case UpMessage(publication, _) | DownMessage(publication, _):
+            way = "up" if isinstance(message, UpMessage) else "down"
+            return f"publication {publication.publisher}/{publication.id}, {way}"
+        case TargetsMessage(publication, _, targets):
+            name = f"{publication.publisher}/{publication.id}"
+            return f"publication {name} for positions {', '.join(map(str, targets))}"
         case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
             return f"{message.kind} {filter}"
         case AdvertisementMessage(advertisement):

@@ -1,0 +1,164 @@
+"""Planning and routing on small-world rings: seconds, hops a second, and what churn costs.
+
+Seconds are processor time of this process. Social interests are communities of 40 nodes whose
+members mostly follow each other, 36 topics a node on average.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from postroad.kernels import beaconvey, swico
+from postroad.overlay.small_world import SmallWorld, chord
+from postroad.papers.beaconvey.runs import publications
+from postroad.planning.churn import renew
+from postroad.planning.interests import synthetic
+from postroad.planning.swico import TopicInterests, from_pairs, support
+
+T = TypeVar("T")
+SIZES = (1000, 3000, 10_000)
+SCHEMES = ("po", "pal", "pie", "scribe", "iscribe")
+
+
+def social(nodes: int, seed: int) -> TopicInterests:
+    """Everyone follows 24 of the 40 in their community and 12 of all."""
+    draw = np.random.default_rng(seed)
+    near = draw.integers(40, size=(nodes, 24)) + np.arange(nodes)[:, None] // 40 * 40
+    far = draw.integers(nodes, size=(nodes, 12))
+    chosen = np.minimum(np.concatenate([near, far], axis=1), nodes - 1)
+    return from_pairs(np.repeat(np.arange(nodes), 36), chosen.reshape(-1), nodes, nodes)
+
+
+def interests(kind: str, nodes: int) -> TopicInterests:
+    return social(nodes, 1) if kind == "social" else synthetic(kind, nodes, nodes, 20, 1)
+
+
+def timed(work: Callable[..., T], *given: Any) -> tuple[T, float]:
+    start = time.process_time()
+    done = work(*given)
+    return done, time.process_time() - start
+
+
+def planning() -> None:
+    print("beaconvey: exact GSwicoS and GSwicoL (the paper: 14.8 and 19.4 minutes at 10,000)")
+    print(
+        f"{'interests':<10}{'nodes':>8}{'ring s':>9}{'fingers s':>11}{'TcoSuppR':>10}{'no plan':>9}"
+    )
+    swico.build(synthetic("unif", 100, 100, 20, 1), "SL", "chord", 1)  # compile
+    for kind in ("unif", "zipf", "social"):
+        for nodes in SIZES:
+            given = interests(kind, nodes)
+            order, ring_s = timed(swico.greedy_ring, given, 1)
+            fingers, fingers_s = timed(swico.greedy_fingers, given, order, 1)
+            found = swico.components_count(given, SmallWorld(order, fingers))
+            plain = swico.components_count(given, swico.build(given, "-", "chord", 1))
+            print(
+                f"{kind:<10}{nodes:>8,}{ring_s:>9.2f}{fingers_s:>11.2f}"
+                f"{support(given, found):>10.4f}{support(given, plain):>9.4f}"
+            )
+
+
+def approximation() -> None:
+    from postroad.kernels import swico_candidates
+    from postroad.pipeline.session import session
+    from postroad.pipeline.swico import candidate_edges
+
+    print("beaconvey: TcoSuppR of the approximate planner, 10,000 nodes; seconds of the clock")
+    print(
+        f"{'interests':<10}{'candidates':>11}{'Spark s':>9}{'build s':>9}{'approx.':>9}{'exact':>9}"
+    )
+    with session() as spark:
+        for kind in ("unif", "zipf", "social"):
+            given = interests(kind, 10_000)
+            began = time.perf_counter()
+            edges = candidate_edges(spark, given)
+            found = time.perf_counter()
+            world = swico_candidates.build(given, edges, 1)
+            built = time.perf_counter()
+            values = [
+                support(given, swico.components_count(given, each))
+                for each in (world, swico.build(given, "SL", "chord", 1))
+            ]
+            print(
+                f"{kind:<10}{len(edges):>11,}{found - began:>9.1f}{built - found:>9.1f}"
+                f"{values[0]:>9.4f}{values[1]:>9.4f}"
+            )
+
+
+def routing() -> None:
+    print("beaconvey: million hops a second of the routing kernels, overlay SL")
+    print(f"{'interests':<10}{'nodes':>8}" + "".join(f"{scheme:>9}" for scheme in SCHEMES))
+    for kind in ("unif", "zipf", "social"):
+        for nodes in SIZES:
+            given = interests(kind, nodes)
+            world = swico.build(given, "SL", "chord", 1)
+            topics, publishers = publications(given, 30_000, 1)
+            roots = np.random.default_rng(1).integers(nodes, size=given.topics_count)
+            line = f"{kind:<10}{nodes:>8,}"
+            for scheme in SCHEMES:
+                beaconvey.route(world, given, scheme, topics[:10], publishers[:10], roots)
+                outcome, seconds = timed(
+                    beaconvey.route, world, given, scheme, topics, publishers, roots
+                )
+                line += f"{outcome.messages.sum() / seconds / 1e6:>9.1f}"
+            print(line)
+
+
+def churn() -> None:
+    print("beaconvey: nodes replaced since the plan, against planning again (Pie, 3,000 nodes)")
+    print(
+        f"{'interests':<10}{'replaced':>9}{'TcoSuppR':>10}{'again':>8}{'overhead':>10}{'again':>8}"
+    )
+    for kind in ("unif", "zipf", "social"):
+        given = interests(kind, 3000)
+        world = swico.build(given, "SL", "chord", 1)
+        for share in (0.0, 0.05, 0.1, 0.2, 0.5):
+            draw = np.random.default_rng(int(100 * share))
+            stays = np.ones(3000, bool)
+            stays[draw.choice(3000, round(3000 * share), replace=False)] = False
+            renewed, old = renew(world, stays, 3000 - int(stays.sum()), 1)
+            # A new node has the interests of one that left, but not its place.
+            source = np.where(old >= 0, old, -1)
+            source[source < 0] = np.flatnonzero(~stays)
+            nodes = np.repeat(np.arange(3000), np.diff(given.start)[source])
+            topics = np.concatenate([given.of(node) for node in source.tolist()])
+            now = from_pairs(nodes, topics, 3000, given.topics_count)
+            again = swico.build(now, "SL", "chord", 1)
+            line = f"{kind:<10}{share:>9.0%}"
+            line += "".join(
+                f"{support(now, swico.components_count(now, each)):>{width}.4f}"
+                for each, width in ((renewed, 10), (again, 8))
+            )
+            wanted, publishers = publications(now, 5000, 1)
+            for each, width in ((renewed, 10), (again, 8)):
+                outcome = beaconvey.route(each, now, "pie", wanted, publishers)
+                assert (outcome.deliveries == np.diff(now.subscribers[0])[wanted] - 1).all()
+                line += f"{outcome.pure_forwards.mean():>{width}.2f}"
+            print(line)
+
+
+def worst_case() -> None:
+    print("beaconvey: longest path where no subscriber is another's finger (every third node)")
+    print(f"{'nodes':>8}{'po':>8}{'pie':>8}{'pal':>8}{'log2(n)^1.5':>13}")
+    for nodes in (96, 384, 1536, 6144, 24_576):
+        world = SmallWorld(np.arange(nodes), chord(nodes))
+        given = from_pairs(np.arange(0, nodes, 3), np.zeros(nodes // 3, np.int64), nodes, 1)
+        paths = [
+            int(beaconvey.route(world, given, rule, [0], [0]).path_max[0])
+            for rule in ("po", "pie", "pal")
+        ]
+        print(
+            f"{nodes:>8,}" + "".join(f"{p:>8,}" for p in paths) + f"{np.log2(nodes) ** 1.5:>13.0f}"
+        )
+
+
+def main() -> None:
+    planning()
+    approximation()
+    routing()
+    churn()
+    worst_case()

@@ -1,0 +1,319 @@
+"""BeaConvey, Scribe and iScribe on small-world rings, message by message, compiled.
+
+Mirrors `routing/beaconvey.py` and `routing/scribe.py` with all links up and a settled
+membership. Omitted: changes of membership, latencies, and local filters: every subscriber of a
+topic wants all its publications.
+
+Per publication: messages (hops over links), pure forwards (messages received by a node that is
+not interested), deliveries to nodes other than the publisher with the sum and the maximum of
+their path lengths, and whether the publisher itself was delivered to. In Scribe and iScribe the
+publisher's own copy comes back down the tree; its path is reported apart (`own_path`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from postroad.overlay import IntArray
+from postroad.overlay.small_world import SmallWorld
+from postroad.planning.swico import TopicInterests
+
+RULES = {"po": 0, "pal": 1, "pie": 2}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One number per publication; see the module."""
+
+    messages: IntArray
+    pure_forwards: IntArray
+    deliveries: IntArray
+    path_sum: IntArray
+    path_max: IntArray
+    own_path: IntArray  # -1: the publisher is no subscriber
+
+
+def route(
+    world: SmallWorld,
+    interests: TopicInterests,
+    scheme: str,
+    topics: npt.ArrayLike,
+    publishers: npt.ArrayLike,
+    rendezvous: npt.ArrayLike = (),
+) -> Outcome:
+    """Route one publication per topic and publisher (a node) given.
+
+    `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
+    topic's rendezvous point.
+    """
+    placed = interests.at_positions(world.order)
+    starts, members = placed.subscribers
+    peers_start, peers = world.peers
+    wanted = np.ascontiguousarray(topics, np.int64)
+    origins = world.position[np.asarray(publishers, np.int64)]
+    counts = np.zeros((6, len(wanted)), np.int64)
+    if scheme in RULES:
+        _beaconvey(RULES[scheme], peers_start, peers, starts, members, wanted, origins, counts)
+    else:
+        roots = np.ascontiguousarray(rendezvous, np.int64)
+        run = _scribe if scheme == "scribe" else _iscribe
+        run(peers_start, peers, starts, members, wanted, origins, roots, counts)
+    return Outcome(*counts)
+
+
+@njit(cache=True, inline="always")
+def _nearest(at, target, start, peers, count):  # type: ignore[no-untyped-def]
+    """The neighbour nearest to a position by absolute distance; of two, the one before it."""
+    first = start[at]
+    end = start[at + 1]
+    low = first
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        if peers[middle] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    before = peers[low - 1] if low > first else peers[end - 1]
+    after = peers[low] if low < end else peers[first]
+    below = target - before
+    if below < 0:
+        below += count
+    above = after - target
+    if above < 0:
+        above += count
+    # The neighbour before the target may be the nearer one from behind, on a small ring.
+    if min(below, count - below) <= min(above, count - above):
+        return before
+    return after
+
+
+@njit(cache=True)
+def _following(members, first, end, position):  # type: ignore[no-untyped-def]
+    """The member after a position, clockwise; perhaps that position itself, all around."""
+    low = first
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        if members[middle] <= position:
+            low = middle + 1
+        else:
+            high = middle
+    return members[low] if low < end else members[first]
+
+
+@njit(cache=True)
+def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, counts):  # type: ignore[no-untyped-def]
+    count = len(peers_start) - 1
+    interested = np.full(count, -1, np.int64)  # the topic it was last found interested in
+    depth = 64 * count + 64
+    stack_at = np.empty(depth, np.int64)
+    stack_high = np.empty(depth, np.int64)
+    stack_hops = np.empty(depth, np.int64)
+    hops_to = np.empty(count + 2, np.int64)
+    for n in range(len(topics)):
+        topic = topics[n]
+        first = starts[topic]
+        end = starts[topic + 1]
+        for place in range(first, end):
+            interested[members[place]] = topic
+        messages = 0
+        pure = 0
+        deliveries = 0
+        path_sum = 0
+        path_max = 0
+        counts[5, n] = 0 if interested[origins[n]] == topic else -1
+        stack_at[0] = origins[n]
+        stack_high[0] = origins[n]
+        stack_hops[0] = 0
+        size = 1
+        while size:
+            size -= 1
+            at = stack_at[size]
+            high = stack_high[size]
+            hops = stack_hops[size]
+            if interested[at] == topic and hops > 0:
+                deliveries += 1
+                path_sum += hops
+                path_max = max(path_max, hops)
+            if end == first:
+                continue
+            length = (high - at - 1) % count + 1
+            found = 0
+            nearest = (_following(members, first, end, at) - at) % count
+            if nearest == 0 or nearest >= length:
+                nearest = 0
+            middle = length // 2
+            pivot = 0
+            low = peers_start[at]
+            top = peers_start[at + 1]
+            turn = low
+            while turn < top and peers[turn] < at:
+                turn += 1
+            if nearest:
+                hops_to[0] = nearest
+                found = 1
+            for step in range(top - low):
+                place = turn + step
+                if place >= top:
+                    place -= top - low
+                away = peers[place] - at
+                if away < 0:
+                    away += count
+                if away >= length:
+                    break
+                if interested[peers[place]] == topic and away != nearest:
+                    hops_to[found] = away
+                    found += 1
+                if pivot == 0 and away >= middle:
+                    pivot = away
+            if found and rule != 0 and hops_to[found - 1] < middle:
+                if pivot:
+                    hops_to[found] = pivot
+                    found += 1
+                elif rule == 1:
+                    hops_to[found] = middle + (length - middle) // 2
+                    found += 1
+            for place in range(found):
+                target = (at + hops_to[place]) % count
+                far = (at + hops_to[place + 1]) % count if place + 1 < found else high
+                relay = at
+                path = hops
+                while relay != target:
+                    relay = _nearest(relay, target, peers_start, peers, count)
+                    path += 1
+                    messages += 1
+                    pure += interested[relay] != topic
+                stack_at[size] = target
+                stack_high[size] = far
+                stack_hops[size] = path
+                size += 1
+        counts[0, n] = messages
+        counts[1, n] = pure
+        counts[2, n] = deliveries
+        counts[3, n] = path_sum
+        counts[4, n] = path_max
+
+
+@njit(cache=True)
+def _climb(at, root, topic, interested, peers_start, peers):  # type: ignore[no-untyped-def]
+    """Hops from the publisher to the rendezvous point, and how many were pure forwards."""
+    count = len(peers_start) - 1
+    hops = 0
+    pure = 0
+    while at != root:
+        at = _nearest(at, root, peers_start, peers, count)
+        hops += 1
+        pure += interested[at] != topic
+    return hops, pure
+
+
+@njit(cache=True)
+def _scribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
+    count = len(peers_start) - 1
+    interested = np.full(count, -1, np.int64)
+    joined = np.full(count, -1, np.int64)  # the publication for which it joined the tree
+    depth = np.zeros(count, np.int64)
+    way = np.empty(count + 1, np.int64)
+    for n in range(len(topics)):
+        topic = topics[n]
+        for place in range(starts[topic], starts[topic + 1]):
+            interested[members[place]] = topic
+        root = roots[topic]
+        up, pure = _climb(origins[n], root, topic, interested, peers_start, peers)
+        messages = up
+        joined[root] = n
+        depth[root] = 0
+        counts[5, n] = -1
+        for place in range(starts[topic], starts[topic + 1]):
+            at = members[place]
+            size = 0
+            while joined[at] != n:
+                joined[at] = n
+                way[size] = at
+                size += 1
+                at = _nearest(at, root, peers_start, peers, count)
+            hops = depth[at]
+            while size:
+                size -= 1
+                hops += 1
+                depth[way[size]] = hops
+                messages += 1
+                pure += interested[way[size]] != topic
+            _arrive(n, members[place], origins[n], up + depth[members[place]], counts)
+        counts[0, n] = messages
+        counts[1, n] = pure
+
+
+@njit(cache=True)
+def _arrive(n, at, origin, path, counts):  # type: ignore[no-untyped-def]
+    if at == origin:
+        counts[5, n] = path
+        return
+    counts[2, n] += 1
+    counts[3, n] += path
+    counts[4, n] = max(counts[4, n], path)
+
+
+@njit(cache=True)
+def _iscribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
+    """A message stands for a run of targets, which parts by their next hops."""
+    count = len(peers_start) - 1
+    interested = np.full(count, -1, np.int64)
+    targets = np.empty(count, np.int64)
+    sorted_targets = np.empty(count, np.int64)
+    link_of = np.empty(count, np.int64)
+    size_of = np.zeros(np.diff(peers_start).max() + 1 if count else 1, np.int64)
+    stack = np.empty((count + 1, 4), np.int64)  # node, hops, targets from, targets to
+    for n in range(len(topics)):
+        topic = topics[n]
+        first = starts[topic]
+        total = starts[topic + 1] - first
+        for place in range(total):
+            interested[members[first + place]] = topic
+            targets[place] = members[first + place]
+        root = roots[topic]
+        up, pure = _climb(origins[n], root, topic, interested, peers_start, peers)
+        messages = up
+        counts[5, n] = -1
+        stack[0] = (root, up, 0, total)
+        size = 1 if total else 0
+        while size:
+            size -= 1
+            at, hops, low, high = stack[size]
+            start = peers_start[at]
+            links = peers_start[at + 1] - start
+            size_of[: links + 1] = 0
+            for place in range(low, high):
+                target = targets[place]
+                if target == at:
+                    _arrive(n, at, origins[n], hops, counts)
+                    link_of[place] = links
+                else:
+                    after = _nearest(at, target, peers_start, peers, count)
+                    link = 0
+                    while peers[start + link] != after:
+                        link += 1
+                    link_of[place] = link
+                size_of[link_of[place]] += 1
+            begin = low
+            for link in range(links + 1):
+                length = size_of[link]
+                size_of[link] = begin
+                if length and link < links:
+                    after = peers[start + link]
+                    messages += 1
+                    pure += interested[after] != topic
+                    stack[size] = (after, hops + 1, begin, begin + length)
+                    size += 1
+                begin += length
+            for place in range(low, high):
+                sorted_targets[size_of[link_of[place]]] = targets[place]
+                size_of[link_of[place]] += 1
+            targets[low:high] = sorted_targets[low:high]
+        counts[0, n] = messages
+        counts[1, n] = pure

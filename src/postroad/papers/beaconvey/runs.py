@@ -1,0 +1,261 @@
+"""The experiments: one row is one overlay of one workload, on which all systems run.
+
+`run_point` takes and returns plain values, so a process pool or a Spark sweep can call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from postroad import draws
+from postroad.kernels import beaconvey as routes
+from postroad.kernels import swico as planner
+from postroad.overlay import IntArray
+from postroad.papers.beaconvey.published import OVERLAYS, STATED, TABLES
+from postroad.planning import interests as workloads
+from postroad.planning.swico import TopicInterests, support
+from postroad.routing.scribe import rendezvous
+
+Row = Mapping[str, Any]
+SYSTEMS = {
+    "pie": "BeaConvey({}, Pie)",
+    "po": "BeaConvey({}, Po)",
+    "pal": "BeaConvey({}, Pal)",
+    "iscribe": "iScribe({})",
+    "scribe": "Scribe({})",
+}
+METRICS = ("overhead", "path_mean", "path_publication", "path_max")
+NODES = 1023
+EACH = 20
+
+
+@lru_cache(maxsize=2)
+def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) -> TopicInterests:
+    if graph:
+        edges = workloads.read_graph(Path(graph))
+        return workloads.sample(edges, nodes, seed, friends=workload == "fb")
+    kind = "unif" if workload == "grow" else workload
+    return workloads.synthetic(kind, nodes, topics, EACH, seed)
+
+
+def publications(given: TopicInterests, count: int, seed: int) -> tuple[IntArray, IntArray]:
+    """Topics uniform over those with two subscribers or more, publishers over the subscribers."""
+    start, nodes = given.subscribers
+    size = np.diff(start)
+    chance = np.random.default_rng(draws.bits(seed, "beaconvey.publications", 0, 0))
+    topics = np.sort(chance.choice(np.flatnonzero(size >= 2), count))
+    return topics, nodes[start[topics] + chance.integers(size[topics])]
+
+
+def run_point(row: Row) -> dict[str, Any]:
+    """Build one overlay and run every system on it."""
+    given = interests_of(row["workload"], row["nodes"], row["topics"], row["graph"], row["seed"])
+    topics, publishers = publications(given, row["publications"], row["seed"])
+    roots = [rendezvous(str(t), given.nodes_count, row["seed"]) for t in range(given.topics_count)]
+    began = perf_counter()
+    world = planner.build(given, row["overlay"], row["long"], row["seed"])
+    planned = perf_counter()
+    found: dict[str, Any] = dict(row) | {
+        "nodes_found": given.nodes_count,
+        "tco_support": support(given, planner.components_count(given, world)),
+        "plan_s": planned - began,
+    }
+    for scheme, system in SYSTEMS.items():
+        outcome = routes.route(world, given, scheme, topics, publishers, roots)
+        within = outcome.path_sum / np.maximum(1, outcome.deliveries)
+        measured = (
+            outcome.pure_forwards.sum() / len(topics),
+            outcome.path_sum.sum() / outcome.deliveries.sum(),
+            within.mean(),
+            outcome.path_max.max(),
+        )
+        name = system.format(row["overlay"])
+        found |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
+    return found
+
+
+def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, Any]]:
+    """What to run: figures from synthetic interests, tables from the graphs that are there."""
+    seeds = range(2 if full else 1)
+    common = {"long": long, "publications": 5_000 if full else 2_000}
+    points: list[dict[str, Any]] = []
+    topics = range(1000, 10_001, 1000) if full else (1000, 4000, 10_000)
+    for workload in ("zipf", "unif"):
+        points += [
+            {"workload": workload, "nodes": NODES, "topics": count, "graph": ""} for count in topics
+        ]
+    points += [
+        {"workload": "grow", "nodes": count, "topics": 2000, "graph": ""}
+        for count in (range(1000, 10_001, 1000) if full else (1000, 3000))
+    ]
+    points += [
+        {"workload": name, "nodes": count, "topics": 0, "graph": str(path)}
+        for name, path in graphs.items()
+        for count in (1000, 10_000)
+    ]
+    return [
+        point | common | {"overlay": overlay, "seed": seed}
+        for seed in seeds
+        for point in points
+        for overlay in (("SL", "-") if point["workload"] == "grow" else OVERLAYS)
+    ]
+
+
+def run_rows(
+    todo: Sequence[Row], workers: int, advance: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """`run_point` of every row, in this process or in a pool; the order is that of `todo`."""
+    found = []
+    if workers == 1:
+        for row in todo:
+            found.append(run_point(row))
+            advance()
+        return found
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(run_point, todo, chunksize=2):
+            found.append(done)
+            advance()
+    return found
+
+
+class Measured:
+    """What the runs found, by workload, size and system; means over the seeds."""
+
+    def __init__(self, found: Iterable[Row]) -> None:
+        values: dict[tuple[str, int, int, str, str], list[float]] = {}
+        for row in found:
+            for key, value in row.items():
+                system, _, metric = key.partition("|")
+                if metric:
+                    point = (row["workload"], row["nodes"], row["topics"], system, metric)
+                    values.setdefault(point, []).append(value)
+        self.values = {point: float(np.mean(seeds)) for point, seeds in values.items()}
+
+    def points(self, workload: str) -> list[tuple[int, int]]:
+        return sorted({(n, t) for name, n, t, _, _ in self.values if name == workload})
+
+    def value(self, workload: str, point: tuple[int, int], system: str, metric: str) -> float:
+        return self.values[workload, *point, system, metric]
+
+    def ratio(self, workload: str, point: tuple[int, int], system: str, metric: str) -> float:
+        """Against the original Scribe on the same workload."""
+        base = self.value(workload, point, "Scribe(-)", metric)
+        return self.value(workload, point, system, metric) / base
+
+    def mean_ratio(self, workload: str, system: str, metric: str) -> float:
+        points = self.points(workload)
+        return float(np.mean([self.ratio(workload, p, system, metric) for p in points]))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: published and measured."""
+
+    table: str
+    row: str
+    column: str
+    paper: float
+    measured: float
+
+    @property
+    def off(self) -> float:
+        """How far off, as a share of the published number."""
+        return self.measured / self.paper - 1
+
+
+def cells(measured: Measured) -> list[Cell]:
+    """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
+    made = []
+    for table, (workload, published) in TABLES.items():
+        for system, ratios in published.items():
+            for place, point in enumerate(measured.points(workload)):
+                size = "1K" if point[0] == 1000 else "10K"
+                for metric, paper in zip(("overhead", "path_mean"), ratios[place::2], strict=True):
+                    found = measured.ratio(workload, point, system, metric)
+                    made.append(Cell(f"Table {table}", system, f"{metric} {size}", paper, found))
+    for said in STATED:
+        points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
+        if not points:
+            continue
+        take = measured.ratio if said.against_scribe else measured.value
+        found = float(np.mean([take(said.workload, p, said.system, said.metric) for p in points]))
+        where = "mean" if said.topics is None else f"at {said.topics:,} topics"
+        unit = "ratio" if said.against_scribe else "hops"
+        column = f"{said.metric} {unit}, {where}"
+        made.append(Cell(f"Figure {said.figure}", said.system, column, said.paper, found))
+    return made
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An ordering that the paper claims, whether ours holds, and the numbers."""
+
+    text: str
+    holds: bool
+    numbers: str
+
+
+def claims(measured: Measured) -> list[Claim]:
+    """Each claim is held against every point of a workload; numbers are means over them."""
+    made: list[Claim] = []
+
+    def claim(
+        text: str, workload: str, systems: Mapping[str, str], metric: str,
+        holds: Callable[[dict[str, float]], bool],
+    ) -> None:  # fmt: skip
+        found = {
+            point: {
+                name: measured.ratio(workload, point, system, metric)
+                for name, system in systems.items()
+            }
+            for point in measured.points(workload)
+        }
+        if found:
+            means = {name: np.mean([each[name] for each in found.values()]) for name in systems}
+            numbers = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+            against = {point: each for point, each in found.items() if not holds(each)}
+            for (nodes, _), each in against.items():
+                values = ", ".join(f"{name} {value:.3f}" for name, value in each.items())
+                numbers += f"; not at {nodes:,} nodes: {values}"
+            made.append(Claim(f"{workload}: {text}", not against, numbers))
+
+    overlays = {overlay: f"BeaConvey({overlay}, Pie)" for overlay in OVERLAYS}
+    for workload in ("fb", "tw", "zipf", "unif"):
+        claim("SL has the least overhead", workload, overlays, "overhead",
+              lambda found: min(found, key=lambda name: found[name]) == "SL")  # fmt: skip
+        if workload == "unif":
+            claim("long fingers matter more than short", workload, overlays, "overhead",
+                  lambda found: found["L"] < found["S"])  # fmt: skip
+        else:
+            claim("short fingers matter more than long", workload, overlays, "overhead",
+                  lambda found: found["S"] < found["L"])  # fmt: skip
+    routings = {name: f"BeaConvey(SL, {name})" for name in ("Po", "Pie", "Pal")}
+    for workload in ("fb", "tw", "zipf", "unif", "grow"):
+        claim("overhead Po < Pie < Pal", workload, routings, "overhead",
+              lambda found: found["Po"] < found["Pie"] < found["Pal"])  # fmt: skip
+        claim("path length of Pie within 10% of Pal", workload, routings, "path_mean",
+              lambda found: abs(found["Pie"] / found["Pal"] - 1) < 0.1)  # fmt: skip
+    return made
+
+
+def counts_ccdf(given: TopicInterests) -> dict[str, list[tuple[int, float]]]:
+    """Figure 3: the share of users with at least so many followees, and followers."""
+    made = {}
+    for name, counts in (
+        ("followees", np.diff(given.start)),
+        ("followers", np.diff(given.subscribers[0])),
+    ):
+        values, first = np.unique(np.sort(counts), return_index=True)
+        made[name] = [
+            (int(v), 1 - f / len(counts)) for v, f in zip(values, first.tolist(), strict=True)
+        ]
+    return made

@@ -1,0 +1,1 @@
+"""Planners: from interests and latencies to an overlay."""

@@ -1,0 +1,120 @@
+"""BeaConvey's routing on small-world rings (section 4 of the paper).
+
+Idea: a message is to reach every subscriber of its topic in a range of the ring. The broker at
+the start of the range divides it among its next hops and each conquers its own part. Next hops
+are the nearest subscriber clockwise and the fingers that subscribe (`po`); `pal` adds a pivot
+in the second half of the range whenever there is none, `pie` only where a finger is one.
+
+State: the local subscriptions and the membership (see `ring`). Messages: `publication` with
+its range, which relays pass on towards the start of the range, and `membership`.
+
+Where the paper leaves a choice: `send` goes to the neighbour nearest by absolute distance,
+over links in either direction, while ranges are clockwise; of two equally near neighbours the
+one before the target. A broker's fingers are all its neighbours. Of several fingers in the
+distant range the first is the pivot; a pivot without a finger is the middle of the distant
+range (as in Figure 2(d)).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+from postroad.model import BrokerId, Publication, TimeUs
+from postroad.routing.base import Effect, Message
+from postroad.routing.ring import (
+    LONG,
+    OVERLAYS,
+    RingPlan,
+    RingRouter,
+    Topic,
+    check_choice,
+    topic_of,
+)
+
+ROUTINGS = ("po", "pal", "pie")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither)."""
+
+    routing: str = "pie"
+    overlay: str = "SL"
+    long: str = "chord"
+
+    def __post_init__(self) -> None:
+        check_choice("routing", self.routing, ROUTINGS)
+        check_choice("overlay", self.overlay, OVERLAYS)
+        check_choice("long", self.long, LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMessage(Message):
+    """A publication for the subscribers in [low, high); the whole ring if low is high."""
+
+    kind = "publication"
+    carries = True
+    forwards = True
+    publication: Publication
+    low: int
+    high: int
+    hops: int
+
+
+class BeaConvey(RingRouter):
+    def __init__(self, broker: BrokerId, plan: RingPlan) -> None:
+        super().__init__(broker, plan)
+        self.routing: str = plan.config.routing
+
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
+        return self._spread(RangeMessage(publication, self.position, self.position, 0))
+
+    def on_publication(self, message: Message, now: TimeUs) -> list[Effect] | None:
+        if not isinstance(message, RangeMessage):
+            return None
+        if message.low != self.position:
+            return [self._send(message)]
+        return self._spread(message)
+
+    def _spread(self, message: RangeMessage) -> list[Effect]:
+        """Protocol 4: deliver here, then give each next hop its part of the range."""
+        effects: list[Effect] = []
+        self.deliver(message.publication, message.hops, effects)
+        hops = self.next_hops(topic_of(message.publication), message.high)
+        for low, high in pairwise([*hops, message.high]):
+            effects.append(self._send(RangeMessage(message.publication, low, high, message.hops)))
+        return effects
+
+    def _send(self, message: RangeMessage) -> Effect:
+        onward = RangeMessage(message.publication, message.low, message.high, message.hops + 1)
+        return self.towards(message.low, onward)
+
+    def next_hops(self, topic: Topic, high: int) -> list[int]:
+        """Protocol 5, for a message whose range starts here and ends before `high`."""
+        count = len(self.plan.order)
+        length = (high - self.position - 1) % count + 1
+
+        def away(place: int) -> int:
+            return (place - self.position) % count
+
+        members = self.members(topic)
+        if not members:
+            return []
+        nearest = members[bisect_right(members, self.position) % len(members)]
+        interested = set(members)
+        inside = [peer for peer in self.plan.peers[self.position] if away(peer) < length]
+        found = {peer for peer in inside if peer in interested}
+        if 0 < away(nearest) < length:
+            found.add(nearest)
+        hops = sorted(found, key=away)
+        middle = length // 2
+        if self.routing == "po" or not hops or away(hops[-1]) >= middle:
+            return hops
+        distant = [peer for peer in inside if away(peer) >= middle]
+        if distant:
+            hops.append(min(distant, key=away))
+        elif self.routing == "pal":
+            hops.append((self.position + middle + (length - middle) // 2) % count)
+        return hops

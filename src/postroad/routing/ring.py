@@ -1,0 +1,347 @@
+"""What the schemes on a small-world ring share: the plan, topics, and who wants which.
+
+A publication's topic is its class. A broker is interested in a topic if a local subscription
+can match publications of that class; a subscription that does not name its classes is
+interested in every topic (`ANY`). Filters are compared at the subscriber's broker.
+
+The papers assume a membership service that tells each broker who is interested in what. Ours
+is a flood of versioned records: (topic, broker, version, whether interested). A broker floods a
+record when its own interest changes, passes on what is newer than what it knows, and tells all
+it knows when a link comes up; a record about itself that is no longer true it overrules. What
+the planner knew is where every broker starts from, so only changes travel. Unlike in the paper
+a broker keeps the whole membership, not only its nearest subscriber of each topic: with less it
+could not tell who is nearest after that one leaves.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from postroad.errors import InputError
+from postroad.filters import Filter
+from postroad.filters.constraints import TextSet
+from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.overlay import Overlay, small_world
+from postroad.overlay.small_world import Ring, SmallWorld
+from postroad.planning import swico
+from postroad.routing.base import Effect, Interests, Message, Note, Router, Send
+from postroad.routing.pool import FilterPool
+from postroad.routing.tables import SourceTable
+
+Topic = str
+ANY: Final[Topic] = ""
+OVERLAYS = ("SL", "S", "L", "-")
+LONG = ("chord", "random")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}", remedy=f"choose one of: {', '.join(choices)}")
+
+
+def topics_of(filter: Filter) -> list[Topic]:
+    """The classes whose publications a filter can match; `ANY` if it does not list them."""
+    found: dict[Topic, None] = {}
+    for conjunction in filter.conjunctions:
+        classes = dict(conjunction).get("class")
+        if not isinstance(classes, TextSet) or "" in classes.values:
+            return [ANY]
+        found |= dict.fromkeys(sorted(classes.values))
+    return list(found)
+
+
+def topic_of(publication: Publication) -> Topic:
+    kind = publication.attributes.get("class")
+    return kind if isinstance(kind, str) else ANY
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipMessage(Message):
+    """Whether the broker at a position is interested in a topic, as of a version."""
+
+    kind = "membership"
+    topic: Topic
+    position: int
+    version: int
+    present: bool
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """The plan of every ring scheme: the small world, its links, and the interests known."""
+
+    overlay: Overlay
+    world: SmallWorld
+    router_class: Callable[[BrokerId, RingPlan], Router]
+    config: Any
+    seed: int
+    known: Mapping[Topic, tuple[int, ...]]  # positions interested in each topic, ascending
+    pool: FilterPool = field(default_factory=FilterPool)
+    remembered: dict[Any, Any] = field(default_factory=dict)  # for answers that all may share
+    _paths: dict[BrokerId, list[TimeUs]] = field(default_factory=dict)
+
+    @cached_property
+    def order(self) -> list[BrokerId]:
+        order: list[BrokerId] = self.world.order.tolist()
+        return order
+
+    @cached_property
+    def position(self) -> list[int]:
+        position: list[int] = self.world.position.tolist()
+        return position
+
+    @cached_property
+    def peers(self) -> list[list[int]]:
+        """The neighbours of each position, ascending."""
+        start, peers = (part.tolist() for part in self.world.peers)
+        return [peers[start[p] : start[p + 1]] for p in range(len(self.order))]
+
+    def router(self, broker: BrokerId) -> Router:
+        return self.router_class(broker, self)
+
+    def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
+        if isinstance(self.overlay, Ring):
+            return self.overlay.neighbours()
+        return [
+            {
+                peer: self.direct_us(broker, peer)
+                for peer in sorted(self.order[place] for place in self.peers[position])
+            }
+            for broker, position in enumerate(self.position)
+        ]
+
+    def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
+        """As the overlay knows it; otherwise along the tree that it is."""
+        if self.overlay.direct_us is not None:
+            return int(self.overlay.direct_us[source, target])
+        if source not in self._paths:
+            self._paths[source] = self.overlay.path_us(source)
+        return self._paths[source][target]
+
+    def distance(self, a: int, b: int) -> int:
+        """The absolute distance between two positions (footnote 1 of the BeaConvey paper)."""
+        away = (b - a) % len(self.order)
+        return min(away, len(self.order) - away)
+
+    def nearest(self, peers: Sequence[int], target: int) -> int:
+        """Of these positions the one nearest to the target; of two, the one before it."""
+        count = len(self.order)
+        return min(peers, key=lambda peer: (self.distance(peer, target), (target - peer) % count))
+
+
+def plan(
+    router_class: Callable[[BrokerId, RingPlan], Router],
+) -> Callable[[Overlay, Interests, Any, int], RingPlan]:
+    """Plans for a scheme: on the ring that is given, or on one made for the interests.
+
+    A tree is the network below the ring: it says how far brokers are from each other.
+    """
+
+    def made(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
+        wanted = [
+            (broker, topic) for broker, filter in interests.subscriptions
+            for topic in topics_of(filter)
+        ]  # fmt: skip
+        if isinstance(overlay, Ring):
+            world = overlay.world
+        else:
+            world = build(overlay.brokers_count, wanted, config, seed)
+        known: dict[Topic, set[int]] = {}
+        position = world.position.tolist()
+        for broker, topic in wanted:
+            known.setdefault(topic, set()).add(position[broker])
+        return RingPlan(
+            overlay, world, router_class, config, seed,
+            {topic: tuple(sorted(places)) for topic, places in sorted(known.items())},
+        )  # fmt: skip
+
+    return made
+
+
+def build(
+    brokers: int, wanted: Sequence[tuple[BrokerId, Topic]], config: Any, seed: int
+) -> SmallWorld:
+    """The overlay that `config.overlay` and `config.long` name, for these interests."""
+    number: dict[Topic, int] = {}
+    for _, topic in wanted:
+        if topic != ANY:
+            number.setdefault(topic, len(number))
+    pairs = [
+        (broker, place)
+        for broker, topic in wanted
+        for place in ([number[topic]] if topic != ANY else range(len(number)))
+    ]
+    interests = swico.from_pairs(
+        [broker for broker, _ in pairs], [topic for _, topic in pairs], brokers, len(number)
+    )
+    if "S" in config.overlay:
+        order = swico.greedy_ring(interests, seed)
+    else:
+        order = small_world.random_ring(brokers, seed)
+    if "L" in config.overlay:
+        fingers = swico.greedy_fingers(interests, order, seed)
+    elif config.long == "chord":
+        fingers = small_world.chord(brokers)
+    else:
+        fingers = small_world.random_fingers(brokers, seed)
+    return SmallWorld(order, fingers)
+
+
+class RingRouter(Router):
+    """Local subscriptions, the membership, and the way towards a position."""
+
+    def __init__(self, broker: BrokerId, plan: RingPlan) -> None:
+        super().__init__(broker)
+        self.plan = plan
+        self.position = plan.position[broker]
+        self.local = SourceTable(plan.pool)
+        self.own: dict[Topic, int] = {}  # local subscriptions per topic
+        self.up: list[int] = []  # positions of the neighbours whose links are up, ascending
+        self.records: dict[tuple[Topic, int], tuple[int, bool]] = {}
+        self.entries_count = sum(map(len, plan.known.values()))
+        self._members: dict[Topic, list[int]] = {}
+
+    # Publications: what a scheme adds.
+
+    @abstractmethod
+    def on_publication(self, message: Message, now: TimeUs) -> list[Effect] | None:
+        """Handle a publication's message; None if it is not one of this scheme's."""
+
+    def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> None:
+        self.matches_count += 1
+        self.local.deliver(publication, hops, effects)
+
+    def nearer(self, target: int) -> int | None:
+        """The neighbour nearest to a position, if it is nearer than this broker itself."""
+        plan = self.plan
+        if not self.up:
+            return None
+        peer = plan.nearest(self.up, target)
+        nearer = plan.distance(peer, target) < plan.distance(self.position, target)
+        return peer if nearer else None
+
+    def towards(self, target: int, message: Message) -> Effect:
+        peer = self.nearer(target)
+        if peer is None:
+            return Note(f"dropped: no link leads nearer to position {target}")
+        return Send(self.plan.order[peer], message)
+
+    def members(self, topic: Topic) -> list[int]:
+        """The positions interested in a topic, ascending."""
+        found = self._members.get(topic)
+        if found is None:
+            places = set(self.plan.known.get(topic, ()))
+            for (name, place), (_, present) in self.records.items():
+                if name == topic:
+                    (places.add if present else places.discard)(place)
+            if topic != ANY:
+                places.update(self.members(ANY))
+            found = self._members[topic] = sorted(places)
+        return found
+
+    # Membership.
+
+    def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
+        if subscription.id in self.local.filter_of:
+            self.on_unsubscribe(subscription.id, now)
+        self.local.subscribe(subscription)
+        effects: list[Effect] = []
+        for topic in topics_of(subscription.filter):
+            self.own[topic] = self.own.get(topic, 0) + 1
+            if not self._known(topic, self.position):
+                self._announce(topic, True, now, effects)
+        return effects
+
+    def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
+        filter = self.local.filter_of.get(subscription_id)
+        if filter is None:
+            return []
+        self.local.unsubscribe(subscription_id)
+        effects: list[Effect] = []
+        for topic in topics_of(filter):
+            self.own[topic] -= 1
+            if not self.own[topic]:
+                del self.own[topic]
+                self._announce(topic, False, now, effects)
+        return effects
+
+    def _known(self, topic: Topic, place: int) -> bool:
+        record = self.records.get((topic, place))
+        return record[1] if record else place in self.plan.known.get(topic, ())
+
+    def _announce(self, topic: Topic, present: bool, now: TimeUs, effects: list[Effect]) -> None:
+        version, _ = self.records.get((topic, self.position), (-1, False))
+        message = MembershipMessage(topic, self.position, max(now, version + 1), present)
+        self._learn(message)
+        effects += [Send(self.plan.order[peer], message) for peer in self.up]
+
+    def _learn(self, message: MembershipMessage) -> None:
+        before = self._known(message.topic, message.position)
+        self.records[message.topic, message.position] = (message.version, message.present)
+        if before != message.present:
+            self.entries_count += 1 if message.present else -1
+            if message.topic == ANY:
+                self._members.clear()
+            else:
+                self._members.pop(message.topic, None)
+
+    def _on_membership(
+        self, message: MembershipMessage, sender: BrokerId, now: TimeUs
+    ) -> list[Effect]:
+        version, _ = self.records.get((message.topic, message.position), (-1, False))
+        if message.version <= version:
+            return []
+        self._learn(message)
+        effects: list[Effect] = []
+        if message.position == self.position and message.present != (message.topic in self.own):
+            # Said before this broker crashed, and no longer true.
+            self._announce(message.topic, message.topic in self.own, now, effects)
+            return effects
+        return [
+            Send(self.plan.order[peer], message)
+            for peer in self.up
+            if self.plan.order[peer] != sender
+        ]
+
+    # Links.
+
+    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        insort(self.up, self.plan.position[peer])
+        return [
+            Send(peer, MembershipMessage(topic, place, version, present))
+            for (topic, place), (version, present) in self.records.items()
+        ]
+
+    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        place = self.plan.position[peer]
+        if place in self.up:
+            self.up.remove(place)
+        return []
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if isinstance(message, MembershipMessage):
+            return self._on_membership(message, sender, now)
+        effects = self.on_publication(message, now)
+        if effects is None:
+            return [Note(f"dropped: a ring router knows no {message.kind} message")]
+        return effects
+
+    def table_entries(self) -> int:
+        return len(self.local) + self.entries_count
+
+    def check(self) -> None:
+        self.local.check()
+        assert all(count > 0 for count in self.own.values())
+        assert all(self._known(topic, self.position) for topic in self.own)
+        present = sum(present for _, present in self.records.values())
+        unsaid = sum(
+            (topic, place) not in self.records
+            for topic, places in self.plan.known.items()
+            for place in places
+        )
+        assert self.entries_count == present + unsaid
