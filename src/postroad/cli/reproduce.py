@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -13,33 +15,78 @@ from rich.progress import Progress
 
 from postroad.errors import InputError, RunFailed
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 
 @click.group()
 def reproduce() -> None:
     """Regenerate a paper's tables and figures."""
 
 
+def _options(name: str, modes: str) -> Callable[[Command], Command]:
+    """The options that all papers share."""
+    options = [
+        click.option("--quick/--full", default=True, help=modes),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=Path("results") / name,
+            show_default=True,
+            help="Folder for results.csv, the page and the figures.",
+        ),
+        click.option(
+            "--page",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Where to write the page, if not to page.md in that folder.",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            default=os.cpu_count() or 1,
+            show_default="one per core",
+            help="Processes.",
+        ),
+    ]
+
+    def apply(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return apply
+
+
+def _run(
+    run_rows: Callable[..., list[dict[str, Any]]], todo: Sequence[Any], workers: int, word: str
+) -> tuple[list[dict[str, Any]], float, float]:
+    """All runs under a progress bar; seconds that passed, and seconds of processor time."""
+    began, busy = perf_counter(), _processor_s()
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(word, total=len(todo))
+        found = run_rows(todo, workers, lambda: progress.advance(task))
+    return found, perf_counter() - began, _processor_s() - busy
+
+
+def _processor_s() -> float:
+    """Seconds that this process and its ended children have spent computing."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _make_folders(*folders: Path) -> None:
+    for needed in folders:
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {str(needed)!r}: {error.strerror}",
+                remedy="choose --out and --page",
+            ) from None
+
+
 @reproduce.command("subscription-forwarding-model")
-@click.option("--quick/--full", default=True, help="Few seeds per point (default), or all 50.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results/subscription-forwarding-model"),
-    show_default=True,
-    help="Folder for results.csv, the page and the figures.",
-)
-@click.option(
-    "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write the page, if not to page.md in that folder.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=os.cpu_count() or 1,
-    show_default="one per core",
-    help="Processes.",
-)
+@_options("subscription-forwarding-model", "Few seeds per point (default), or all 50.")
 def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     """Tables 2 to 7 and Figures 4 to 10 of the cost model of subscription forwarding."""
     from postroad.papers.subscription_forwarding_model import beyond, pictures, runs
@@ -49,13 +96,8 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
     page = page or out / "page.md"
     folder = out / "figures"
     _make_folders(folder, page.parent)
-    began, busy = perf_counter(), _processor_s()
     todo = runs.rows(full=not quick)
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("simulating", total=len(todo))
-        found = runs.run_rows(todo, workers, lambda: progress.advance(task))
-    took, busy = perf_counter() - began, _processor_s() - busy
+    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
     cells = runs.cells(found)
     verdicts = runs.verdicts(cells)
     checks = beyond.checks(rounds=1000 if quick else 20_000)
@@ -115,29 +157,10 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
 
 
 @reproduce.command()
-@click.option("--quick/--full", default=True, help="Few points and one seed (default), or all.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results/beaconvey"),
-    show_default=True,
-    help="Folder for results.csv, the page and the figures.",
-)
-@click.option(
-    "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write the page, if not to page.md in that folder.",
-)
+@_options("beaconvey", "Few points and one seed (default), or all.")
 @click.option("--facebook", type=click.Path(path_type=Path), help="Friendships: lines `a b`.")
 @click.option("--twitter", type=click.Path(path_type=Path), help="Lines `a b`: a follows b.")
 @click.option("--long", type=click.Choice(["chord", "random"]), default="chord", show_default=True)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=os.cpu_count() or 1,
-    show_default="one per core",
-    help="Processes.",
-)
 def beaconvey(
     quick: bool,
     out: Path,
@@ -161,22 +184,9 @@ def beaconvey(
             raise InputError(f"cannot read {str(path)!r}", remedy="check the file's name")
     page = page or out / "page.md"
     folder = out / "figures"
-    for needed in (folder, page.parent):
-        try:
-            needed.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot make the folder {str(needed)!r}: {error.strerror}",
-                remedy="choose --out and --page",
-            ) from None
-
-    began = perf_counter()
+    _make_folders(folder, page.parent)
     todo = runs.rows(not quick, graphs, long)
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("routing", total=len(todo))
-        found = runs.run_rows(todo, workers, lambda: progress.advance(task))
-    took = perf_counter() - began
+    found, took, _ = _run(runs.run_rows, todo, workers, "routing")
     measured = runs.Measured(found)
     cells, claims = runs.cells(measured), runs.claims(measured)
     drawn = {
@@ -248,37 +258,12 @@ def beaconvey(
     click.echo(f"{len(found)} overlays in {took:.1f} s; results.csv and figures in {out}, {page}")
 
 
-def _processor_s() -> float:
-    """Seconds that this process and its ended children have spent computing."""
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
-
-
 @reproduce.command("popsub")
-@click.option("--quick/--full", default=True, help="One run per point (default), or 5 x 5.")
+@_options("popsub", "One run per point (default), or 5 x 5.")
 @click.option(
     "--latencies",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Square matrix of round trips in ms (CSV, gzip too); without it one is generated.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results/popsub"),
-    show_default=True,
-    help="Folder for results.csv, the page and the figures.",
-)
-@click.option(
-    "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write the page, if not to page.md in that folder.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=os.cpu_count() or 1,
-    show_default="one per core",
-    help="Processes.",
 )
 def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, workers: int) -> None:
     """Figures 3a to 3o and 4a to 4d of PopSub."""
@@ -289,13 +274,8 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
     page = page or out / "page.md"
     folder = out / "figures"
     _make_folders(folder, page.parent)
-    began, busy = perf_counter(), _processor_s()
     todo = runs.rows(full=not quick, matrix=latencies)
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("simulating", total=len(todo))
-        found = runs.run_rows(todo, workers, lambda: progress.advance(task))
-    took, busy = perf_counter() - began, _processor_s() - busy
+    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
     table = runs.means(found)
     claims = runs.claims(table)
     for experiment in runs.EXPERIMENTS:
@@ -329,14 +309,3 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
             f"measured {claim.measured:.3g}{claim.unit}"
         )
     click.echo(f"{len(found):,} runs in {took:.1f} s; results in {out}, page {page}")
-
-
-def _make_folders(*folders: Path) -> None:
-    for needed in folders:
-        try:
-            needed.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot make the folder {str(needed)!r}: {error.strerror}",
-                remedy="choose --out and --page",
-            ) from None
