@@ -40,14 +40,9 @@ class Message:
     kind: ClassVar[str]
     carries: ClassVar[bool] = False
     forwards: ClassVar[bool] = False
-
-    @property
-    def size(self) -> int:
-        return 1
-
-    @property
-    def chatter(self) -> bool:
-        return False
+    # Plain attributes, because the simulator asks them of every message.
+    size: ClassVar[int] = 1
+    chatter: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ class SubscriptionForwarding(Router):
 
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
         """Whether this neighbour should know that the filter is wanted here."""
-        return self.table.wanted_besides(filter, peer)
+        sources = self.table.sources.get(filter)
+        return sources is not None and (len(sources) > 1 or peer not in sources)
 
     def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         """Bring what these neighbours have been asked for in line with who wants what now.
@@ -107,12 +108,13 @@ class SubscriptionForwarding(Router):
         effects: list[Effect] = []
         for peer in peers:
             outgoing = self.outgoing[peer]
+            asked_for, covered = outgoing.asked, outgoing.covered_by
             # A filter may be asked for, withdrawn and asked for again within one refresh:
             # only the net change since before it is sent.
             net: dict[Filter, int] = {}
             for filter in filters:
                 wanted = self._wanted(filter, peer)
-                if wanted == (filter in outgoing):
+                if wanted == (filter in asked_for or filter in covered):
                     continue
                 asked, withdrawn = outgoing.add(filter) if wanted else outgoing.remove(filter)
                 for other in asked:

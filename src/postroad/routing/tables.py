@@ -83,11 +83,6 @@ class SourceTable:
         """All filters this source has asked for."""
         return [filter for filter, sources in self.sources.items() if source in sources]
 
-    def wanted_besides(self, filter: Filter, source: BrokerId) -> bool:
-        """Whether anyone other than this source wants what the filter matches."""
-        sources = self.sources.get(filter)
-        return sources is not None and (len(sources) > 1 or source not in sources)
-
     def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
         """Append a delivery per local match; the neighbours that want the publication."""
         peers: set[BrokerId] = set()

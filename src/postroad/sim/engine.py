@@ -219,7 +219,8 @@ class Simulator:
 
     def _arrive(self, given: Received, link: Link, epoch: int) -> None:
         self._pending -= 1
-        self._restless -= given.message.chatter
+        if given.message.chatter:
+            self._restless -= 1
         if link.epoch != epoch:
             link.lost += 1
             return
@@ -346,8 +347,13 @@ class Simulator:
             arrival = link.free_us
         link.free_us = arrival
         self._pending += 1
-        self._restless += message.chatter
-        self._push(arrival, self._arrive, (Received(message, link.source), link, link.epoch))
+        if message.chatter:
+            self._restless += 1
+        self._sequence += 1
+        given = Received(message, link.source)
+        heapq.heappush(
+            self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
+        )
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
         self._restless -= 1

@@ -66,7 +66,7 @@ class Batch(Message):
     hops: int
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]
         return len(self.posts)
 
 
@@ -108,9 +108,9 @@ class Gossip(Message):
     purpose: str
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]
         return max(1, len(self.messages))
 
     @property
-    def chatter(self) -> bool:
+    def chatter(self) -> bool:  # type: ignore[override]
         return not self.messages
