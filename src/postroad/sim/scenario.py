@@ -23,7 +23,8 @@ publications = "publications.jsonl"
 
 [[faults]]
 kind = "link_down"               # link_delay (delay), link_loss (share), crash (broker),
-link = ["0", "1"]                # partition (brokers: one side of it)
+link = ["0", "1"]                # partition (brokers: one side of it), aside_loss (share:
+                                 # of what does not travel over the tree)
 start = 1.0
 end = 2.5
 """
@@ -45,7 +46,7 @@ from postroad.sim.engine import Fault, FaultKind
 from postroad.sim.sections import Section
 from postroad.sim.workload import Workload
 
-_FAULTS = ["link_down", "link_delay", "link_loss", "crash", "partition"]
+_FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,15 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
         places: list[tuple[BrokerId, ...]]
         if kind == "crash":
             places = [(broker(section, "broker", section.any("broker")),)]
+            for other in faults:
+                meets = other.start_us <= end and start <= other.end_us
+                if other.kind == "crash" and other.where == places[0] and meets:
+                    raise section.wrong(
+                        "start", start / 1e6, "let it restart before it crashes again"
+                    )
+        elif kind == "aside_loss":
+            places = [()]
+            amount = _share(section)
         elif kind == "partition":
             side = {broker(section, "brokers", name) for name in section.take("brokers", list)}
             places = [link for link in links if (link[0] in side) != (link[1] in side)]
@@ -205,10 +215,15 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
             if kind == "link_delay":
                 amount = section.take("delay", float, least=0) * 1_000_000
             elif kind == "link_loss":
-                amount = section.take("share", float, least=0)
-                if amount > 1:
-                    raise section.wrong("share", amount, "give a share of at most 1")
+                amount = _share(section)
         section.done()
         plain: FaultKind = "link_down" if kind == "partition" else kind  # type: ignore[assignment]
         faults.extend(Fault(plain, place, start, end, amount) for place in places)
     return tuple(faults)
+
+
+def _share(section: Section) -> float:
+    share = section.take("share", float, least=0)
+    if share > 1:
+        raise section.wrong("share", share, "give a share of at most 1")
+    return share

@@ -224,6 +224,18 @@ WRONG = {
         SCENARIO + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 2\nend = 1\n',
         "scenario.toml: faults[0].end is 1.0; let the fault end after it starts",
     ),
+    "crash during a crash": (
+        "scenario.toml",
+        SCENARIO
+        + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 0\nend = 2\n'
+        + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 1\nend = 3\n',
+        "scenario.toml: faults[1].start is 1.0; let it restart before it crashes again",
+    ),
+    "share above one": (
+        "scenario.toml",
+        SCENARIO + '[[faults]]\nkind = "aside_loss"\nshare = 1.5\nstart = 0\nend = 2\n',
+        "scenario.toml: faults[0].share is 1.5; give a share of at most 1",
+    ),
     "buffer without rate": (
         "scenario.toml",
         SCENARIO + "[brokers]\nbuffer = 5\n",
