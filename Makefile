@@ -29,7 +29,7 @@ check: setup  ## Lint, format and type checks.
 	$(BIN)/mypy
 
 test: check  ## All checks and all tests.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
 	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py

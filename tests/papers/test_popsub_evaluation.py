@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from postroad.errors import InputError
+from postroad.overlay.wide_area import generated_matrix, read_matrix, topology
 from postroad.papers.popsub import runs
-from postroad.papers.popsub.workload import (
-    Point,
-    generated_matrix,
-    most_followed,
-    read_matrix,
-    shipped_followers,
-    topology,
-    workload,
-)
+from postroad.papers.popsub.workload import Point, most_followed, workload
+from postroad.sim.workload import shipped_followers
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SMALL = Point(brokers=60, subscriptions=2000, publishers=60, seconds=8.0, throughput_per_s=400.0)

@@ -38,11 +38,15 @@ ROUTINGS = ("po", "pal", "pie")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither)."""
+    """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither).
+
+    `topic` is the attribute whose text is a publication's topic.
+    """
 
     routing: str = "pie"
     overlay: str = "SL"
     long: str = "chord"
+    topic: str = "class"
 
     def __post_init__(self) -> None:
         check_choice("routing", self.routing, ROUTINGS)
@@ -82,7 +86,7 @@ class BeaConvey(RingRouter):
         """Protocol 4: deliver here, then give each next hop its part of the range."""
         effects: list[Effect] = []
         self.deliver(message.publication, message.hops, effects)
-        hops = self.next_hops(topic_of(message.publication), message.high)
+        hops = self.next_hops(topic_of(message.publication, self.topic), message.high)
         for low, high in pairwise([*hops, message.high]):
             effects.append(self._send(RangeMessage(message.publication, low, high, message.hops)))
         return effects

@@ -1,8 +1,9 @@
 """What the schemes on a small-world ring share: the plan, topics, and who wants which.
 
-A publication's topic is its class. A broker is interested in a topic if a local subscription
-can match publications of that class; a subscription that does not name its classes is
-interested in every topic (`ANY`). Filters are compared at the subscriber's broker.
+A publication's topic is the text of one attribute, its class unless the scheme's parameter
+`topic` names another. A broker is interested in a topic if a local subscription can match
+publications of that topic; a subscription that does not name its topics is interested in every
+one (`ANY`). Filters are compared at the subscriber's broker.
 
 The papers assume a membership service that tells each broker who is interested in what. Ours
 is a flood of versioned records: (topic, broker, version, whether interested). A broker floods a
@@ -44,20 +45,20 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise InputError(f"{name} is {value!r}", remedy=f"choose one of: {', '.join(choices)}")
 
 
-def topics_of(filter: Filter) -> list[Topic]:
-    """The classes whose publications a filter can match; `ANY` if it does not list them."""
+def topics_of(filter: Filter, attribute: str) -> list[Topic]:
+    """The topics whose publications a filter can match; `ANY` if it does not list them."""
     found: dict[Topic, None] = {}
     for conjunction in filter.conjunctions:
-        classes = dict(conjunction).get("class")
-        if not isinstance(classes, TextSet) or "" in classes.values:
+        topics = dict(conjunction).get(attribute)
+        if not isinstance(topics, TextSet) or "" in topics.values:
             return [ANY]
-        found |= dict.fromkeys(sorted(classes.values))
+        found |= dict.fromkeys(sorted(topics.values))
     return list(found)
 
 
-def topic_of(publication: Publication) -> Topic:
-    kind = publication.attributes.get("class")
-    return kind if isinstance(kind, str) else ANY
+def topic_of(publication: Publication, attribute: str) -> Topic:
+    topic = publication.attributes.get(attribute)
+    return topic if isinstance(topic, str) else ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def plan(
     def made(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
         wanted = [
             (broker, topic) for broker, filter in interests.subscriptions
-            for topic in topics_of(filter)
+            for topic in topics_of(filter, config.topic)
         ]  # fmt: skip
         if isinstance(overlay, Ring):
             world = overlay.world
@@ -199,6 +200,7 @@ class RingRouter(Router):
         super().__init__(broker)
         self.plan = plan
         self.position = plan.position[broker]
+        self.topic: str = plan.config.topic
         self.local = SourceTable(plan.pool)
         self.own: dict[Topic, int] = {}  # local subscriptions per topic
         self.up: list[int] = []  # positions of the neighbours whose links are up, ascending
@@ -251,7 +253,7 @@ class RingRouter(Router):
             self.on_unsubscribe(subscription.id, now)
         self.local.subscribe(subscription)
         effects: list[Effect] = []
-        for topic in topics_of(subscription.filter):
+        for topic in topics_of(subscription.filter, self.topic):
             self.own[topic] = self.own.get(topic, 0) + 1
             if not self._known(topic, self.position):
                 self._announce(topic, True, now, effects)
@@ -263,7 +265,7 @@ class RingRouter(Router):
             return []
         self.local.unsubscribe(subscription_id)
         effects: list[Effect] = []
-        for topic in topics_of(filter):
+        for topic in topics_of(filter, self.topic):
             self.own[topic] -= 1
             if not self.own[topic]:
                 del self.own[topic]

@@ -29,10 +29,14 @@ from postroad.routing.ring import LONG, OVERLAYS, RingRouter, Topic, check_choic
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither)."""
+    """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither).
+
+    `topic` is the attribute whose text is a publication's topic.
+    """
 
     overlay: str = "SL"
     long: str = "chord"
+    topic: str = "class"
 
     def __post_init__(self) -> None:
         check_choice("overlay", self.overlay, OVERLAYS)
@@ -90,7 +94,7 @@ class Rendezvous(RingRouter):
         return self.on_way_down(message)
 
     def _climb(self, publication: Publication, hops: int) -> list[Effect]:
-        topic = topic_of(publication)
+        topic = topic_of(publication, self.topic)
         root = rendezvous(topic, len(self.plan.order), self.plan.seed)
         if root == self.position:
             return self.turn(publication, hops, topic)
@@ -115,7 +119,9 @@ class Scribe(Rendezvous):
     def on_way_down(self, message: Message) -> list[Effect] | None:
         if not isinstance(message, DownMessage):
             return None
-        return self.turn(message.publication, message.hops, topic_of(message.publication))
+        return self.turn(
+            message.publication, message.hops, topic_of(message.publication, self.topic)
+        )
 
     def _children(self, topic: Topic) -> list[int]:
         """The neighbours that subscribers' ways to the rendezvous point come here from."""

@@ -114,6 +114,7 @@ class Broker:
     table_entries_max: int = 0
     deliveries: int = 0
     pure_forwards: int = 0
+    false_sends: int = 0  # publications received here that were neither delivered nor sent on
     dropped: int = 0
     refused: int = 0
 
@@ -316,6 +317,8 @@ class Simulator:
                     self.notes.append((self.now, number, text))
         if forwards and not delivers:
             broker.pure_forwards += 1
+        if not effects and type(given) is Received and given.message.carries:
+            broker.false_sends += 1
         if not _publication(given):
             broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
 

@@ -72,6 +72,7 @@ class Result:
             "duplicates": sum(pairs.values()) - len(pairs),
             "missing": sum(pair not in pairs for pair in required),
             "pure_forwards": sum(broker.pure_forwards for broker in self.brokers),
+            "false_sends": sum(broker.false_sends for broker in self.brokers),
             "messages": dict(sorted(messages.items())),
             "hops": {"mean": mean(hops), "max": hops[-1] if hops else 0},
             "latency_us": {f"p{p}": percentile(latency, p) for p in (50, 90, 99)},
@@ -98,6 +99,7 @@ class Result:
                 "queue_max": broker.queue_max,
                 "deliveries": broker.deliveries,
                 "pure_forwards": broker.pure_forwards,
+                "false_sends": broker.false_sends,
                 "dropped": broker.dropped,
                 "refused": broker.refused,
             }

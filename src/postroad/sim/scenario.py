@@ -10,14 +10,15 @@ covering = true
 [overlay]                        # full_tree: fanout, height; random_tree: brokers;
 kind = "full_tree"               # normal_tree: brokers, mean, stddev;
 fanout = 3                       # edges: file of `a b [latency_us]` lines;
-height = 3                       # swico: file that `postroad plan swico` wrote
-latency_us = 5000
+height = 3                       # swico: file that `postroad plan swico` wrote;
+latency_us = 5000                # wide_area: brokers, and a file of round trips in ms
+                                 # (a square matrix; without it one is generated)
 
 [brokers]
 rate_per_s = 2000                # without it a broker takes no time
 buffer = 1000                    # without it a queue has no bound
 
-[workload]                       # or [workload.generate]
+[workload]                       # or [workload.generate], [workload.followed], [workload.social]
 subscriptions = "subscriptions.csv"
 publications = "publications.jsonl"
 
@@ -39,13 +40,15 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay, from_links, small_world, trees
+from postroad.overlay import Overlay, from_links, small_world, trees, wide_area
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
 from postroad.sim.sections import Section
 from postroad.sim.workload import Workload
 
+_OVERLAYS = ("full_tree", "random_tree", "normal_tree", "edges", "swico", "wide_area")
+_HOSTS = 490  # of a generated latency matrix, at least: as many as PlanetLab had
 _FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
 
 
@@ -78,8 +81,13 @@ def load(path: Path) -> Scenario:
     return from_dict(values, str(path), path.parent)
 
 
-def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
-    """A scenario from its settings; file names in it are relative to `folder`."""
+def from_dict(
+    values: Mapping[str, Any], where: str, folder: Path, bad: workloads.Bad | None = None
+) -> Scenario:
+    """A scenario from its settings; file names in it are relative to `folder`.
+
+    `bad`, if given, is told of unusable rows of the workload's files, which are then left out.
+    """
     top = Section(values, where)
     seed = top.take("seed", int, 0)
     scheme = top.choice("scheme", list(SCHEMES))
@@ -100,7 +108,8 @@ def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
             "buffer", buffer_max, "set brokers.rate_per_s too: nothing queues without"
         )
     faults = _faults(top, overlay)
-    workload = workloads.read(top.section("workload"), folder, overlay.names, seed)
+    section = top.section("workload")
+    workload = workloads.read(section, folder, overlay.names, seed, bad or workloads.refuse)
     top.done()
     return Scenario(
         scheme=scheme,
@@ -118,7 +127,7 @@ def from_dict(values: Mapping[str, Any], where: str, folder: Path) -> Scenario:
 
 def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
     latency_us = section.take("latency_us", int, 1000, least=0)
-    kind = section.choice("kind", ["full_tree", "random_tree", "normal_tree", "edges", "swico"])
+    kind = section.choice("kind", [*_OVERLAYS])
     try:
         match kind:
             case "full_tree":
@@ -136,6 +145,15 @@ def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
                 stddev = section.take("stddev", float)
                 section.done()
                 return trees.normal_tree(count, mean, stddev, seed, latency_us)
+            case "wide_area":
+                count = section.take("brokers", int)
+                file: str | None = section.take("file", str, None)
+                section.done()
+                if file is None:
+                    matrix = wide_area.generated_matrix(max(count, _HOSTS), seed)
+                else:
+                    matrix = wide_area.read_matrix(folder / file)
+                return wide_area.topology(matrix, count, seed)
             case "swico":
                 name = section.take("file", str)
                 section.done()

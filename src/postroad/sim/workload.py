@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from postroad.filters import EVERYTHING, Filter, parse
 from postroad.model import BrokerId, Scalar, TimeUs
 from postroad.sim.sections import Section
 
-Row = tuple[str, dict[str, Any]]
-"""Where a row stands (file and line, or key and number), and what it says."""
+Row = tuple[str, dict[str, Any] | InputError]
+"""Where a row stands (file and line, or key and number), and what it says, or why it cannot."""
+Bad = Callable[[InputError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +61,35 @@ class Workload:
     postings: tuple[Posting, ...]
 
 
-def read(section: Section, folder: Path, brokers: tuple[str, ...], seed: int) -> Workload:
-    """The workload that a scenario's `workload` table describes."""
+def refuse(error: InputError) -> None:
+    raise error
+
+
+def read(
+    section: Section, folder: Path, brokers: tuple[str, ...], seed: int, bad: Bad = refuse
+) -> Workload:
+    """The workload that a scenario's `workload` table describes.
+
+    `bad` is told of every row that cannot be used; unless it raises, the others are read on.
+    """
+    from postroad.sim import followed
+
     number = {name: broker for broker, name in enumerate(brokers)}
-    generate = section.any("generate")
-    if generate is not None:
-        section.done()
-        inner = Section(generate, section.where, "workload.generate")
-        return generated(inner, len(brokers), seed)
-    subscriptions = _interests(section, "subscriptions", "client", folder, number)
+    for kind, make in (
+        ("generate", generated),
+        ("followed", followed.quotes),
+        ("social", partial(followed.social, folder)),
+    ):
+        told = section.any(kind)
+        if told is not None:
+            section.done()
+            inner = Section(told, section.where, f"workload.{kind}")
+            return make(inner, len(brokers), seed)
+    subscriptions = _interests(section, "subscriptions", "client", folder, number, bad)
     publications = _rows(section, "publications", folder)
-    advertisements = _interests(section, "advertisements", "publisher", folder, number)
+    advertisements = _interests(section, "advertisements", "publisher", folder, number, bad)
     section.done()
-    postings = _postings(publications, number)
+    postings = _postings(publications, number, bad)
     if not advertisements:
         advertisements = derived_advertisements(postings)
     return Workload(subscriptions, advertisements, postings)
@@ -96,6 +115,13 @@ def _any_of(classes: list[Scalar | None]) -> Filter:
         return EVERYTHING
     words = ", ".join("'" + str(name).replace("'", "''") + "'" for name in classes)
     return parse(f"class IN ({words})")
+
+
+def shipped_followers() -> list[int]:
+    """How many follow each of the 200 most followed users of a social network."""
+    text = files("postroad.sim").joinpath("followers.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return [int(row["followers"]) for row in rows]
 
 
 def generated(section: Section, brokers: int, seed: int) -> Workload:
@@ -164,12 +190,14 @@ def generated(section: Section, brokers: int, seed: int) -> Workload:
 
 
 def _interests(
-    section: Section, key: str, who: str, folder: Path, number: dict[str, BrokerId]
+    section: Section, key: str, who: str, folder: Path, number: dict[str, BrokerId], bad: Bad
 ) -> tuple[Interest, ...]:
     parsed: dict[str, Filter] = {}
     interests: dict[str, Interest] = {}
     for position, (where, row) in enumerate(_rows(section, key, folder)):
         try:
+            if isinstance(row, InputError):
+                raise row
             text = _text(row, "filter")
             filter = parsed.get(text) or parsed.setdefault(text, _filter(text))
             name = _identity(row, f"{key[0]}{position}")
@@ -182,28 +210,30 @@ def _interests(
                 _time(row, "until"),
             )
             _finish(row, "broker", who, "filter", "id", "time", "until")
+            if name in interests:
+                raise InputError(
+                    f"id {name!r} is used twice", remedy="give each row an id of its own"
+                )
+            if interest.until_us is not None and interest.until_us < (interest.time_us or 0):
+                raise InputError(
+                    f"until {interest.until_us} µs is before time {interest.time_us} µs",
+                    remedy="let it end after it begins",
+                )
         except InputError as error:
-            raise error.at(where) from None
-        if name in interests:
-            raise InputError(
-                f"id {name!r} is used twice", where=where, remedy="give each row an id of its own"
-            )
-        if interest.until_us is not None and interest.until_us < (interest.time_us or 0):
-            raise InputError(
-                f"until {interest.until_us} µs is before time {interest.time_us} µs",
-                where=where,
-                remedy="let it end after it begins",
-            )
-        interests[name] = interest
+            bad(error.at(where))
+        else:
+            interests[name] = interest
     return tuple(interests.values())
 
 
-def _postings(rows: Iterator[Row], number: dict[str, BrokerId]) -> tuple[Posting, ...]:
+def _postings(rows: Iterator[Row], number: dict[str, BrokerId], bad: Bad) -> tuple[Posting, ...]:
     postings: list[Posting] = []
     counts: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
     for where, row in rows:
         try:
+            if isinstance(row, InputError):
+                raise row
             time_us = _time(row, "time")
             if time_us is None:
                 raise InputError("time is missing", remedy="say when, in seconds")
@@ -219,7 +249,8 @@ def _postings(rows: Iterator[Row], number: dict[str, BrokerId]) -> tuple[Posting
                     remedy="give each of its publications an id of its own",
                 )
         except InputError as error:
-            raise error.at(where) from None
+            bad(error.at(where))
+            continue
         seen.add((publisher, name))
         postings.append(Posting(time_us, broker, publisher, name, attributes))
     postings.sort(key=lambda posting: posting.time_us)
@@ -250,17 +281,25 @@ def _file_rows(path: Path) -> Iterator[Row]:
                 for row in reader:
                     where = f"{path}:{reader.line_num}"
                     if None in row or None in row.values():
-                        raise InputError(
-                            f"{sum(value is not None for value in row.values())} fields where "
-                            f"the header names {len(reader.fieldnames or ())}",
-                            where=where,
-                            remedy="quote fields that hold a comma",
+                        fields = sum(value is not None for value in row.values())
+                        yield (
+                            where,
+                            InputError(
+                                f"{fields} fields where the header names "
+                                f"{len(reader.fieldnames or ())}",
+                                remedy="quote fields that hold a comma",
+                            ),
                         )
-                    yield where, {key: value for key, value in row.items() if value != ""}
+                    else:
+                        yield where, {key: value for key, value in row.items() if value != ""}
             elif path.suffix in (".jsonl", ".ndjson"):
                 for line_number, line in enumerate(file, 1):
                     if line.strip():
-                        yield f"{path}:{line_number}", _json_object(line, f"{path}:{line_number}")
+                        try:
+                            row_or_error: dict[str, Any] | InputError = _json_object(line)
+                        except InputError as error:
+                            row_or_error = error
+                        yield f"{path}:{line_number}", row_or_error
             else:
                 raise InputError(
                     f"cannot tell the format of {path.name!r}",
@@ -279,19 +318,17 @@ def _file_rows(path: Path) -> Iterator[Row]:
         raise InputError(str(error), where=str(path), remedy="mend the CSV") from None
 
 
-def _json_object(text: str, where: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(
             f"not JSON: {error.msg} at column {error.colno}: {text.strip()[:60]!r}",
-            where=where,
             remedy="give one JSON object per line",
         ) from None
     if not isinstance(value, dict):
         raise InputError(
             f"{text.strip()[:60]!r} is not an object",
-            where=where,
             remedy="give one JSON object per line",
         )
     return value
@@ -346,7 +383,7 @@ def _time(row: dict[str, Any], key: str) -> TimeUs | None:
 def _attributes(row: dict[str, Any]) -> dict[str, Scalar]:
     value = row.get("attributes")
     if isinstance(value, str):
-        value = _json_object(value, "attributes")
+        value = _json_object(value)
     if not isinstance(value, Mapping):
         raise InputError(
             f"attributes is {value!r}", remedy='give an object such as {"class": "STOCK"}'

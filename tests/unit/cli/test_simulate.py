@@ -33,7 +33,7 @@ PUBLICATIONS = """\
 """
 COMMAND = [sys.executable, "-c", "from postroad.cli import main; main()", "simulate"]
 KEYS = ["scheme", "brokers", "publications", "deliveries", "duplicates", "missing"]
-KEYS += ["pure_forwards", "messages", "hops", "latency_us", "table_entries", "queue"]
+KEYS += ["pure_forwards", "false_sends", "messages", "hops", "latency_us", "table_entries", "queue"]
 
 
 @pytest.fixture

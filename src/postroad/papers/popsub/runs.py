@@ -16,13 +16,8 @@ from typing import Any
 import numpy as np
 
 from postroad.kernels import popsub as kernel
-from postroad.papers.popsub.workload import (
-    Point,
-    generated_matrix,
-    read_matrix,
-    topology,
-    workload,
-)
+from postroad.overlay.wide_area import generated_matrix, read_matrix, topology
+from postroad.papers.popsub.workload import Point, workload
 
 MECHANISMS = ["tree", "direct", "batching", "gossip"]
 HOSTS = 490  # of the generated matrix
