@@ -29,12 +29,13 @@ check: setup  ## Lint, format and type checks.
 	$(BIN)/mypy
 
 test: check  ## All checks and all tests.
+	@sh scripts/ensure-chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
 	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py
 
-demo: setup  ## A small simulated broker network under three schemes.
+demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo
 
 bench: setup  ## Benchmarks; each prints ratios measured in one run.

@@ -25,7 +25,7 @@ LAYERS = [
     {"overlay", "routing", "relocation", "planning", "cost"},
     {"kernels"},
     {"sim", "live"},
-    {"pipeline", "papers", "report", "web", "bench"},
+    {"pipeline", "papers", "comparison", "report", "web", "bench"},
     {"cli"},
 ]
 ONLY_IN = {

@@ -1,4 +1,4 @@
-"""`postroad simulate` and `postroad demo`."""
+"""`postroad simulate`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import IO, Any
 
 import click
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from postroad.errors import InputError
@@ -76,68 +73,6 @@ def simulate(
         compare(given, [delivery[:2] for delivery in result.deliveries], result.refused).require()
         if not as_json:
             click.echo("deliveries equal the oracle's")
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per scheme.")
-def demo(as_json: bool) -> None:
-    """Simulate a small broker network under three schemes and compare them."""
-    from postroad.routing import SCHEMES
-    from postroad.sim.oracle import compare
-    from postroad.sim.run import run
-    from postroad.sim.scenario import load
-
-    with as_file(files("postroad.sim") / "demo.toml") as path:
-        base = load(path)
-    console = Console(stderr=True)
-    rows: list[dict[str, Any]] = []
-    variants = [("flooding", False)]
-    for scheme in ("subscription_forwarding", "advertisement_forwarding"):
-        variants += [(scheme, False), (scheme, True)]
-    for scheme, covering in track(
-        variants, "simulating", console=console, disable=not console.is_terminal, transient=True
-    ):
-        config = SCHEMES[scheme].config(covering=True) if covering else None
-        scenario = replace(base, scheme=scheme, config=config)
-        result = run(scenario)
-        compare(scenario, [delivery[:2] for delivery in result.deliveries]).require()
-        rows.append({**result.summary(), "covering": covering})
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-        return
-    first = rows[0]
-    click.echo(
-        f"{first['brokers']} brokers, {len(base.workload.subscriptions)} subscriptions, "
-        f"{first['publications']} publications, {first['deliveries']} deliveries under each scheme,"
-        " all equal to the brute-force oracle's"
-    )
-    table = Table()
-    for name in ("scheme", "covering", "publication\nmessages", "control\nmessages"):
-        text = name in ("scheme", "covering")
-        table.add_column(name, justify="left" if text else "right", no_wrap=text)
-    for name in (
-        "pure\nforwards",
-        "table entries\nmean / max",
-        "hops\nmean",
-        "delay ms\np50 / p99",
-    ):
-        table.add_column(name, justify="right")
-    for row in rows:
-        sent = row["messages"]
-        control = sum(sent.values()) - sent.get("publication", 0)
-        entries, delay = row["table_entries"], row["latency_us"]
-        table.add_row(
-            row["scheme"],
-            "yes" if row["covering"] else "no",
-            f"{sent.get('publication', 0):,}",
-            f"{control:,}",
-            f"{row['pure_forwards']:,}",
-            f"{entries['mean']:.1f} / {entries['max']}",
-            f"{row['hops']['mean']:.2f}",
-            f"{delay['p50'] / 1000:.0f} / {delay['p99'] / 1000:.0f}",
-        )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -454,9 +454,20 @@ def sweep(
     *,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Facts:
-    """Run an experiment's grid into the table `runs` (and `traces`, where it asks for them)."""
+    """Run the grid of an experiment's file into the table `runs` (and `traces`, if it asks)."""
     experiment = sweeping.load(experiment_path)
     sweeping.check(experiment)
+    return perform(experiment, folder, job, report=report)
+
+
+def perform(
+    experiment: sweeping.Experiment,
+    folder: str,
+    job: Job,
+    *,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Facts:
+    """The same for an experiment that is at hand."""
     runs_out, traces_out = store.join(folder, "runs"), store.join(folder, "traces")
     tables = [runs_out, traces_out] if experiment.traces else [runs_out]
     recipe = Recipe("sweep", experiment.settings(), experiment.files, job.command)

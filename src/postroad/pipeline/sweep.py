@@ -178,7 +178,7 @@ def load(path: str) -> Experiment:
         vary=vary,
         fixed=fixed,
         folder=folder,
-        files=_files_named(scenario, Path(folder)),
+        files=files_named(scenario, Path(folder)),
     )
 
 
@@ -196,14 +196,14 @@ def _scenario(given: Any, file: Path, path: str) -> tuple[dict[str, Any], str]:
         raise InputError(f"not TOML: {error}", where=str(base), remedy="mend the file") from None
 
 
-def _files_named(told: Any, folder: Path) -> dict[str, str]:
+def files_named(told: Any, folder: Path) -> dict[str, str]:
     """Every text in a scenario that names a file beside it, with the hash of its bytes."""
     if isinstance(told, Mapping):
         told = list(told.values())
     if isinstance(told, list):
         found: dict[str, str] = {}
         for one in told:
-            found |= _files_named(one, folder)
+            found |= files_named(one, folder)
         return found
     if isinstance(told, str) and told and len(told) < 1000 and (folder / told).is_file():
         return {str(folder / told): store.content_fingerprint(str(folder / told))}

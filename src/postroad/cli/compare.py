@@ -1,0 +1,148 @@
+"""`postroad compare` and `postroad demo`: every scheme on one workload."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from postroad.errors import InputError, RunFailed
+
+OUT = click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("report"),
+    show_default=True,
+    help="Folder for index.html, results.csv and results.parquet.",
+)
+MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+FORCE = click.option("--force", is_flag=True, help="Run again what an earlier call has run.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
+
+
+@click.command()
+@click.argument("workload", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--schemes", help="Compare only these, separated by commas.")
+@OUT
+@MASTER
+@FORCE
+@JSON
+def compare(
+    workload: Path, schemes: str | None, out: Path, master: str, force: bool, as_json: bool
+) -> None:
+    """Run every scheme on one workload and write a page that says which to run."""
+    named = None if schemes is None else [name.strip() for name in schemes.split(",")]
+    _compare(workload, named, out, master, force, as_json)
+
+
+@click.command()
+@OUT
+@MASTER
+@FORCE
+@JSON
+def demo(out: Path, master: str, force: bool, as_json: bool) -> None:
+    """Compare every scheme on the workload that comes with the package."""
+    with as_file(files("postroad.comparison") / "demo.toml") as path:
+        _compare(path, None, out, master, force, as_json)
+
+
+def _compare(
+    workload: Path, schemes: list[str] | None, out: Path, master: str, force: bool, as_json: bool
+) -> None:
+    from postroad.comparison import perform, settings
+    from postroad.comparison.verdict import problems, verdict
+    from postroad.pipeline.run import Job
+    from postroad.report.compare_page import page
+
+    comparison = settings.load(workload, schemes)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder {str(out)!r}: {error.strerror}", remedy="choose another -o"
+        ) from None
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        tasks = {"starting Spark": progress.add_task("starting Spark", total=None)}
+
+        def report(word: str, done: int, total: int) -> None:
+            if word not in tasks:
+                for earlier in tasks.values():
+                    progress.remove_task(earlier)
+                tasks.clear()
+                tasks[word] = progress.add_task(word, total=total)
+            progress.update(tasks[word], completed=min(done, total), total=total)
+
+        job = Job(master=master, force=force, command=f"postroad compare {workload}")
+        results = perform.perform(comparison, out, job, report)
+    target = out / "index.html"
+    partial = out / ".index.html.part"
+    partial.write_text(page(results), encoding="utf-8")
+    partial.replace(target)
+    told = verdict(results.outcomes, comparison.baseline, comparison.matters)
+    wrong = problems(results.outcomes)
+    if as_json:
+        click.echo(json.dumps(_facts(results, told, wrong, target)))
+    else:
+        _show(results, told, wrong, target)
+    if all(outcome.error is not None for outcome in results.outcomes):
+        raise RunFailed("every scheme failed")
+
+
+def _facts(results: Any, told: str, wrong: list[str], target: Path) -> dict[str, Any]:
+    return {
+        "verdict": told.replace("**", ""),
+        "problems": wrong,
+        "quarantined": len(results.bad),
+        "page": str(target),
+        "schemes": {
+            outcome.label: {"error": outcome.error}
+            if outcome.error is not None
+            else {
+                "parameters": dict(outcome.parameters),
+                **{name: outcome.figure(name).mean for name in outcome.values},
+            }
+            for outcome in results.outcomes
+        },
+    }
+
+
+def _show(results: Any, told: str, wrong: list[str], target: Path) -> None:
+    from postroad.report.compare_page import SHORT
+
+    overlay, workload = results.scenario.overlay, results.scenario.workload
+    click.echo(
+        f"{overlay.brokers_count:,} brokers, {len(workload.subscriptions):,} subscriptions, "
+        f"{len(workload.postings):,} publications × {results.comparison.replicates}"
+    )
+    table = Table("scheme")
+    for name in COLUMNS:
+        table.add_column(SHORT[name].replace(", ", "\n"), justify="right")
+    for outcome in results.outcomes:
+        if outcome.error is not None:
+            table.add_row(outcome.label, "failed", *[""] * (len(COLUMNS) - 1))
+            continue
+        figures = [outcome.figure(name) for name in COLUMNS]
+        table.add_row(outcome.label, *(f"{one.mean:,.1f} ± {one.half:,.1f}" for one in figures))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    if results.bad:
+        click.echo(f"{len(results.bad):,} bad rows left out: {target.parent / 'quarantine.csv'}")
+    for problem in wrong:
+        click.echo(f"! {problem}")
+    click.echo(told.replace("**", ""))
+    click.echo(f"The page: {target}")

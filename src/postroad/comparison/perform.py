@@ -1,0 +1,218 @@
+"""From a comparison to its results: tune, run everything through the Spark sweep, gather."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from postroad.comparison import settings
+from postroad.comparison.estimate import estimates
+from postroad.comparison.rows import Row
+from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.settings import Comparison
+from postroad.comparison.verdict import Outcome
+from postroad.errors import InputError
+from postroad.pipeline import run, store
+from postroad.pipeline.sweep import Experiment, files_named
+from postroad.routing import SCHEMES
+from postroad.sim.scenario import Scenario
+
+ENTRY = "postroad.comparison.runs:run_row"
+Case = dict[str, Any]
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of the sensitivity study."""
+
+    dimension: str
+    value: float
+    label: str
+    measures: Mapping[str, float]
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the page and the files are made from."""
+
+    comparison: Comparison
+    scenario: Scenario  # the first replicate's, as judged
+    topic: str
+    outcomes: Sequence[Outcome]
+    details: Mapping[str, Mapping[str, Mapping[str, float]]]  # per row: load, link, quantile
+    points: Sequence[Point]
+    tried: Mapping[str, int]  # how many settings of a row were tried
+    estimates: Mapping[str, Mapping[str, float]]
+    bad: Sequence[InputError]
+
+
+def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> Results:
+    """Run all that is left to run, and gather; what an earlier, broken off call ran is kept."""
+    scenario, bad = settings.first_look(comparison)
+    topic = comparison.topic or settings.topic_attribute(scenario)
+    with job.session():  # one for both sweeps
+        parameters, tried = _tuned(comparison, topic, out, job, report)
+        cases = list(_cases(comparison, topic, parameters))
+        found = _sweep(comparison, cases, out / "sweep", job, lambda *n: report("comparing", *n))
+    judged = settings.part(
+        comparison.scenario, comparison.folder, comparison.seed, 0, comparison.replicates, False
+    )
+    main = [one for one in found if one[0]["point"] is None]
+    outcomes = []
+    details: dict[str, dict[str, dict[str, float]]] = {}
+    for label, row in comparison.rows.items():
+        mine = sorted(
+            (one for one in main if one[0]["label"] == label), key=lambda one: one[0]["replicate"]
+        )
+        error = next((error for _, _, error in mine if error is not None), None)
+        values = {} if error else {name: [m[name] for _, m, _ in mine] for name in MEASURES}
+        outcomes.append(
+            Outcome(
+                label, row.scheme, {**row.parameters, **parameters[label]},
+                SCHEMES[row.scheme].promise, error, values,
+            )
+        )  # fmt: skip
+        if error is None:
+            details[label] = _nested(mine[0][1], ("load", "link", "quantile"))
+    points = [
+        Point(case["point"][0], case["point"][1], case["label"], measures, error)
+        for case, measures, error in found
+        if case["point"] is not None
+    ]
+    results = Results(
+        comparison, judged, topic, outcomes, details, points, tried, estimates(judged), bad
+    )
+    _write(results, found, out)
+    return results
+
+
+def _tuned(
+    comparison: Comparison, topic: str, out: Path, job: run.Job, report: Report
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """The parameters of each row: the best on the training part for what matters, or the first."""
+    parameters = {label: row.candidates()[0] for label, row in comparison.rows.items()}
+    if not comparison.tune:
+        return parameters, {}
+    cases = [
+        _case(comparison, topic, label, row, candidate, 0, training=True)
+        for label, row in comparison.rows.items()
+        if len(row.candidates()) > 1
+        for candidate in row.candidates()
+    ]
+    if not cases:
+        return parameters, {}
+    found = _sweep(comparison, cases, out / "tuning", job, lambda *n: report("tuning", *n))
+    measure = CONCERN[comparison.matters]
+    best: dict[str, float] = {}
+    tried: dict[str, int] = {}
+    for case, measures, error in found:
+        label = case["label"]
+        tried[label] = tried.get(label, 0) + 1
+        if error is None and measures[measure] < best.get(label, float("inf")):
+            best[label] = measures[measure]
+            own = comparison.rows[label].grid
+            parameters[label] = {name: case["parameters"][name] for name in own}
+    return parameters, tried
+
+
+def _cases(
+    comparison: Comparison, topic: str, parameters: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Case]:
+    for replicate in range(comparison.replicates):
+        for label, row in comparison.rows.items():
+            yield _case(comparison, topic, label, row, parameters[label], replicate)
+    for dimension, values in settings.sensitivity_points(comparison).items():
+        for value, changed in values:
+            for label, row in comparison.rows.items():
+                case = _case(comparison, topic, label, row, parameters[label], 0)
+                yield {**case, "settings": changed, "point": [dimension, value], "details": False}
+
+
+def _case(
+    comparison: Comparison, topic: str, label: str, row: Row, parameters: Mapping[str, Any],
+    replicate: int, training: bool = False,
+) -> Case:  # fmt: skip
+    return {
+        "label": label,
+        "scheme": row.scheme,
+        "parameters": {**row.parameters, **parameters},
+        "settings": comparison.scenario,
+        "seed": comparison.seed,
+        "replicate": replicate,
+        "replicates": comparison.replicates,
+        "training": training,
+        "topic": topic,
+        "details": replicate == 0 and not training,
+        "point": None,
+    }
+
+
+def _sweep(
+    comparison: Comparison, cases: Sequence[Case], folder: Path, job: run.Job,
+    report: Callable[[int, int], None],
+) -> list[tuple[Case, dict[str, float], str | None]]:  # fmt: skip
+    """Case, measures and error of every run, in the order of the cases."""
+    experiment = Experiment(
+        question=comparison.title,
+        seed=comparison.seed,
+        replicates=1,
+        run=ENTRY,
+        traces=False,
+        scenario={},
+        vary={"case": list(cases)},
+        fixed={},
+        folder=comparison.folder,
+        files=files_named(comparison.scenario, Path(comparison.folder)),
+    )
+    run.perform(experiment, str(folder), job, report=report)
+    by_case = {}
+    for row in store.rows_of(store.join(str(folder), "runs")):
+        by_case[dict(row["parameters"])["case"]] = (dict(row["metrics"]), row["error"])
+    return [(case, *by_case[json.dumps(case)]) for case in cases]
+
+
+def _nested(metrics: Mapping[str, float], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for key, value in metrics.items():
+        head, _, rest = key.partition(".")
+        if rest and head in found:
+            found[head][rest] = value
+    return found
+
+
+def _write(
+    results: Results, found: Sequence[tuple[Case, dict[str, float], str | None]], out: Path
+) -> None:
+    """results.csv and results.parquet: a row per run; quarantine.csv: a row per bad row."""
+    rows = [
+        {
+            "point": "" if case["point"] is None else f"{case['point'][0]} = {case['point'][1]:g}",
+            "scheme": case["label"],
+            "replicate": case["replicate"],
+            "parameters": json.dumps(case["parameters"]),
+            "error": error,
+            **{name: measures.get(name) for name in MEASURES},
+        }
+        for case, measures, error in found
+    ]
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    pq.write_table(pa.Table.from_pylist(rows), out / "results.parquet")
+    quarantine = out / "quarantine.csv"
+    quarantine.unlink(missing_ok=True)
+    if results.bad:
+        with quarantine.open("w", newline="", encoding="utf-8") as file:
+            listing = csv.writer(file)
+            listing.writerow(["where", "reason"])
+            listing.writerows([str(error.where), error.what] for error in results.bad)

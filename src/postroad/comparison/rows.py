@@ -1,0 +1,61 @@
+"""What a comparison compares: schemes with their parameters, one row of the table each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroad.errors import InputError
+
+SHARE = "popular_share"
+"""A parameter of ours: PopSub's capacity for popular publications, as a share of the rate at
+which a publishing broker publishes. A run turns it into the scheme's throughput τ."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scheme with fixed parameters, and those that may be tuned with the values to try."""
+
+    scheme: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Every setting to try; the first is the one used without tuning."""
+        found: list[dict[str, Any]] = [{}]
+        for name, values in self.grid.items():
+            found = [{**one, name: value} for one in found for value in values]
+        return found
+
+
+_SHARES = {SHARE: [0.3, 0.1, 0.6]}
+
+ROWS: dict[str, Row] = {
+    "flooding": Row("flooding"),
+    "subscription forwarding": Row("subscription_forwarding"),
+    "subscription forwarding + covering": Row("subscription_forwarding", {"covering": True}),
+    "advertisement forwarding": Row("advertisement_forwarding"),
+    "advertisement forwarding + covering": Row("advertisement_forwarding", {"covering": True}),
+    "PopSub direct": Row("popsub", {"unpopular": "direct"}, _SHARES),
+    "PopSub batching": Row("popsub", {"unpopular": "batching"}, _SHARES),
+    "PopSub gossip": Row("popsub", {"unpopular": "gossip"}, _SHARES),
+    "BeaConvey": Row("beaconvey", grid={"routing": ["pie", "po", "pal"]}),
+    "Scribe": Row("scribe"),
+    "iScribe": Row("iscribe"),
+}
+
+
+def chosen(names: Sequence[str] | None, where: str) -> dict[str, Row]:
+    """The rows of these names; a scheme's name stands for all rows of that scheme."""
+    if names is None:
+        return dict(ROWS)
+    found: dict[str, Row] = {}
+    for name in names:
+        mine = {label: row for label, row in ROWS.items() if name in (label, row.scheme)}
+        if not mine:
+            raise InputError(
+                f"unknown scheme {name!r}", where=where, remedy=f"choose from: {', '.join(ROWS)}"
+            )
+        found |= mine
+    return found

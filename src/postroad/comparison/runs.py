@@ -1,0 +1,196 @@
+"""One run of one row, and the measures that all schemes have in common.
+
+A message is one send between two brokers, a batch too. All figures per publication count the
+publications that were made; times are from publication to delivery.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from postroad.comparison import settings
+from postroad.comparison.rows import SHARE
+from postroad.errors import InputError
+from postroad.overlay.small_world import Ring
+from postroad.routing import SCHEMES
+from postroad.routing.base import Message
+from postroad.routing.ring import ANY, topics_of
+from postroad.sim.oracle import expected
+from postroad.sim.run import Result, run
+from postroad.sim.scenario import Scenario
+
+MEASURES: dict[str, str] = {
+    "messages": "publication messages per publication",
+    "pure_forwards": "pure forwards per publication",
+    "false_sends": "false sends per publication",
+    "matches": "matches per publication",
+    "state_mean": "routing entries per broker, mean",
+    "state_max": "routing entries per broker, max",
+    "stress_mean": "publication messages sent and received per broker and publication, mean",
+    "stress_max": "the same, busiest broker",
+    "link_mean": "publication messages per used link and publication, mean",
+    "link_max": "the same, busiest link",
+    "delay_p50_ms": "delivery delay, median, ms",
+    "delay_p90_ms": "delivery delay, 90th percentile, ms",
+    "delay_p99_ms": "delivery delay, 99th percentile, ms",
+    "hops": "hops per delivery, mean",
+    "control": "control messages per publication, set-up included",
+    "deliveries": "deliveries",
+    "lost": "lost deliveries",
+    "duplicated": "duplicate deliveries",
+    "unexpected": "deliveries nobody asked for",
+}
+CONCERN = {
+    "traffic": "messages",
+    "delay": "delay_p90_ms",
+    "state": "state_mean",
+    "worst_broker": "stress_max",
+}
+"""The measure that stands for each thing that may matter."""
+LINKS_DRAWN = 1500
+
+
+def run_row(given: dict[str, Any]) -> Mapping[str, Any]:
+    """The entry point of the sweep: plain values in, numbers out."""
+    case = given["parameters"]["case"]
+    scenario = settings.part(
+        case["settings"], given["folder"], case["seed"], case["replicate"], case["replicates"],
+        case["training"],
+    )  # fmt: skip
+    scheme = SCHEMES[case["scheme"]]
+    told = dict(case["parameters"])
+    share = told.pop(SHARE, None)
+    if share is not None:
+        phi = scheme.config().phi
+        told["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
+    if scheme.overlay == "ring":
+        told["topic"] = case["topic"]
+        scenario = on_ring(scenario, scheme.config(**told))
+    config = scheme.config(**told)
+    scenario = replace(scenario, scheme=case["scheme"], config=config)
+    return measured(run(scenario), details=case["details"])
+
+
+def publishing_rate(scenario: Scenario) -> float:
+    """Publications per second at a broker that publishes, on average."""
+    postings = scenario.workload.postings
+    span_s = (postings[-1].time_us - postings[0].time_us) / 1e6 or 1.0
+    return len(postings) / span_s / len({posting.broker for posting in postings})
+
+
+def on_ring(scenario: Scenario, config: Any) -> Scenario:
+    """The same brokers on a ring planned for the workload's topics, latencies kept."""
+    from postroad.kernels.swico import build
+    from postroad.planning.swico import from_pairs
+
+    overlay = scenario.overlay
+    if isinstance(overlay, Ring):
+        return scenario
+    wanted = [
+        (interest.broker, topic)
+        for interest in scenario.workload.subscriptions
+        for topic in topics_of(interest.filter, config.topic)
+    ]
+    number = {name: n for n, name in enumerate(sorted({t for _, t in wanted} - {ANY}))}
+    if not number:
+        raise InputError(
+            f"no filter names a value of {config.topic!r}",
+            remedy="set topic to an attribute that filters compare with =",
+        )
+    pairs = [
+        (broker, place)
+        for broker, topic in wanted
+        for place in (range(len(number)) if topic == ANY else [number[topic]])
+    ]
+    interests = from_pairs(
+        [broker for broker, _ in pairs], [topic for _, topic in pairs], overlay.brokers_count,
+        len(number),
+    )  # fmt: skip
+    world = build(interests, config.overlay, config.long, scenario.seed)
+    direct = overlay.direct_us
+    if direct is None:
+        direct = np.array([overlay.path_us(broker) for broker in range(overlay.brokers_count)])
+    ends = world.order[world.edges]
+    ring = Ring(overlay.names, ends, direct[ends[:, 0], ends[:, 1]], direct, world=world)
+    return replace(scenario, overlay=ring)
+
+
+def carrying() -> set[str]:
+    """The kinds of messages that carry publications, in all schemes."""
+    found: set[str] = set()
+    waiting: list[type[Message]] = [Message]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.carries:
+            found.add(kind.kind)
+    return found
+
+
+def measured(result: Result, details: bool) -> dict[str, Any]:
+    """All measures of a run; `details` adds what the pictures of brokers and links need."""
+    scenario = result.scenario
+    count = max(1, len(scenario.workload.postings))
+    kinds = carrying()
+    pairs = Counter((key, subscription) for key, subscription, *_ in result.deliveries)
+    owed, allowed = expected(scenario, result.refused)
+    delays = np.sort(
+        [time_us - result.published_us[key] for key, _, _, time_us, *_ in result.deliveries]
+    )
+    stress = np.zeros(len(result.brokers))
+    links: Counter[tuple[int, int]] = Counter()
+    control: Counter[str] = Counter()
+    for link in result.links:
+        carried = 0
+        for kind, sent in link.messages.items():
+            if kind in kinds:
+                carried += sent
+            else:
+                control[kind] += sent
+        if carried:
+            stress[link.source] += carried
+            stress[link.target] += carried
+            links[link.source, link.target] += carried
+    state = [broker.table_entries_max for broker in result.brokers]
+    percentiles = {
+        f"delay_p{p}_ms": float(np.percentile(delays, p)) / 1000 if len(delays) else 0.0
+        for p in (50, 90, 99)
+    }
+    found: dict[str, Any] = {
+        "messages": sum(links.values()) / count,
+        "pure_forwards": sum(broker.pure_forwards for broker in result.brokers) / count,
+        "false_sends": sum(broker.false_sends for broker in result.brokers) / count,
+        "matches": sum(b.matches_count + b.router.matches_count for b in result.brokers) / count,
+        "state_mean": float(np.mean(state)),
+        "state_max": max(state),
+        "stress_mean": float(stress.mean()) / count,
+        "stress_max": float(stress.max()) / count,
+        "link_mean": sum(links.values()) / max(1, len(links)) / count,
+        "link_max": max(links.values(), default=0) / count,
+        **percentiles,
+        "hops": sum(hops for *_, hops, _ in result.deliveries) / max(1, len(result.deliveries)),
+        "control": control.total() / count,
+        "deliveries": len(result.deliveries),
+        "lost": len(owed - pairs.keys()),
+        "duplicated": pairs.total() - len(pairs),
+        "unexpected": len(pairs.keys() - owed - allowed),
+        "publications": len(scenario.workload.postings),
+        "control_by_kind": dict(sorted(control.items())),
+    }
+    if details:
+        found["load"] = {str(n): value / count for n, value in enumerate(stress.tolist())}
+        both: Counter[tuple[int, int]] = Counter()
+        for (a, b), carried in links.items():
+            both[min(a, b), max(a, b)] += carried
+        found["link"] = {
+            f"{a}-{b}": carried / count for (a, b), carried in both.most_common(LINKS_DRAWN)
+        }
+        if len(delays):
+            shares = np.percentile(delays, np.arange(101)) / 1000
+            found["quantile"] = {str(q): value for q, value in enumerate(shares.tolist())}
+    return found

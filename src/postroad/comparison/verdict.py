@@ -1,0 +1,168 @@
+"""What the measures say: means, intervals, differences to the baseline, and the verdict in words.
+
+Replicates are paired: every row saw the same publications, so differences are taken replicate by
+replicate. Intervals are 95%, by Student's t over the replicates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import stdtrit
+
+from postroad.comparison.runs import CONCERN, MEASURES
+
+_WORDS = {
+    "traffic": ("traffic", "publication messages a publication", 1),
+    "delay": ("delay", "ms to nine deliveries in ten", 0),
+    "state": ("state per broker", "routing entries a broker", 0),
+    "worst_broker": (
+        "the worst-loaded broker", "messages a publication through the busiest broker", 2
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over replicates and the half-width of its 95% interval."""
+
+    mean: float
+    half: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the comparison: what it was run with, and what came out."""
+
+    label: str
+    scheme: str
+    parameters: Mapping[str, Any]
+    promise: str
+    error: str | None
+    values: Mapping[str, Sequence[float]]  # per measure, one per replicate
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was lost, doubled or invented."""
+        return not any(
+            value for name in ("lost", "duplicated", "unexpected") for value in self.values[name]
+        )
+
+    def figure(self, measure: str) -> Figure:
+        return figure(self.values[measure])
+
+
+def figure(values: Sequence[float]) -> Figure:
+    count = len(values)
+    mean = sum(values) / count
+    if count < 2:
+        return Figure(mean, math.nan)
+    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
+    return Figure(mean, float(stdtrit(count - 1, 0.975)) * spread / math.sqrt(count))
+
+
+def difference(outcome: Outcome, other: Outcome, measure: str) -> Figure:
+    """By how much a row's measure exceeds another row's, paired."""
+    pairs = zip(outcome.values[measure], other.values[measure], strict=True)
+    return figure([mine - theirs for mine, theirs in pairs])
+
+
+def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
+    """Sentences: which row is best for this concern, by how much, and what it costs elsewhere."""
+    measure = CONCERN[concern]
+    subject, unit, digits = _WORDS[concern]
+    able = [row for row in outcomes if row.error is None and row.exact]
+    if not able:
+        return f"For {subject}: no scheme delivered everything exactly once."
+    ranked = sorted(able, key=lambda row: (row.figure(measure).mean, row.figure("state_mean").mean))
+    best = ranked[0]
+    equal = [
+        row for row in ranked[1:]
+        if max(map(abs, _differences(row, best, measure))) <= 1e-9 * (1 + best.figure(measure).mean)
+    ]  # fmt: skip
+    mine = best.figure(measure)
+    said = [
+        f"For {subject}: **{best.label}**, with {_told(mine, digits)} {unit}"
+        + (f", as {_listed([row.label for row in equal])} but with less state" if equal else "")
+        + "."
+    ]
+    others = [row for row in ranked[1:] if row not in equal]
+    if others:
+        second = others[0]
+        gap = difference(second, best, measure)
+        if math.isnan(gap.half) or gap.mean - gap.half <= 0:
+            said.append(f"The lead over {second.label} is within the noise of the replicates.")
+        else:
+            said.append(
+                f"Next is {second.label} with {_told(second.figure(measure), digits)}, "
+                f"{_percent(gap.mean, mine.mean)} more."
+            )
+    base = next((row for row in able if row.label == baseline), None)
+    if base is not None and base is not best and base not in equal:
+        gap = difference(base, best, measure)
+        said.append(
+            f"Against {baseline} it saves {_percent(gap.mean, base.figure(measure).mean)} "
+            f"(95% interval {_percent(gap.mean - gap.half, base.figure(measure).mean)} to "
+            f"{_percent(gap.mean + gap.half, base.figure(measure).mean)})."
+        )
+    costs = []
+    for other, other_measure in CONCERN.items():
+        if other == concern:
+            continue
+        least = min(able, key=lambda row: row.figure(other_measure).mean)
+        here, there = best.figure(other_measure).mean, least.figure(other_measure).mean
+        if here > 1.05 * there:
+            costs.append(
+                f"{_WORDS[other][0]} is {_times(here, there)} that of the best, {least.label}"
+            )
+    control = best.figure("control").mean
+    costs.append(f"{control:,.1f} control messages a publication, set-up included")
+    said.append(f"What it costs elsewhere: {'; '.join(costs)}.")
+    return " ".join(said)
+
+
+def verdicts(outcomes: Sequence[Outcome], baseline: str, matters: str) -> dict[str, str]:
+    """All concerns, the one that matters first."""
+    order = [matters, *(concern for concern in CONCERN if concern != matters)]
+    return {concern: verdict(outcomes, baseline, concern) for concern in order}
+
+
+def problems(outcomes: Sequence[Outcome]) -> list[str]:
+    """What must not happen: failed rows, and losses or duplicates where a scheme promises none."""
+    found = []
+    for row in outcomes:
+        if row.error is not None:
+            found.append(f"{row.label} failed: {row.error}")
+        elif not row.exact:
+            counts = ", ".join(
+                f"{sum(row.values[name]):,.0f} {MEASURES[name]}"
+                for name in ("lost", "duplicated", "unexpected")
+            )
+            broken = " although it promises exactness" if row.promise == "exact" else ""
+            found.append(f"{row.label} had {counts}{broken}")
+    return found
+
+
+def _differences(row: Outcome, other: Outcome, measure: str) -> list[float]:
+    return [a - b for a, b in zip(row.values[measure], other.values[measure], strict=True)]
+
+
+def _told(figure: Figure, digits: int) -> str:
+    if math.isnan(figure.half):
+        return f"{figure.mean:,.{digits}f}"
+    return f"{figure.mean:,.{digits}f} ± {figure.half:,.{digits}f}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f}%" if whole else "nothing"
+
+
+def _times(here: float, there: float) -> str:
+    return f"{here / there:,.1f} times" if there else "above"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,235 @@
+"""The page of a comparison: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from postroad.comparison.perform import Results
+from postroad.comparison.runs import MEASURES
+from postroad.comparison.verdict import problems, verdicts
+from postroad.overlay import Overlay, rooted
+from postroad.overlay.small_world import Ring
+from postroad.routing import SCHEMES
+
+SHORT = {
+    "messages": "messages",
+    "pure_forwards": "pure forwards",
+    "false_sends": "false sends",
+    "matches": "matches",
+    "state_mean": "state, mean",
+    "state_max": "state, max",
+    "stress_mean": "broker load, mean",
+    "stress_max": "broker load, max",
+    "link_mean": "link load, mean",
+    "link_max": "link load, max",
+    "delay_p50_ms": "delay p50",
+    "delay_p90_ms": "delay p90",
+    "delay_p99_ms": "delay p99",
+    "hops": "hops",
+    "control": "control",
+    "deliveries": "deliveries",
+    "lost": "lost",
+    "duplicated": "duplicated",
+    "unexpected": "unexpected",
+}
+UNRANKED = ("deliveries", "lost", "duplicated", "unexpected")
+
+
+def page(results: Results) -> str:
+    """The whole file as text."""
+    comparison, scenario = results.comparison, results.scenario
+    workload = scenario.workload
+    facts = (
+        f"{scenario.overlay.brokers_count:,} brokers, {len(workload.subscriptions):,} "
+        f"subscriptions, {len(workload.postings):,} publications in each of "
+        f"{comparison.replicates} replicates, {len(results.outcomes)} schemes on the same "
+        "publications."
+    )
+    if results.bad:
+        facts += (
+            f" {len(results.bad):,} rows of the files could not be used and are left out; "
+            "quarantine.csv lists them with reasons."
+        )
+    said = verdicts(results.outcomes, comparison.baseline, comparison.matters)
+    parts = {
+        "title": html.escape(comparison.title),
+        "facts": html.escape(facts),
+        "verdict": "".join(
+            f'<p class="{"first" if concern == comparison.matters else ""}">{_bold(text)}</p>'
+            for concern, text in said.items()
+        ),
+        "problems": "".join(f"<p>{html.escape(text)}.</p>" for text in problems(results.outcomes)),
+        "replicates": str(comparison.replicates),
+        "sensitivity": html.escape(_sensitivity(results)),
+        "estimates": _estimates(results),
+        "method": _method(results),
+        "data": json.dumps(_data(results)).replace("</", "<\\/"),
+        "plotly": get_plotlyjs(),
+    }
+    template = files("postroad.report").joinpath("compare.html").read_text(encoding="utf-8")
+    return re.sub(r"@([a-z]+)@", lambda found: parts[found[1]], template)
+
+
+def _bold(text: str) -> str:
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+
+
+def _data(results: Results) -> dict[str, Any]:
+    able = [row for row in results.outcomes if row.error is None]
+    rows = []
+    for outcome in results.outcomes:
+        row: dict[str, Any] = {"label": outcome.label, "error": outcome.error}
+        if outcome.error is None:
+            detail = results.details[outcome.label]
+            figures = {name: outcome.figure(name) for name in MEASURES}
+            row["figures"] = {
+                name: {"mean": one.mean, "half": None if math.isnan(one.half) else one.half}
+                for name, one in figures.items()
+            }
+            row["load"] = [detail["load"][str(n)] for n in range(len(detail["load"]))]
+            row["links"] = [
+                [*map(int, key.split("-")), value] for key, value in detail["link"].items()
+            ]
+            row["delays"] = [detail["quantile"][str(q)] for q in range(len(detail["quantile"]))]
+        rows.append(row)
+    measures = [
+        {
+            "name": name,
+            "short": SHORT[name],
+            "long": text,
+            "ranked": name not in UNRANKED,
+            "least": min((row.figure(name).mean for row in able), default=0.0),
+        }
+        for name, text in MEASURES.items()
+    ]
+    sensitivity = []
+    for dimension in dict.fromkeys(point.dimension for point in results.points):
+        mine: dict[str, list[dict[str, Any]]] = {}
+        for point in results.points:
+            if point.dimension == dimension and point.error is None:
+                kept = {name: point.measures[name] for name in MEASURES}
+                mine.setdefault(point.label, []).append({"value": point.value, "measures": kept})
+        sensitivity.append({"name": dimension, "points": mine})
+    return {
+        "baseline": results.comparison.baseline,
+        "measures": measures,
+        "rows": rows,
+        "names": list(results.scenario.overlay.names),
+        "places": places(results.scenario.overlay),
+        "load_max": max(
+            (max(detail["load"].values()) for detail in results.details.values()), default=0.0
+        ),
+        "sensitivity": sensitivity,
+    }
+
+
+def places(overlay: Overlay) -> list[tuple[float, float]]:
+    """Where to draw each broker: a tree in circles around its root, a ring as a circle.
+
+    Each broker gets a sector as wide as the leaves behind it are many.
+    """
+    count = overlay.brokers_count
+    found = [(0.0, 0.0)] * count
+    if isinstance(overlay, Ring):
+        for place, broker in enumerate(overlay.world.order.tolist()):
+            found[broker] = _around(1.0, place / count)
+        return found
+    tree = rooted.from_overlay(overlay)
+    leaves = tree.sum_below((tree.children_count == 0).astype(float))
+    begin = [0.0] * count
+    width = [1.0] * count
+    for here in range(count):
+        at = begin[here]
+        for child in range(int(tree.first_child[here]), int(tree.first_child[here + 1])):
+            width[child] = width[here] * float(leaves[child] / max(1.0, leaves[here]))
+            begin[child] = at
+            at += width[child]
+        level = int(tree.level[here])
+        found[int(tree.broker[here])] = _around(float(level), begin[here] + width[here] / 2)
+    return found
+
+
+def _around(radius: float, turn: float) -> tuple[float, float]:
+    angle = 2 * math.pi * turn
+    return round(radius * math.cos(angle), 4), round(radius * math.sin(angle), 4)
+
+
+def _sensitivity(results: Results) -> str:
+    if results.comparison.generated is None:
+        return "The same network with a part of the subscriptions; one run each."
+    return (
+        "Around a network and workload of a quarter of the size, one thing changed at a time; "
+        "one run each. Skew 0 gives every publisher equally many subscribers."
+    )
+
+
+def _estimates(results: Results) -> str:
+    rows = []
+    for label, formula in results.estimates.items():
+        outcome = next(
+            (row for row in results.outcomes if row.label == label and row.error is None), None
+        )
+        if outcome is None:
+            continue
+        for name, value in formula.items():
+            simulated = outcome.values[name][0]
+            off = f"{100 * (value - simulated) / simulated:+.1f}%" if simulated else ""
+            rows.append([label, MEASURES[name], f"{value:,.2f}", f"{simulated:,.2f}", off])
+    return _table(["scheme", "measure", "formula", "simulated, first replicate", "off"], rows)
+
+
+def _method(results: Results) -> str:
+    comparison = results.comparison
+    dealt = (
+        "All replicates use the same network; each draws its workload anew."
+        if comparison.generated
+        else "The workload comes from files: each replicate judges a stretch of the publications "
+        "of its own."
+    )
+    lines = [
+        dealt,
+        "The first fifth of every replicate's publications is for training and not judged."
+        + ("" if comparison.tune else " Nothing was tuned: parameters are the defaults below."),
+        "A message is one send between two brokers; a batch is one message. A pure forward is "
+        "made by a broker that delivers nothing of it. A false send reaches a broker that neither "
+        "delivers it nor sends it on.",
+        "Routing entries are the most that a broker held. Control messages include those that "
+        "set up the tables before the first publication.",
+        f"Topic schemes take the attribute {results.topic!r} as topic; filters are compared at "
+        "the subscriber's broker, and what was sent for nothing counts as a false send.",
+        "Topic schemes start from what their planner knew of the interests, so they send no "
+        "control messages until interests change.",
+        "PopSub's popular_share is the room for popular publications as a share of the rate at "
+        "which a publishing broker publishes; τ follows from it at φ = 0.05.",
+    ]
+    rows = [
+        [
+            row.label,
+            SCHEMES[row.scheme].summary,
+            ", ".join(f"{name} = {value}" for name, value in row.parameters.items()) or "defaults",
+            f"best of {results.tried[row.label]} for {comparison.matters}"
+            if row.label in results.tried
+            else "as given",
+        ]
+        for row in results.outcomes
+    ]
+    listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return (
+        f'<ul class="plain">{listed}</ul><div class="scroll">'
+        + _table(["scheme", "what it does", "parameters", "chosen"], rows)
+        + "</div>"
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["".join(f"<th>{html.escape(name)}</th>" for name in header)]
+    lines += ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
+    return '<table class="texts">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

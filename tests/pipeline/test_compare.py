@@ -1,0 +1,229 @@
+"""The comparison end to end: its page in a real browser, bad rows, failures, resumption."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from postroad.cli import cli
+from postroad.comparison.rows import ROWS
+from postroad.comparison.runs import MEASURES
+from postroad.errors import InputError
+from postroad.routing import SCHEMES
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium")
+
+TINY = """
+title = "Tiny & <quoted>"
+replicates = 2
+seed = 3
+tune = true
+sensitivity = true
+[overlay]
+kind = "wide_area"
+brokers = 12
+[workload.followed]
+subscriptions = 80
+publications = 30
+publishers = 10
+rate_per_s = 5
+"""
+FILES = """
+replicates = 2
+schemes = ["flooding", "scribe"]
+[overlay]
+kind = "random_tree"
+brokers = 5
+[workload]
+subscriptions = "s.csv"
+publications = "p.csv"
+"""
+PUBLICATION = '{n},{n},p,"{{""price"": {n}, ""kind"": ""k""}}"\n'
+
+
+def compare(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["compare", *words], catch_exceptions=False)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "tiny.toml").write_text(TINY)
+    code, out, err = compare(str(folder / "tiny.toml"), "-o", str(folder / "report"), "--json")
+    assert code == 0, out + err
+    (folder / "told.json").write_text(out)
+    return folder / "report"
+
+
+def results(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def means(folder: Path, label: str, measure: str) -> float:
+    values = [
+        float(row[measure])
+        for row in results(folder)
+        if row["scheme"] == label and not row["point"]
+    ]
+    assert len(values) == 2
+    return sum(values) / 2
+
+
+def test_every_scheme_of_the_table_is_compared() -> None:
+    assert {row.scheme for row in ROWS.values()} == set(SCHEMES)
+
+
+def test_all_schemes_deliver_the_same_and_nothing_is_lost(report: Path) -> None:
+    told = json.loads((report.parent / "told.json").read_text())
+    assert told["problems"] == []
+    assert list(told["schemes"]) == list(ROWS)
+    deliveries = {label: row["deliveries"] for label, row in told["schemes"].items()}
+    assert len(set(deliveries.values())) == 1
+    assert deliveries["flooding"] > 0
+    for label in ROWS:
+        for measure in MEASURES:
+            assert told["schemes"][label][measure] == pytest.approx(means(report, label, measure))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_page_in_a_browser(report: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    said: list[str] = []
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            page = browser.new_page()
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto((report / "index.html").as_uri())
+            assert page.inner_text("h1") == "Tiny & <quoted>"
+            page.wait_for_selector("#vary-plot .main-svg")
+            found = page.eval_on_selector_all(
+                "#measures td[data-measure]",
+                "cells => cells.map(c => [c.parentNode.dataset.label, c.dataset.measure,"
+                " Number(c.dataset.value)])",
+            )
+            assert len(found) == len(ROWS) * len(MEASURES)
+            for label, measure, value in found:
+                assert value == pytest.approx(means(report, label, measure)), (label, measure)
+
+            def loads() -> list[float]:
+                code = "document.getElementById('overlay-plot').data.at(-1).marker.color"
+                drawn: list[float] = page.evaluate(code)
+                return drawn
+
+            flooding = loads()
+            page.select_option("#overlay-scheme", label="BeaConvey")
+            assert loads() != flooding
+            assert sum(flooding) / 12 == pytest.approx(
+                float(next(r for r in results(report) if r["scheme"] == "flooding")["stress_mean"])
+            )
+            page.select_option("#table-mode", "difference")
+            assert page.inner_text("#measures tr.baseline td:nth-child(2) small") == "+0%"
+            page.select_option("#trade-x", "state_mean")
+            title = "document.getElementById('trade-plot').layout.xaxis.title.text"
+            assert page.evaluate(title) == MEASURES["state_mean"]
+            page.select_option("#vary", label="brokers")
+            drawn = page.evaluate("document.getElementById('vary-plot').data[0].x")
+            assert drawn == [2, 3, 6]
+        finally:
+            browser.close()
+    assert said == []
+    assert len(asked) == 1
+
+
+def test_bad_rows_are_counted_and_a_failing_scheme_does_not_sink_the_others(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "w.toml").write_text(FILES)
+    (tmp_path / "s.csv").write_text(
+        "broker,client,filter\n0,a,price > 1\n9,b,price > 1\n3,c,price >\n4,d,price < 6\n"
+    )
+    rows = "".join(PUBLICATION.format(n=n % 5) for n in range(10))
+    (tmp_path / "p.csv").write_text("time,broker,publisher,attributes\n" + rows + "x,y\n")
+    code, out, err = compare(str(tmp_path / "w.toml"), "-o", str(tmp_path / "out"))
+    assert code == 0, err
+    assert "3 bad rows left out" in out
+    assert "! Scribe failed: no filter names a value of 'class'" in out
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "3 rows of the files could not be used" in page
+    with (tmp_path / "out" / "quarantine.csv").open(newline="") as file:
+        told = list(csv.DictReader(file))
+    assert [Path(row["where"].split(": ")[0]).name for row in told] == [
+        "s.csv:3",
+        "s.csv:4",
+        "p.csv:12",
+    ]
+    assert told[0]["reason"] == "unknown broker '9'"
+    # Each replicate has half of the ten publications and sets the first fifth of them apart:
+    # prices 0, 1, 1, 2 and 3, 3, 4, 4 are judged.
+    judged = [row for row in results(tmp_path / "out") if row["scheme"] == "flooding"]
+    assert [row["deliveries"] for row in judged] == ["5.0", "8.0"]
+
+
+def test_nothing_usable_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(FILES)
+    (tmp_path / "s.csv").write_text("broker,client,filter\n9,b,price > 1\n")
+    (tmp_path / "p.csv").write_text("time,broker,publisher,attributes\n")
+    with pytest.raises(InputError, match=r"no usable subscription; the first bad row: .*'9'"):
+        compare(str(tmp_path / "w.toml"), "-o", str(tmp_path / "out"))
+
+
+def test_wrong_settings_are_told(tmp_path: Path) -> None:
+    for text, complaint in (
+        ('schemes = ["floding"]', "unknown scheme 'floding'"),
+        ('matters = "beauty"', "matters is 'beauty'"),
+        ('baseline = "x"', "baseline is 'x'"),
+        ("replicates = 1", "replicates is 1"),
+        ("", "overlay is missing"),
+    ):
+        (tmp_path / "w.toml").write_text(text)
+        with pytest.raises(InputError, match=complaint):
+            compare(str(tmp_path / "w.toml"), "-o", str(tmp_path / "out"))
+
+
+def test_a_killed_comparison_goes_on_and_ends_with_the_same_numbers(
+    report: Path, tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-c", "from postroad.cli import main; main()", "compare"]
+    command += [str(report.parent / "tiny.toml"), "-o", str(killed), "--master", "local[2]"]
+    going = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    finished = killed / "sweep" / "runs.finished"
+    try:
+        until = time.monotonic() + 200
+        while len(list(finished.glob("*.parquet"))) < 5:
+            assert time.monotonic() < until, "the comparison does not get on"
+            assert going.poll() is None, "it ended too early"
+            time.sleep(0.02)
+    finally:
+        os.killpg(going.pid, signal.SIGKILL)
+        going.wait()
+    assert not (killed / "results.csv").exists()
+    code, _, err = compare(str(report.parent / "tiny.toml"), "-o", str(killed))
+    assert code == 0, err
+    assert (killed / "results.csv").read_bytes() == (report / "results.csv").read_bytes()
