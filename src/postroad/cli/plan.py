@@ -184,3 +184,26 @@ def kyra(
     )
     attributes_cut = sorted({side[0] for zone in layout.tree_zones for side in zone.sides})
     click.echo(f"cut on {', '.join(attributes_cut) or 'nothing'}; written to {out}")
+
+
+@plan.command()
+@click.option("--servers", type=click.IntRange(min=2), default=500, show_default=True)
+@click.option("--networks", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the fit as one JSON object.")
+def alpha(servers: int, networks: int, seed: int, as_json: bool) -> None:
+    """Re-derive Kyra's α: the servers that a publication passes, by its popularity."""
+    import numpy as np
+
+    from postroad.overlay.transit_stub import transit_stub
+    from postroad.papers.kyra import alpha as fitting
+
+    found = [
+        fitting.measure(transit_stub(seed + number, servers), seed) for number in range(networks)
+    ]
+    fit = fitting.fit(found[0][0], np.mean([passed for _, passed in found], axis=0))
+    if as_json:
+        click.echo(json.dumps({"alpha": fit.alpha, "r_square": fit.r_square}))
+        return
+    click.echo(f"share of servers passed = popularity^{fit.alpha:.4f}, R² {fit.r_square:.4f}")
+    click.echo("the paper: popularity^0.6101, R² 0.9988")

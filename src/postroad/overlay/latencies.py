@@ -33,7 +33,8 @@ def spanning_tree(direct_us: IntArray, members: Sequence[BrokerId] | IntArray) -
     if len(picked) < 2:
         return np.zeros((0, 2), np.int64)
     # A sparse matrix has no entry where it is 0, so brokers at one place are 1 µs apart here.
-    tree = minimum_spanning_tree(csr_array(direct_us[np.ix_(picked, picked)] + 1)).tocoo()
+    between = np.triu(direct_us[np.ix_(picked, picked)] + 1, 1)
+    tree = minimum_spanning_tree(csr_array(between)).tocoo()
     ends = np.sort(np.stack([picked[tree.row], picked[tree.col]], axis=1), axis=1)
     return ends[np.lexsort((ends[:, 1], ends[:, 0]))]
 

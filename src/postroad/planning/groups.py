@@ -33,7 +33,6 @@ def forgy(wanted: npt.NDArray[np.bool_], count: int, seed: int) -> IntArray:
             break
         group = nearest
         size = np.bincount(group, minlength=len(centre))
-        total = np.zeros_like(centre)
-        np.add.at(total, group, cells)
+        total = (group == np.arange(len(centre))[:, None]) @ cells
         centre = np.where(size[:, None] > 0, total / np.maximum(1, size)[:, None], centre)
     return group
