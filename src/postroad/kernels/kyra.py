@@ -152,9 +152,8 @@ class Outcome:
 def kyra(given: Routes, wanted: Wanted, publishers: IntArray, values: IntArray) -> Outcome:
     """Publications through cliques and trees. A server with one neighbour in the tree does not
     match to route; the proxy server of the publisher's clique always does."""
-    cliques = len(given.clique_start) - 1
-    wanting = np.zeros((cliques, wanted.shape[1]), np.int64)
-    np.add.at(wanting, given.clique_of, wanted)
+    by_clique = wanted[given.clique_servers].astype(np.int64)
+    wanting = np.add.reduceat(by_clique, given.clique_start[:-1], axis=0)
     trees = given.forest
     messages, matches = _kyra(
         given.clique_of, given.clique_start, given.clique_servers, given.proxy, given.tree_of,
@@ -289,10 +288,18 @@ def _mbr(start, server, above, spot, entry, group, wanted, publishers, values, l
 
 def unicast(wanted: Wanted, publishers: IntArray, values: IntArray) -> Outcome:
     """A copy to each server that wants a publication."""
-    messages = np.zeros((len(wanted), len(wanted)), np.int64)
-    np.add.at(messages, publishers, wanted[:, values].T)
-    np.fill_diagonal(messages, 0)
+    messages = _unicast(wanted, publishers, values)
     return Outcome(messages, np.ones(len(values), np.int64))
+
+
+@njit(cache=True)
+def _unicast(wanted, publishers, values):
+    messages = np.zeros((len(wanted), len(wanted)), np.int64)
+    for n in range(len(values)):
+        for target in range(len(wanted)):
+            if wanted[target, values[n]] and target != publishers[n]:
+                messages[publishers[n], target] += 1
+    return messages
 
 
 @dataclass(frozen=True)

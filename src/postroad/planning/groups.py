@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from postroad import draws
 from postroad.overlay import IntArray
@@ -21,18 +22,20 @@ def forgy(wanted: npt.NDArray[np.bool_], count: int, seed: int) -> IntArray:
     Of two equally near groups a cell joins the first. A group that loses all its cells stays
     where it was.
     """
-    cells = wanted.astype(np.float64)
-    random = np.random.default_rng(draws.bits(seed, "groups.forgy", len(cells), count))
-    centre = cells[random.permutation(len(cells))[:count]]
-    group = np.full(len(cells), -1, np.int64)
+    cells = csr_array(wanted.astype(np.float64))  # sparse products also sum in a fixed order
+    cells_count = len(wanted)
+    random = np.random.default_rng(draws.bits(seed, "groups.forgy", cells_count, count))
+    centre = wanted[random.permutation(cells_count)[:count]].astype(np.float64)
+    group = np.full(cells_count, -1, np.int64)
     for _ in range(ROUNDS_MAX):
         # The square of a cell's own length is the same for all groups.
-        apart = (centre**2).sum(axis=1) - 2 * cells @ centre.T
+        apart = (centre**2).sum(axis=1) - 2 * (cells @ centre.T)
         nearest = apart.argmin(axis=1)
         if (nearest == group).all():
             break
         group = nearest
         size = np.bincount(group, minlength=len(centre))
-        total = (group == np.arange(len(centre))[:, None]) @ cells
+        ones = (np.ones(cells_count), (group, np.arange(cells_count)))
+        total = (csr_array(ones, shape=(len(centre), cells_count)) @ cells).toarray()
         centre = np.where(size[:, None] > 0, total / np.maximum(1, size)[:, None], centre)
     return group
