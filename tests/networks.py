@@ -126,7 +126,7 @@ def forwarded(message: Message) -> list[Publication]:
             return [publication]
         case TargetsMessage(publication) | ListedMessage(publication):
             return [publication]
-        case NewPublication(publication) | TreePublication(_, publication):
+        case NewPublication(_, publication) | TreePublication(_, _, _, publication):
             return [publication]
         case Batch(posts, _):
             return [post.publication for post in posts]

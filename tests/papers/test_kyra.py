@@ -86,7 +86,8 @@ def test_figure_4_proxy_subscriptions(plan: KyraPlan) -> None:
     simulator = subscribed(plan)
     for name, values in PROXIED.items():
         router = simulator.brokers[NAMES.index(name)].router
-        filters = list(router.proxied)  # type: ignore[attr-defined]
+        (place,) = router.seats.values()  # type: ignore[attr-defined]
+        filters = list(place.proxied)
         found = {v for v in range(10) if any(_matches(filter, v) for filter in filters)}
         assert found == values, name
 

@@ -128,13 +128,13 @@ def told(message: Message) -> str:
         case ListedMessage(publication, servers, _):
             name = f"{publication.publisher}/{publication.id}"
             return f"publication {name} for brokers {', '.join(map(str, servers))}"
-        case TreePublication(tree, publication, _):
+        case TreePublication(tree, _, _, publication, _):
             return f"publication {publication.publisher}/{publication.id} on tree {tree}"
-        case NewPublication(publication, _) | Notification(publication, _):
+        case NewPublication(_, publication, _) | Notification(publication, _):
             return f"{message.kind} {publication.publisher}/{publication.id}"
-        case TreeSubscription(tree, filter) | TreeUnsubscription(tree, filter):
+        case TreeSubscription(tree, _, _, filter) | TreeUnsubscription(tree, _, _, filter):
             return f"{message.kind} on tree {tree}: {filter}"
-        case ProxyMessage(filter) | UnproxyMessage(filter):
+        case ProxyMessage(_, filter) | UnproxyMessage(_, filter):
             return f"{message.kind} {filter}"
         case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
             return f"{message.kind} {filter}"
