@@ -12,6 +12,8 @@ from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES
 from postroad.routing.base import Message, PublicationMessage
 from postroad.routing.beaconvey import RangeMessage
+from postroad.routing.direct import ListedMessage
+from postroad.routing.kyra import NewPublication, TreePublication
 from postroad.routing.popsub.gossip import HOME_ROUNDS
 from postroad.routing.popsub.messages import Batch, TreePost
 from postroad.routing.scribe import DownMessage, TargetsMessage, UpMessage
@@ -42,12 +44,19 @@ VARIANTS += [
     ("beaconvey", SCHEMES["beaconvey"].config(routing=routing, overlay=overlay, long=long))
     for routing, overlay, long in (("po", "-", "random"), ("pal", "L", "chord"))
 ]
+VARIANTS += [
+    ("kyra", SCHEMES["kyra"].config(clique_ms=clique_ms, trees=trees, balance=balance))
+    for clique_ms, trees, balance in ((3.0, 0, 1), (6.0, 2, 4))
+]
+VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, unicast_below=0.4)))
 NAMES = [
     "+".join(
         [name]
         + ["covering"] * getattr(config, "covering", False)
         + [getattr(config, "unpopular", "")] * (name == "popsub")
         + [getattr(config, field) for field in ("routing", "overlay") if hasattr(config, field)]
+        + [f"{getattr(config, 'clique_ms', 0):g}"] * (name == "kyra")
+        + ["unicast"] * (getattr(config, "unicast_below", 0) > 0)
     )
     for name, config in VARIANTS
 ]
@@ -55,8 +64,8 @@ NAMES = [
 
 def delay_us(config: Any) -> int:
     """How long a scheme may hold a publication back beyond the latency of its path."""
-    if hasattr(config, "overlay"):  # a ring: a few hops, each as long as the longest path
-        return 6 * 8 * 3000
+    if hasattr(config, "overlay") or hasattr(config, "attributes"):
+        return 6 * 8 * 3000  # a ring or a tree of its own: a few hops as long as the longest path
     mechanism = getattr(config, "unpopular", "tree")
     if mechanism == "batching":
         return round(1e6 * config.batch_timeout_s)
@@ -115,7 +124,9 @@ def forwarded(message: Message) -> list[Publication]:
             return [post.publication]
         case RangeMessage(publication) | UpMessage(publication) | DownMessage(publication):
             return [publication]
-        case TargetsMessage(publication):
+        case TargetsMessage(publication) | ListedMessage(publication):
+            return [publication]
+        case NewPublication(_, publication) | TreePublication(_, _, _, publication):
             return [publication]
         case Batch(posts, _):
             return [post.publication for post in posts]

@@ -100,3 +100,110 @@ def swico(
         f"components {most:,} without links, {found:,} now, {least:,} at best"
     )
     click.echo(f"TcoSuppR {facts['tco_support']:.4f}; written to {out}")
+
+
+@plan.command()
+@click.option("--latencies", type=FILE, help="A matrix (.csv, in ms) or a graph (a b latency_us).")
+@click.option(
+    "--servers", type=click.IntRange(min=1), help="Or: a transit-stub network of so many."
+)
+@click.option("--multi-homed", type=float, default=0.0, show_default=True, help="Of its domains.")
+@click.option("--subscriptions", type=FILE, required=True, help="As a scenario's: CSV or JSONL.")
+@click.option("--publications", type=FILE, help="Likewise; without them filters stand for them.")
+@click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
+@click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
+@click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")
+@click.option("--attributes", default="", help="To cut the content space on, with commas.")
+@click.option("--balance", type=int, default=1, show_default=True, help="Balance factor of trees.")
+@click.option("--alpha", type=float, default=0.6101, show_default=True, help="Of popularity.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the transit-stub network.")
+@click.option("-o", "--out", type=FILE, required=True, help="Where to write the plan (JSON).")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
+def kyra(
+    latencies: Path | None,
+    servers: int | None,
+    multi_homed: float,
+    subscriptions: Path,
+    publications: Path | None,
+    clique_ms: float,
+    clique_max: int,
+    trees: int,
+    attributes: str,
+    balance: int,
+    alpha: float,
+    seed: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Cliques, zones and trees for Kyra, from latencies and a workload."""
+    from postroad.overlay import latencies as overlays
+    from postroad.overlay.transit_stub import transit_stub
+    from postroad.planning import kyra as planning
+    from postroad.routing.kyra import Config
+    from postroad.sim import workload
+    from postroad.sim.sections import Section
+
+    if (latencies is None) == (servers is None):
+        raise InputError("where are the servers?", remedy="give either --latencies or --servers")
+    config = Config(clique_ms, clique_max, trees, attributes, balance, alpha)
+    if latencies is not None:
+        overlay = overlays.read(latencies)
+    else:
+        assert servers is not None
+        overlay = transit_stub(seed, servers, multi_homed=multi_homed).overlay()
+    assert overlay.direct_us is not None
+    files = {"subscriptions": str(subscriptions.resolve())}
+    if publications is not None:
+        files["publications"] = str(publications.resolve())
+    wanted = workload.read(Section(files, "plan kyra"), Path(), overlay.names, seed)
+    filters = [interest.filter for interest in wanted.subscriptions]
+    points = [posting.attributes for posting in wanted.postings]
+    names = [name.strip() for name in config.attributes.split(",") if name.strip()]
+    found = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
+    divide = planning.divider(filters, points, names, alpha)
+    layout = planning.layout(overlay.direct_us, found, divide, trees, balance)
+    joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
+    facts = {
+        "servers_count": overlay.brokers_count,
+        "subscriptions_count": len(filters),
+        "cliques_count": len(found),
+        "clique_size_max": max(map(len, found)),
+        "trees_count": len(layout.trees),
+        "tree_size_mean": sum(joined) / len(joined),
+        "clique_ms": clique_ms,
+        "balance": balance,
+    }
+    planning.save(overlay, layout, out, facts)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
+        f"{facts['servers_count']:,} servers in {len(found):,} cliques of up to "
+        f"{facts['clique_size_max']}; {len(layout.trees)} trees of {facts['tree_size_mean']:.1f} "
+        f"servers on average"
+    )
+    attributes_cut = sorted({side[0] for zone in layout.tree_zones for side in zone.sides})
+    click.echo(f"cut on {', '.join(attributes_cut) or 'nothing'}; written to {out}")
+
+
+@plan.command()
+@click.option("--servers", type=click.IntRange(min=2), default=500, show_default=True)
+@click.option("--networks", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the fit as one JSON object.")
+def alpha(servers: int, networks: int, seed: int, as_json: bool) -> None:
+    """Re-derive Kyra's α: the servers that a publication passes, by its popularity."""
+    import numpy as np
+
+    from postroad.overlay.transit_stub import transit_stub
+    from postroad.papers.kyra import alpha as fitting
+
+    found = [
+        fitting.measure(transit_stub(seed + number, servers), seed) for number in range(networks)
+    ]
+    fit = fitting.fit(found[0][0], np.mean([passed for _, passed in found], axis=0))
+    if as_json:
+        click.echo(json.dumps({"alpha": fit.alpha, "r_square": fit.r_square}))
+        return
+    click.echo(f"share of servers passed = popularity^{fit.alpha:.4f}, R² {fit.r_square:.4f}")
+    click.echo("the paper: popularity^0.6101, R² 0.9988")

@@ -309,3 +309,56 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
             f"measured {claim.measured:.3g}{claim.unit}"
         )
     click.echo(f"{len(found):,} runs in {took:.1f} s; results in {out}, page {page}")
+
+
+@reproduce.command("kyra")
+@_options("kyra", "One network and few points (default), or 4 networks x 2 seeds.")
+def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
+    """Tables I to IV and Figures 7 and 10 to 16 of Kyra."""
+    from postroad.papers.kyra import alpha, runs
+    from postroad.report import kyra_page
+    from postroad.report.figures import kyra as figures
+
+    page = page or out / "page.md"
+    folder = out / "figures"
+    _make_folders(folder, page.parent)
+    found, took, busy = _run(runs.run_rows, runs.rows(full=not quick), workers, "routing")
+    results = runs.Results(found)
+    cells, claims = runs.cells(results), runs.claims(results)
+    fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
+    drawn = {
+        "figure-7": figures.passed(fit),
+        "figure-10": figures.grid(results, "storage", "Figure 10: storage", log=True),
+        "figure-11": figures.grid(results, "processing", "Figure 11: processing load"),
+        "figure-12": figures.grid(results, "node_mean", "Figure 12: average node stress"),
+        "figure-13": figures.grid(results, "link_mean", "Figure 13: average link stress"),
+        "figure-14": figures.grid(results, "nru", "Figure 14: NRU"),
+        "figure-15": figures.nru(results),
+        "figure-16": figures.spread(results),
+    }
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.png", dpi=80)
+    keys = ("kind", "topology", "seed", "distribution", "rate", "clique_ms", "trees", "multi_homed")
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([*keys, "scheme", *runs.METRICS])
+        for row in found:
+            for scheme in row["schemes"].split():
+                values = [row.get(f"{scheme}|{metric}") for metric in runs.METRICS]
+                shown = ["" if v is None or v != v else f"{v:.6g}" for v in values]
+                writer.writerow([*(row.get(key, "") for key in keys), scheme, *shown])
+    mode = "quick" if quick else "full"
+    how = (
+        f"Made by `postroad reproduce kyra --{mode}`: {len(found):,} points in {took:.0f} s with "
+        f"{workers} process{'es' if workers > 1 else ''}, {busy:.0f} s of processor time."
+    )
+    pictures = {
+        name: Path(os.path.relpath(folder / f"{name}.png", page.parent)).as_posix()
+        for name in drawn
+    }
+    page.write_text(kyra_page.page(cells, claims, fit, results, how, pictures), encoding="utf-8")
+    for claim in claims:
+        click.echo(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.text} ({claim.numbers})")
+    near = sum(abs(cell.off) <= kyra_page.FAR for cell in cells)
+    click.echo(f"{near} of {len(cells)} published numbers within {kyra_page.FAR:.0%}")
+    click.echo(f"{len(found):,} points in {took:.1f} s; results.csv and figures in {out}, {page}")

@@ -1,7 +1,16 @@
 """The filter language: parse a text, then ask what a filter matches, covers and intersects."""
 
-from postroad.filters.language import EVERYTHING, Filter, covers, intersects, matches
+from postroad.filters.language import EVERYTHING, Filter, conjoin, covers, intersects, matches
 from postroad.filters.predicates import parse_predicates
 from postroad.filters.sql import parse
 
-__all__ = ["EVERYTHING", "Filter", "covers", "intersects", "matches", "parse", "parse_predicates"]
+__all__ = [
+    "EVERYTHING",
+    "Filter",
+    "conjoin",
+    "covers",
+    "intersects",
+    "matches",
+    "parse",
+    "parse_predicates",
+]

@@ -102,6 +102,17 @@ def intersects(a: Filter, b: Filter) -> bool:
     return any(_meet(first, second) for first, second in product(a.conjunctions, b.conjunctions))
 
 
+def conjoin(a: Filter, b: Filter) -> Filter:
+    """The filter that matches what both match; without conjunctions if nothing can be both."""
+    return normal_form(
+        [
+            both
+            for first, second in product(a.conjunctions, b.conjunctions)
+            if _add(both := dict(first), dict(second))
+        ]
+    )
+
+
 def normal_form(disjunction: Disjunction) -> Filter:
     """The filter for these conjunctions: sorted, without repeats and what others cover."""
     if len(disjunction) == 1:

@@ -16,7 +16,11 @@ from postroad.overlay import Overlay
 from postroad.routing import (
     advertisement_forwarding,
     beaconvey,
+    direct,
+    fbr,
     flooding,
+    kyra,
+    mbr,
     popsub,
     ring,
     scribe,
@@ -62,7 +66,8 @@ class Scheme:
     config: type[Any]
     plan: Callable[[Overlay, Interests, Any, int], Plan]  # the last is a seed
     filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
-    overlay: Literal["tree", "ring"] = "tree"  # ring: plans its own links over any network
+    # ring: plans its own links over any network; mesh: between brokers that can all reach others
+    overlay: Literal["tree", "ring", "mesh"] = "tree"
 
 
 def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
@@ -79,6 +84,14 @@ def _popsub(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) 
 
     return TreePlan(overlay, router, config, FilterPool(), seed)
 
+
+def _fbr(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
+    plain = subscription_forwarding.Config()
+    router = subscription_forwarding.SubscriptionForwarding
+    return TreePlan(fbr.tree(overlay), router, plain, FilterPool(), seed)
+
+
+_KYRA = "Cao, Singh: Efficient Event Routing in Content-based Publish-Subscribe Service Networks"
 
 SCHEMES: dict[str, Scheme] = {
     "flooding": Scheme(
@@ -139,5 +152,67 @@ SCHEMES: dict[str, Scheme] = {
         plan=ring.plan(scribe.InvertedScribe),
         filters_traffic=False,
         overlay="ring",
+    ),
+    "kyra": Scheme(
+        summary="subscriptions move within cliques; a filtered tree per zone of the content",
+        paper=_KYRA,
+        promise="exact",
+        config=kyra.Config,
+        plan=kyra.plan,
+        filters_traffic=False,
+        overlay="mesh",
+    ),
+    "fbr": Scheme(
+        summary="subscription forwarding on the minimum spanning tree",
+        paper=f"{_KYRA} (its baseline)",
+        promise="exact",
+        config=fbr.Config,
+        plan=_fbr,
+        filters_traffic=True,
+    ),
+    "mbr": Scheme(
+        summary="multicast groups of content that much the same servers want",
+        paper=f"{_KYRA} (its baseline)",
+        promise="exact",
+        config=mbr.Config,
+        plan=mbr.plan,
+        filters_traffic=False,
+        overlay="mesh",
+    ),
+    "unicast": Scheme(
+        summary="a copy from the publisher's server to each matching server",
+        paper=f"{_KYRA} (its baseline)",
+        promise="exact",
+        config=direct.Config,
+        plan=direct.plan(direct.Unicast),
+        filters_traffic=False,
+        overlay="mesh",
+    ),
+    "broadcast": Scheme(
+        summary="a copy from the publisher's server to every server",
+        paper=f"{_KYRA} (its baseline)",
+        promise="exact",
+        config=direct.Config,
+        plan=direct.plan(direct.Broadcast),
+        filters_traffic=False,
+        overlay="mesh",
+    ),
+    "ideal_multicast": Scheme(
+        summary="unicast whose copies the network below shares as far as their paths do",
+        paper=f"{_KYRA} (its baseline)",
+        promise="exact",
+        config=direct.Config,
+        plan=direct.plan(direct.IdealMulticast),
+        filters_traffic=False,
+        overlay="mesh",
+    ),
+    "match_early": Scheme(
+        summary="matched once at the publisher; the list of servers is split hop by hop",
+        paper=f"{_KYRA} (its future work)",
+        promise="exact",
+        config=direct.Config,
+        plan=direct.plan(direct.MatchEarly),
+        filters_traffic=False,
+        overlay="mesh",
     ),
 }

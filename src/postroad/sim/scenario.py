@@ -10,9 +10,11 @@ covering = true
 [overlay]                        # full_tree: fanout, height; random_tree: brokers;
 kind = "full_tree"               # normal_tree: brokers, mean, stddev;
 fanout = 3                       # edges: file of `a b [latency_us]` lines;
-height = 3                       # swico: file that `postroad plan swico` wrote;
+height = 3                       # swico, kyra: file that `postroad plan` wrote;
 latency_us = 5000                # wide_area: brokers, and a file of round trips in ms
-                                 # (a square matrix; without it one is generated)
+                                 # (a square matrix; without it one is generated);
+                                 # latencies: file of a matrix (.csv, in ms) or of a graph;
+                                 # transit_stub: servers, multi_homed
 
 [brokers]
 rate_per_s = 2000                # without it a broker takes no time
@@ -40,14 +42,19 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay, from_links, small_world, trees, wide_area
+from postroad.overlay import Overlay, from_links, latencies, small_world, trees, wide_area
+from postroad.overlay.transit_stub import transit_stub
+from postroad.planning import kyra
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
 from postroad.sim.sections import Section
 from postroad.sim.workload import Workload
 
-_OVERLAYS = ("full_tree", "random_tree", "normal_tree", "edges", "swico", "wide_area")
+_OVERLAYS = (
+    "full_tree", "random_tree", "normal_tree", "edges", "swico", "kyra", "wide_area", "latencies",
+    "transit_stub",
+)  # fmt: skip
 _HOSTS = 490  # of a generated latency matrix, at least: as many as PlanetLab had
 _FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
 
@@ -95,7 +102,7 @@ def from_dict(
     settle_s: float | None = top.take("settle", float, None, least=0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     overlay = _overlay(top.section("overlay"), folder, seed)
-    if isinstance(overlay, small_world.Ring) and SCHEMES[scheme].overlay == "tree":
+    if isinstance(overlay, small_world.Ring) and SCHEMES[scheme].overlay != "ring":
         raise top.wrong("scheme", scheme, "choose a tree for it: overlay.kind swico is a ring")
     brokers = top.section("brokers")
     rate_per_s: float | None = brokers.take("rate_per_s", float, None)
@@ -154,6 +161,15 @@ def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
                 else:
                     matrix = wide_area.read_matrix(folder / file)
                 return wide_area.topology(matrix, count, seed)
+            case "transit_stub":
+                count = section.take("servers", int, 500)
+                multi_homed = section.take("multi_homed", float, 0.0)
+                section.done()
+                return transit_stub(seed, count, multi_homed=multi_homed).overlay()
+            case "kyra" | "latencies":
+                name = section.take("file", str)
+                section.done()
+                return (kyra.load if kind == "kyra" else latencies.read)(folder / name)
             case "swico":
                 name = section.take("file", str)
                 section.done()

@@ -31,6 +31,16 @@ from postroad.routing.base import (
     UnsubscriptionMessage,
 )
 from postroad.routing.beaconvey import RangeMessage
+from postroad.routing.direct import ListedMessage
+from postroad.routing.kyra import (
+    NewPublication,
+    Notification,
+    ProxyMessage,
+    TreePublication,
+    TreeSubscription,
+    TreeUnsubscription,
+    UnproxyMessage,
+)
 from postroad.routing.popsub.messages import (
     Batch,
     CountedSubscription,
@@ -115,6 +125,17 @@ def told(message: Message) -> str:
         case TargetsMessage(publication, _, targets):
             name = f"{publication.publisher}/{publication.id}"
             return f"publication {name} for positions {', '.join(map(str, targets))}"
+        case ListedMessage(publication, servers, _):
+            name = f"{publication.publisher}/{publication.id}"
+            return f"publication {name} for brokers {', '.join(map(str, servers))}"
+        case TreePublication(tree, _, _, publication, _):
+            return f"publication {publication.publisher}/{publication.id} on tree {tree}"
+        case NewPublication(_, publication, _) | Notification(publication, _):
+            return f"{message.kind} {publication.publisher}/{publication.id}"
+        case TreeSubscription(tree, _, _, filter) | TreeUnsubscription(tree, _, _, filter):
+            return f"{message.kind} on tree {tree}: {filter}"
+        case ProxyMessage(_, filter) | UnproxyMessage(_, filter):
+            return f"{message.kind} {filter}"
         case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
             return f"{message.kind} {filter}"
         case AdvertisementMessage(advertisement):

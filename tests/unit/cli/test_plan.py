@@ -105,3 +105,52 @@ def test_the_approximate_planner_joins_more_topics_than_chance(spark: Any, tmp_p
         for options in (("--approximate",), ("--overlay", "-"), ())
     ]
     assert support[1] < support[0] <= support[2]  # type: ignore[operator]
+
+
+def kyra_files(folder: Path) -> list[str]:
+    names = [f"s{n}" for n in range(6)]
+    rows = [",".join(str(abs(a - b) * 20) for b in range(6)) for a in range(6)]
+    (folder / "m.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+    lines = [f"{name},c,x BETWEEN {n} AND {n + 2}" for n, name in enumerate(names)]
+    (folder / "subs.csv").write_text("\n".join(["broker,client,filter", *lines]) + "\n")
+    return ["--subscriptions", str(folder / "subs.csv"), "-o", str(folder / "plan.json")]
+
+
+def test_a_kyra_plan_is_written_and_simulated(tmp_path: Path) -> None:
+    files = kyra_files(tmp_path)
+    command = ["plan", "kyra", "--latencies", str(tmp_path / "m.csv"), "--clique-ms", "40", *files]
+    result = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
+    facts = json.loads(result.output)
+    assert (facts["servers_count"], facts["cliques_count"], facts["trees_count"]) == (6, 3, 2)
+    for kind, file in (("kyra", "plan.json"), ("latencies", "m.csv")):
+        for scheme in ("kyra", "fbr", "mbr", "match_early", "flooding"):
+            (tmp_path / "scenario.toml").write_text(
+                f"""scheme = "{scheme}"
+[overlay]
+kind = "{kind}"
+file = "{file}"
+[workload]
+subscriptions = "subs.csv"
+publications = [
+  {{ time = 0.0, broker = "s0", publisher = "p", attributes = {{ x = 4 }} }},
+]
+"""
+            )
+            result = CliRunner().invoke(
+                cli, ["simulate", str(tmp_path / "scenario.toml"), "--json"], catch_exceptions=False
+            )
+            assert json.loads(result.output)["deliveries"] == 3, (kind, scheme)
+
+
+def test_kyra_needs_to_know_where_the_servers_are(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["plan", "kyra", *kyra_files(tmp_path)])
+    assert isinstance(result.exception, InputError)
+
+
+def test_kyra_plans_for_a_transit_stub_network(tmp_path: Path) -> None:
+    (tmp_path / "subs.csv").write_text("broker,client,filter\n3,c,x > 2\n9,c,x < 7\n")
+    command = ["plan", "kyra", "--servers", "10", "--subscriptions", str(tmp_path / "subs.csv")]
+    result = CliRunner().invoke(
+        cli, [*command, "-o", str(tmp_path / "plan.json")], catch_exceptions=False
+    )
+    assert result.output.startswith("10 servers in ")

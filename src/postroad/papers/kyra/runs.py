@@ -1,0 +1,388 @@
+"""The experiments: one row is one network, one workload and one configuration of Kyra.
+
+`run_point` takes and returns plain values, so a process pool or a Spark sweep can call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from postroad.kernels import kyra as kernel
+from postroad.overlay import IntArray
+from postroad.overlay.transit_stub import Underlay, transit_stub
+from postroad.papers.kyra.published import (
+    BALANCE,
+    CLIQUES_MS,
+    CONFIGURATION,
+    FIGURE_10,
+    FIGURE_16_MAX,
+    FIGURE_16_P80,
+    GROUPS,
+    MULTI_HOMED_LINK,
+    RATES,
+    TABLE_1,
+    TABLE_3,
+    TABLE_4,
+    TABLE_4_SCHEMES,
+    TREES,
+)
+from postroad.papers.kyra.workload import DISTRIBUTIONS, VALUES, Interests, events, interests
+from postroad.planning import kyra as planning
+from postroad.planning.groups import forgy
+from postroad.planning.kyra import Layout
+from postroad.planning.zones import ALPHA, Loads, Zone, intervals
+
+Row = Mapping[str, Any]
+EVENTS = 1000
+UNICAST_BELOW = 0.1
+METRICS = ("storage", "processing", "node_mean", "node_max", "link_mean", "link_max", "nru")
+PERCENTS = tuple(range(0, 101, 5))
+ALL = ("fbr", "kyra", "balanced", "mbr", "mbr_unicast", "match_early", "unicast", "broadcast")
+
+
+@lru_cache(maxsize=2)
+def network(topology: int, servers: int, multi_homed: float) -> Underlay:
+    return transit_stub(topology, servers, multi_homed=multi_homed)
+
+
+@lru_cache(maxsize=8)
+def cliques(topology: int, servers: int, multi_homed: float, clique_ms: int) -> list[list[int]]:
+    return planning.cliques(network(topology, servers, multi_homed).direct_us, 1000 * clique_ms)
+
+
+def divider(load: Loads) -> Callable[[int], list[Zone]]:
+    """Zones of the values 0 to 999."""
+
+    def divide(count: int) -> list[Zone]:
+        cuts = [low for low, _ in intervals(load, count)][1:]
+        return [Zone((("value", low, high),)) for low, high in pairwise([None, *cuts, None])]
+
+    return divide
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A network, its workload, and what ideal multicast spends on it."""
+
+    underlay: Underlay
+    interests: Interests
+    publishers: IntArray
+    values: IntArray
+    ideal: kernel.Charged
+
+
+@lru_cache(maxsize=4)
+def setting(
+    topology: int, servers: int, multi_homed: float, distribution: str, rate: float, seed: int
+) -> Setting:
+    underlay = network(topology, servers, multi_homed)
+    given = interests(distribution, rate, underlay.direct_us, seed)
+    publishers, values = events(given, EVENTS, seed)
+    ideal = kernel.charge_multicast(underlay, given.wanted, publishers, values)
+    return Setting(underlay, given, publishers, values, ideal)
+
+
+@lru_cache(maxsize=1)
+def forwarded(given: Setting) -> kernel.Outcome:
+    """What filter-based routing sends."""
+    alone = [[server] for server in range(given.underlay.servers_count)]
+    routes = kernel.routes(layout_of(given, "fbr", alone, 1), VALUES)
+    return kernel.kyra(routes, given.interests.wanted, given.publishers, given.values)
+
+
+@lru_cache(maxsize=1)
+def groups_of(given: Setting) -> tuple[IntArray, kernel.Forest, IntArray]:
+    """The multicast groups of the values, their trees, and who enters each where."""
+    wanted = given.interests.wanted
+    group = forgy(wanted.T, GROUPS, 0)
+    return group, *kernel.multicast_groups(group, given.underlay.direct_us, wanted)
+
+
+def run_point(row: Row) -> dict[str, Any]:
+    """Route 1,000 publications by the schemes that the row names, separated by blanks."""
+    where = (int(row.get("topology", 0)), int(row.get("servers", 500)),
+             float(row.get("multi_homed", 0.0)))  # fmt: skip
+    rate = float(row["rate"])
+    given = setting(*where, row["distribution"], rate, int(row["seed"]))
+    clique_ms, trees = row.get("clique_ms"), row.get("trees")
+    if clique_ms is None or trees is None:
+        clique_ms, trees = CONFIGURATION[rate]
+    found: dict[str, Any] = dict(row)
+    grouped = cliques(*where, clique_ms)
+    sizes = [len(clique) for clique in grouped]
+    found["clique_mean"], found["clique_max"] = float(np.mean(sizes)), max(sizes)
+    for scheme in str(row.get("schemes", "kyra")).split():
+        measured = evaluate(given, scheme, grouped, trees)
+        found |= {f"{scheme}|{metric}": value for metric, value in measured.items()}
+    return found
+
+
+def evaluate(
+    given: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int
+) -> dict[str, float]:
+    """The paper's metrics of one scheme; storage and processing where they are defined."""
+    wanted = given.interests.wanted
+    where = (wanted, given.publishers, given.values)
+    share = float("nan")
+    if scheme == "broadcast":
+        charged = kernel.charge_multicast(
+            given.underlay, np.ones_like(wanted), given.publishers, given.values
+        )
+        return {"nru": charged.used_us / max(1, given.ideal.used_us)} | _links(charged)
+    if scheme in ("kyra", "balanced"):
+        routes = kernel.routes(layout_of(given, scheme, grouped, trees), VALUES)
+        outcome = kernel.kyra(routes, *where)
+        share = kernel.storage(routes, wanted)
+    elif scheme in ("fbr", "match_early"):
+        outcome, share = forwarded(given), 1.0
+        if scheme == "match_early":
+            outcome = kernel.Outcome(outcome.messages, np.ones(len(given.values), np.int64))
+    elif scheme == "unicast":
+        outcome, share = kernel.unicast(*where), 1.0
+    else:
+        group, tree, entry = groups_of(given)
+        below = UNICAST_BELOW if scheme == "mbr_unicast" else 0.0
+        outcome = kernel.mbr(tree, entry, group, *where, below)
+    charged = kernel.charge(given.underlay, outcome.messages)
+    stress = outcome.messages.sum(axis=0) + outcome.messages.sum(axis=1)
+    spread = np.percentile(stress, PERCENTS)
+    return {
+        "storage": share,
+        "processing": float(outcome.matches.mean()),
+        "node_mean": float(stress.mean()),
+        "node_max": float(stress.max()),
+        **{f"node_p{p}": float(value) for p, value in zip(PERCENTS, spread, strict=True)},
+        **_links(charged),
+        "nru": charged.used_us / max(1, given.ideal.used_us),
+    }
+
+
+def layout_of(given: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int) -> Layout:
+    balance = BALANCE if scheme == "balanced" else 1
+    divide = divider(given.interests.load(ALPHA))
+    return planning.layout(given.underlay.direct_us, grouped, divide, trees, balance)
+
+
+def _links(charged: kernel.Charged) -> dict[str, float]:
+    used = charged.link_messages[charged.link_messages > 0]
+    total, most = float(used.sum()), float(used.max(initial=0))
+    return {"link_mean": total / max(1, len(used)), "link_max": most}
+
+
+def rows(full: bool) -> list[dict[str, Any]]:
+    """Figures 10 to 14 vary Kyra's configuration; Figures 15, 16 and Table IV its rivals."""
+    made: list[dict[str, Any]] = []
+    for topology in range(4 if full else 1):
+        for seed in range(2 if full else 1):
+            common = {"topology": topology, "seed": seed}
+            for distribution in DISTRIBUTIONS:
+                for rate in RATES:
+                    point = common | {"distribution": distribution, "rate": rate}
+                    made.append(point | {"kind": "compare", "schemes": " ".join(ALL)})
+            for rate in RATES:
+                point = common | {"distribution": "zipf", "rate": rate, "schemes": "kyra"}
+                for clique_ms in CLIQUES_MS if full else (0, 100, 500):
+                    made += [
+                        point | {"kind": "grid", "clique_ms": clique_ms, "trees": trees}
+                        for trees in (TREES if full else (1, 20))
+                    ]
+        for seed in range(2 if full else 1):
+            point = {"topology": topology, "seed": seed, "distribution": "zipf", "rate": 0.1}
+            made.append(point | {"kind": "homed", "schemes": "kyra fbr", "multi_homed": 0.1})
+    return made
+
+
+def run_rows(
+    todo: Sequence[Row], workers: int, advance: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """`run_point` of every row, in this process or in a pool; the order is that of `todo`."""
+    found = []
+    if workers == 1:
+        for row in todo:
+            found.append(run_point(row))
+            advance()
+        return found
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(run_point, todo, chunksize=6):
+            found.append(done)
+            advance()
+    return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What all networks and seeds found for one number."""
+
+    mean: float
+    low: float
+    high: float
+    values: tuple[float, ...]
+
+
+class Results:
+    """Rows by what they vary."""
+
+    def __init__(self, found: Iterable[Row]) -> None:
+        self.rows = list(found)
+
+    def select(self, kind: str, **wanted: Any) -> list[Row]:
+        return [
+            row for row in self.rows
+            if row["kind"] == kind and all(row.get(key) == value for key, value in wanted.items())
+        ]  # fmt: skip
+
+    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Measured:
+        chosen = self.select("compare", distribution=distribution, rate=rate)
+        return summary([row[f"{scheme}|{metric}"] for row in chosen])
+
+    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Measured:
+        chosen = self.select("grid", rate=rate, clique_ms=clique_ms, trees=trees)
+        return summary([row[f"kyra|{metric}"] for row in chosen])
+
+    def ratio(self, distribution: str, rate: float, metric: str) -> float:
+        """Kyra against FBR."""
+        kyra = self.compare(distribution, rate, "kyra", metric).mean
+        return kyra / self.compare(distribution, rate, "fbr", metric).mean
+
+    def grid_points(self) -> tuple[list[int], list[int]]:
+        """The clique latencies and tree counts that were run."""
+        chosen = self.select("grid")
+        return (
+            sorted({row["clique_ms"] for row in chosen}), sorted({row["trees"] for row in chosen}),
+        )  # fmt: skip
+
+
+def summary(values: Sequence[float]) -> Measured:
+    return Measured(float(np.mean(values)), min(values), max(values), tuple(values))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published number, and ours: the mean, and the least and most over the networks."""
+
+    table: str
+    row: str
+    column: str
+    paper: float
+    measured: Measured
+
+    @property
+    def off(self) -> float:
+        return self.measured.mean / self.paper - 1
+
+
+def cells(results: Results) -> list[Cell]:
+    """Every number that the paper prints and these rows can answer."""
+    made = []
+    for clique_ms in results.grid_points()[0]:
+        chosen = results.select("grid", clique_ms=clique_ms)
+        for metric, paper in zip(("mean", "max"), TABLE_1[clique_ms], strict=True):
+            found = summary([row[f"clique_{metric}"] for row in chosen])
+            made.append(Cell("Table I", f"{clique_ms} ms", f"servers per clique, {metric}", paper,
+                             found))  # fmt: skip
+    for metric, ratios in TABLE_3.items():
+        for rate, paper in zip(RATES, ratios, strict=True):
+            pairs = results.select("compare", distribution="zipf", rate=rate)
+            found = summary([row[f"kyra|{metric}"] / row[f"fbr|{metric}"] for row in pairs])
+            made.append(Cell("Table III", metric, f"{rate:.0%}", paper, found))
+    for distribution, metrics in TABLE_4.items():
+        for metric, numbers in metrics.items():
+            for place, paper in enumerate(numbers):
+                rate, scheme = RATES[place // 3], TABLE_4_SCHEMES[place % 3]
+                found = results.compare(distribution, rate, scheme, metric)
+                row = f"{distribution} {metric}"
+                made.append(Cell("Table IV", row, f"{scheme} {rate:.0%}", paper, found))
+    if 200 in results.grid_points()[0]:
+        paper = FIGURE_10["200 ms, 20 trees"]
+        found = summary([v for r in RATES for v in results.grid(r, 200, 20, "storage").values])
+        made.append(Cell("Figure 10", "200 ms, 20 trees", "storage", paper, found))
+    for name, numbers_at in (("node_max", FIGURE_16_MAX), ("node_p80", FIGURE_16_P80)):
+        for scheme, paper in numbers_at.items():
+            found = results.compare("zipf", 0.1, scheme, name)
+            made.append(Cell("Figure 16", scheme, name, paper, found))
+    homed = results.select("homed")
+    if homed:
+        plain = results.select("compare", distribution="zipf", rate=0.1)
+        values = [
+            more["kyra|link_mean"] / one["kyra|link_mean"]
+            for more, one in zip(homed, plain, strict=True)
+        ]
+        made.append(Cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK,
+                         summary(values)))  # fmt: skip
+    return made
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says in words, whether ours agrees, and the numbers."""
+
+    text: str
+    holds: bool
+    numbers: str
+
+
+def claims(results: Results) -> list[Claim]:
+    made: list[Claim] = []
+    for metric, word in (("node_mean", "average"), ("node_max", "maximum")):
+        worse, numbers = [], []
+        for distribution in ("zipf", "multimodal"):
+            for rate in RATES:
+                mine = {
+                    scheme: results.compare(distribution, rate, scheme, metric).mean
+                    for scheme in TABLE_4_SCHEMES
+                }
+                at = f"{distribution} {rate:.0%}"
+                numbers.append(f"{at} " + "/".join(f"{mine[s]:.0f}" for s in TABLE_4_SCHEMES))
+                if min(mine, key=lambda scheme: mine[scheme]) != "kyra":
+                    worse.append(at)
+        said = "; ".join(numbers) + " (FBR/MBR/Kyra)"
+        if worse:
+            said += f"; not at {', '.join(worse)}"
+        text = f"Kyra has the smallest {word} node stress everywhere (Table IV)"
+        made.append(Claim(text, not worse, said))
+    kyra, balanced = (
+        results.compare("zipf", 0.1, scheme, "node_max") for scheme in ("kyra", "balanced")
+    )
+    lower = all(b < k for k, b in zip(kyra.values, balanced.values, strict=True))
+    text = "Balanced Kyra cuts the maximum further (Figure 16)"
+    made.append(Claim(text, lower, f"{kyra.mean:.0f} to {balanced.mean:.0f}"))
+    ratios = [results.ratio("zipf", rate, "nru") for rate in RATES]
+    said = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    text = "Kyra's NRU is below 1.3 times FBR's (Table III)"
+    made.append(Claim(text, max(ratios) < 1.3, said))
+    spent = {
+        distribution: results.compare(distribution, 0.1, "mbr", "nru").mean
+        for distribution in ("uniform", "zipf", "multimodal")
+    }
+    best = min(spent, key=lambda name: spent[name])
+    said = ", ".join(f"{name} {value:.2f}" for name, value in spent.items())
+    text = "MBR's best distribution is the multimodal one (Figure 15, NRU at 10%)"
+    made.append(Claim(text, best == "multimodal", said))
+    mbr, unicast = (
+        results.compare("multimodal", 0.1, scheme, "nru").mean for scheme in ("mbr", "unicast")
+    )
+    better = 1 - mbr / unicast
+    text = "At 10%, multimodal, MBR's NRU is 70% better than unicast's (ours: 60 to 80%)"
+    made.append(Claim(text, 0.6 <= better <= 0.8, f"{better:.0%}"))
+    ms, trees = results.grid_points()
+    for metric in ("storage", "processing", "node_mean"):
+        pairs = [
+            (
+                rate,
+                results.grid(rate, ms[0], trees[0], metric).mean,
+                results.grid(rate, ms[-1], trees[-1], metric).mean,
+            )
+            for rate in RATES
+        ]
+        said = ", ".join(f"{rate:.0%}: {first:.3g} to {last:.3g}" for rate, first, last in pairs)
+        text = f"Larger cliques and more trees lower {metric} (Table II)"
+        made.append(Claim(text, all(last < first for _, first, last in pairs), said))
+    return made

@@ -1,0 +1,78 @@
+"""Transit-stub networks and latencies from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from postroad.errors import InputError
+from postroad.overlay.latencies import read, spanning_tree
+from postroad.overlay.transit_stub import transit_stub
+
+
+def test_the_papers_network_has_its_routers_and_links() -> None:
+    sizes = [transit_stub(seed) for seed in range(3)]
+    assert {made.routers_count for made in sizes} == {2500}
+    links = np.mean([2 * len(made.ends) for made in sizes])
+    assert abs(links / 8938 - 1) < 0.03
+
+
+def test_paths_add_up_and_charge_links_that_exist() -> None:
+    made = transit_stub(1, servers=40, domains=3)
+    direct = made.direct_us
+    assert (direct == direct.T).all()
+    assert (np.diag(direct) == 0).all()
+    both = np.concatenate([made.ends, made.ends[:, ::-1]])
+    for source, target in ((0, 1), (7, 31), (39, 2)):
+        router, took = int(made.home[target]), 2 * made.lan_us
+        while made.before[source, router] >= 0:
+            link = int(made.link_into[source, router])
+            assert both[link].tolist() == [made.before[source, router], router]
+            took += int(made.latency_us[link % len(made.ends)])
+            router = int(made.before[source, router])
+        assert router == made.home[source]
+        assert took == direct[source, target]
+
+
+def test_multi_homed_domains_have_a_second_link() -> None:
+    one, many = transit_stub(3), transit_stub(3, multi_homed=0.1)
+    assert 15 <= len(many.ends) - len(one.ends) <= 45
+
+
+def test_a_matrix_and_a_graph_are_read(tmp_path: Path) -> None:
+    matrix = tmp_path / "m.csv"
+    matrix.write_text("x,y,z\n0,10,30\n12,0,5\n30,5,0\n")
+    made = read(matrix)
+    assert made.names == ("x", "y", "z")
+    assert made.direct_us is not None
+    assert made.direct_us.tolist() == [[0, 11_000, 30_000], [11_000, 0, 5_000], [30_000, 5_000, 0]]
+    assert made.ends.tolist() == [[0, 1], [1, 2]]
+    lines = tmp_path / "g.links"
+    lines.write_text("a b 3\nb c 4\na c 9 # longer\n")
+    made = read(lines)
+    assert made.direct_us is not None
+    assert made.direct_us.tolist() == [[0, 3, 7], [3, 0, 4], [7, 4, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.csv", "0,1\n1,0\n2,2\n"),
+        ("m.csv", "0,1\n1,-4\n"),
+        ("m.csv", ""),
+        ("m.csv", "a,a\n0,1\n1,0\n"),
+        ("g.links", "a b\n"),
+        ("g.links", "a b 3\nc d 4\n"),
+    ],
+)
+def test_wrong_files_are_told(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read(path)
+
+
+def test_servers_at_one_place_are_spanned() -> None:
+    assert len(spanning_tree(np.zeros((4, 4), np.int64), [0, 2, 3])) == 2
