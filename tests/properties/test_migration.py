@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,8 +125,11 @@ class Net:
 def random_net(draw: random.Random, covering: bool, moves: int, shorter: int = 1) -> Net:
     overlay = networks.overlay(draw)
     overlay.latency_us[:] //= shorter
+    brokers = range(overlay.brokers_count)
+    if draw.random() < 0.7:  # a moved publisher's way to a broker need not be that of the tree
+        direct = [[draw.randint(0, 6000 // shorter) for _ in brokers] for _ in brokers]
+        overlay = replace(overlay, direct_us=np.array(direct))
     net = Net(overlay, covering, draw.choice([0, 0, 150 // shorter]))
-    brokers = range(net.overlay.brokers_count)
     simulator = net.simulator
     offers = {}
     for number in range(draw.randint(1, 4)):
@@ -162,7 +166,8 @@ def random_net(draw: random.Random, covering: bool, moves: int, shorter: int = 1
 def settle_us(net: Net) -> int:
     """Two trips across the network, and as much for a queue at every broker."""
     brokers = net.overlay.brokers_count
-    return 2 * int(net.overlay.latency_us.sum()) + 40 * brokers * net.service_us
+    direct_us = 0 if net.overlay.direct_us is None else int(net.overlay.direct_us.max())
+    return 4 * direct_us + 2 * int(net.overlay.latency_us.sum()) + 40 * brokers * net.service_us
 
 
 def check_moves(seed: int, covering: bool) -> int:
@@ -296,6 +301,28 @@ def test_only_brokers_on_the_path_handle_migration_messages() -> None:
     expected.update({("migration_complete", broker): 1 for broker in path if broker != 0})
     assert net.handled == expected
     assert net.homes() == {"a": 4}
+
+
+@pytest.mark.parametrize(("crash_us", "committed"), [(3500, False), (4500, False), (6500, True)])
+def test_a_publisher_whose_target_dies_goes_on_at_its_source(
+    crash_us: int, committed: bool
+) -> None:
+    """The target crashes when the update has left it, or when the completion is under way."""
+    net = Net(from_parents([0, 0, 1, 2]))
+    everything = networks.parse("TRUE")
+    net.simulator.at(0, 0, Advertise(Advertisement("a", everything, "p")))
+    net.subscriptions["s"] = (1, everything, 0, None)
+    net.simulator.at(0, 1, Subscribe(Subscription("s", everything)))
+    zero = net.simulator.settle()
+    net.order(zero, "a", 3)
+    net.simulator.fault(Fault("crash", (3,), zero + crash_us, zero + 10_000_000))
+    made = Publication("p", "1", {})
+    net.publications.append((zero + 100, made))
+    net.simulator.at(zero + 100, 0, Publish(made))
+    net.simulator.run(zero + 2_000_000)
+    assert (net.handled["migration_complete", 1] == 1) == committed
+    assert net.homes() == {"a": 0}
+    net.require(0, lambda _: False)
 
 
 def test_a_publisher_may_withdraw_while_it_moves() -> None:

@@ -16,7 +16,8 @@ needs arrives there before it.
 When a link on the way fails, the broker on the source's side drops the new hop and tells the
 source (`migration_abort`), and the one on the target's side drops the old hop and tells the
 target (`migration_complete`, cut). Either may let the publisher resume; it takes the first and
-withdraws from the other. An advertisement's `epoch` grows with each move and each such choice;
+withdraws from the other. If the target crashes, the publisher sees its connection there close,
+and goes on at the source. An advertisement's `epoch` grows with each move and each such choice;
 where two parts of the network meet again, the later epoch replaces the earlier.
 
 Where we differ from the paper: it replaces the hop at once, as the update passes, and removes

@@ -33,7 +33,7 @@ from postroad.model import (
     SubscriptionId,
     TimeUs,
 )
-from postroad.relocation.publisher import Publisher, Told
+from postroad.relocation.publisher import GRACE_US, Publisher, Told
 from postroad.routing.base import (
     Advertise,
     CancelTimer,
@@ -71,6 +71,8 @@ _LOOK_EVERY = 256
 Observer = Callable[[TimeUs, BrokerId, Input, Sequence[Effect]], None]
 Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
 """Publication, subscription, broker, time, hops, and by which mechanism it came."""
+Pause = tuple[BrokerId, bool, int]
+"""A publisher's home, whether it waits, and for which grace."""
 FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash"]
 
 
@@ -116,6 +118,7 @@ class Client:
     publisher: Publisher
     free_us: dict[BrokerId, TimeUs] = field(default_factory=dict)  # connections are FIFO
     paused_us: TimeUs = 0
+    source: BrokerId = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +476,7 @@ class Simulator:
     def _hear(self, client: Client, number: BrokerId, word: ToPublisher) -> None:
         self._pending -= 1
         publisher = client.publisher
-        source, paused = publisher.home, publisher.target is not None
+        before = _pause_of(publisher)
         match word:
             case Move():
                 told = publisher.on_move(word, number)
@@ -482,18 +485,28 @@ class Simulator:
             case Ping(name, brokers):
                 times = tuple((broker, self._way_us(client, broker)) for broker in brokers)
                 told = [(number, Pinged(name, times))]
-        self._tell(client, told)
-        self._watch(client, source, paused)
+        self._act(client, told, before)
 
-    def _watch(self, client: Client, source: BrokerId, paused: bool) -> None:
-        """Record how long the publisher has waited, once it goes on."""
+    def _act(self, client: Client, told: Told, before: Pause) -> None:
+        """What a publisher says after a word to it, and whether it has begun or ended to wait."""
         publisher = client.publisher
-        if publisher.target is not None and not paused:
-            client.paused_us = self.now
-        elif publisher.target is None and paused:
+        home, paused, grace = before
+        self._tell(client, told)
+        if publisher.grace and publisher.grace != grace:
+            self._pending += 1
+            self._push(self.now + GRACE_US, self._grace, (client, publisher.grace))
+        waits = _pause_of(publisher)[1]
+        if waits and not paused:
+            client.paused_us, client.source = self.now, home
+        elif paused and not waits:
             wait_us = self.now - client.paused_us
             name = publisher.advertisement.id
-            self.moves.append(Moved(name, source, publisher.home, self.now, wait_us))
+            self.moves.append(Moved(name, client.source, publisher.home, self.now, wait_us))
+
+    def _grace(self, client: Client, grace: int) -> None:
+        self._pending -= 1
+        before = _pause_of(client.publisher)
+        self._act(client, client.publisher.on_grace(grace), before)
 
     def _tell(self, client: Client, told: Told) -> None:
         """A publisher speaks to brokers."""
@@ -516,9 +529,12 @@ class Simulator:
             broker.refused += 1
             self.refused.add(given.publication.key)
         elif isinstance(given, Migrate):
-            source, paused = client.publisher.home, client.publisher.target is not None
-            self._tell(client, client.publisher.on_lost(number))
-            self._watch(client, source, paused)
+            self._lose(client, number)
+
+    def _lose(self, client: Client, number: BrokerId) -> None:
+        """A publisher learns that a broker is down."""
+        before = _pause_of(client.publisher)
+        self._act(client, client.publisher.on_lost(number), before)
 
     def _measure(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -600,6 +616,8 @@ class Simulator:
             if number in (link.source, link.target):
                 link.downs += 1
                 link.epoch += 1
+        for client in list(self.clients.values()):
+            self._lose(client, number)
 
     def _restart(self, number: BrokerId) -> None:
         broker = self.brokers[number]
@@ -618,9 +636,13 @@ class Simulator:
         for subscription in list(broker.subscriptions.values()):
             self._take(number, Subscribe(subscription), None, 0)
         for client in list(self.clients.values()):
-            source, paused = client.publisher.home, client.publisher.target is not None
-            self._tell(client, client.publisher.on_back(number))
-            self._watch(client, source, paused)
+            before = _pause_of(client.publisher)
+            self._act(client, client.publisher.on_back(number), before)
+
+
+def _pause_of(publisher: Publisher) -> Pause:
+    waits = publisher.target is not None or publisher.grace > 0
+    return publisher.home, waits, publisher.grace
 
 
 def _publication(given: Input) -> bool:
