@@ -95,6 +95,10 @@ class Migration(AdvertisementForwarding):
 
     # What a scheme above or below may add.
 
+    def _flush(self, name: AdvertisementId) -> list[Effect]:
+        """Send what still waits here of a publisher's publications."""
+        return []
+
     def _depart(self, advertisement_id: AdvertisementId) -> tuple[int, list[Effect]]:
         """A publisher's last publication is made here: how many it made, and what is left."""
         return 0, []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from postroad.model import BrokerId, TimeUs
+from postroad.relocation.grape import TraceAnswer, TraceRequest
 from postroad.relocation.migration import MigrationAbort, MigrationComplete, MigrationUpdate
+from postroad.relocation.pop import RelocationAnswer, RelocationRequest, TraceResult
 from postroad.routing.base import (
     Advertise,
     AdvertisementMessage,
@@ -164,6 +166,17 @@ def told(message: Message) -> str:
             return f"{message.kind} {advertisement.id}, epoch {advertisement.epoch}"
         case MigrationComplete(advertisement_id, epoch) | MigrationAbort(advertisement_id, epoch):
             return f"{message.kind} {advertisement_id}, epoch {epoch}"
+        case TraceResult(_, key, count):
+            return f"{message.kind} {'/'.join(key)}: {count} behind here"
+        case RelocationRequest(advertisement_id, total, _):
+            return f"{message.kind} {advertisement_id}, {total:g} on this side"
+        case RelocationAnswer(advertisement_id, path):
+            return f"{message.kind} {advertisement_id}: broker {path[0]}"
+        case TraceRequest(_, session):
+            return f"{message.kind} {session}"
+        case TraceAnswer(_, session, reports):
+            brokers = ", ".join(f"{r.broker}: {r.deliveries} as {r.bits:b}" for r in reports)
+            return f"{message.kind} {session}: {brokers}"
         case Gossip():
             names = ", ".join(_name(post) for _, post in message.messages) or "nothing new"
             return f"gossip ({message.purpose}) about {message.advertisement_id}: {names}"
