@@ -24,6 +24,19 @@ Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """The trace header of a publication: which advertisement it belongs to, and its place.
+
+    `session` is the trace session, named after its first publication; this one is the
+    `number`-th after that. A publication that is traced by itself has no session.
+    """
+
+    advertisement_id: AdvertisementId
+    session: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
     """One publication. `id` is unique per publisher; `key` is unique in the network."""
 
@@ -32,6 +45,7 @@ class Publication:
     attributes: Mapping[str, Scalar]
     payload: bytes = b""
     time_us: TimeUs = 0
+    trace: Trace | None = field(default=None, compare=False)
 
     @property
     def key(self) -> PublicationKey:
@@ -80,11 +94,16 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """A publisher announces that all it publishes matches `filter`."""
+    """A publisher announces that all it publishes matches `filter`.
+
+    `epoch` grows whenever the publisher goes to another broker, so that of two brokers that
+    both think it is theirs the later is right.
+    """
 
     id: AdvertisementId
     filter: Filter
     publisher: str = field(default="", compare=False)
+    epoch: int = field(default=0, compare=False)
 
 
 def _rfc3339(seconds: int, micros: int) -> str:

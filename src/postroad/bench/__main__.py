@@ -11,6 +11,7 @@ PARTS = {
     "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",
     "pipeline": "postroad.bench.pipeline",
+    "relocation": "postroad.bench.relocation",
     "simulator": "postroad.bench.simulator",
 }
 

@@ -19,6 +19,7 @@ not advertised may not reach everyone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -123,9 +124,13 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
                 self.towards.pop(filter, None)
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
-                for advertisement, source in self.advertisements.values():
+                for advertisement, source in self._offers():
                     if meet(advertisement.filter, filter):
                         _add(counts, source, 1)
+
+    def _offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
+        """Each advertisement with where subscriptions to it must go."""
+        return self.advertisements.values()
 
     def table_entries(self) -> int:
         return len(self.table) + len(self.advertisements)
@@ -135,7 +140,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         assert self.towards.keys() == self.table.sources.keys()
         for filter, counts in self.towards.items():
             expected: dict[BrokerId, int] = {}
-            for advertisement, source in self.advertisements.values():
+            for advertisement, source in self._offers():
                 if meet(advertisement.filter, filter):
                     _add(expected, source, 1)
             assert counts == expected

@@ -139,6 +139,41 @@ class TimerFired:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """A publisher that moves here announces itself: the migration advertisement."""
+
+    advertisement: Advertisement
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A publisher that moves away has published its last here; `epoch` names the move."""
+
+    advertisement_id: AdvertisementId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pinged:
+    """How long a publication would take from the publisher to each of these brokers."""
+
+    advertisement_id: AdvertisementId
+    times_us: tuple[tuple[BrokerId, TimeUs], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How long a message waits here, is matched, and is on its way to each neighbour."""
+
+    queue_us: TimeUs
+    match_us: TimeUs
+    output_us: tuple[tuple[BrokerId, TimeUs], ...]
+
+
+Relocating = Migrate | Paused | Pinged | Measured
+"""What only a router that moves publishers understands."""
+
 Input = (
     Start
     | Advertise
@@ -150,6 +185,7 @@ Input = (
     | LinkUp
     | LinkDown
     | TimerFired
+    | Relocating
 )
 
 
@@ -189,7 +225,40 @@ class Note:
     text: str
 
 
-Effect = Send | Deliver | SetTimer | CancelTimer | Note
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Tell the publisher of this advertisement to pause and go to another broker."""
+
+    advertisement_id: AdvertisementId
+    target: BrokerId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Tell the publisher that it may publish here. `cut`: a link failed, and another broker
+    may still think that the publisher is its own."""
+
+    advertisement_id: AdvertisementId
+    epoch: int
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Have the publisher measure its way to each of these brokers: `Pinged` answers."""
+
+    advertisement_id: AdvertisementId
+    brokers: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Ask the driver for this broker's own delays: `Measured` answers."""
+
+
+ToPublisher = Move | Resume | Ping
+Effect = Send | Deliver | SetTimer | CancelTimer | Note | ToPublisher | Measure
 
 
 class Router(ABC):
@@ -223,6 +292,8 @@ class Router(ABC):
                 return self.on_link_down(peer, now)
             case Start():
                 return self.on_start(now)
+            case Migrate() | Paused() | Pinged() | Measured():
+                return self.on_relocation(given, now)
             case Received(message, sender):
                 return self.on_message(message, sender, now)
 
@@ -259,6 +330,9 @@ class Router(ABC):
 
     def on_start(self, now: TimeUs) -> list[Effect]:
         return []
+
+    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
+        return [Note("dropped: publishers do not move in this scheme")]
 
     def idle(self) -> bool:
         """Whether this router means to send nothing more unless it is given something.

@@ -10,6 +10,9 @@ lost subscription would silently lose every publication after it.
 Faults are data. A link that is down loses what is on it and both ends are told at once; a
 broker that crashes forgets everything, and when it restarts its clients come back by
 themselves: they advertise and subscribe again.
+
+A publisher stands beside the broker it first connects to, at no distance. A scheme may move it
+to another broker; the way there takes as long as the way between the two brokers.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from typing import Literal
 from postroad import draws
 from postroad.model import (
     Advertisement,
+    AdvertisementId,
     BrokerId,
     PublicationKey,
     Subscription,
     SubscriptionId,
     TimeUs,
 )
+from postroad.relocation.publisher import GRACE_US, Publisher, Told
 from postroad.routing.base import (
     Advertise,
     CancelTimer,
@@ -37,17 +42,25 @@ from postroad.routing.base import (
     Input,
     LinkDown,
     LinkUp,
+    Measure,
+    Measured,
     Message,
+    Migrate,
+    Move,
     Note,
+    Ping,
+    Pinged,
     Plan,
     Publish,
     Received,
+    Resume,
     Router,
     Send,
     SetTimer,
     Start,
     Subscribe,
     TimerFired,
+    ToPublisher,
     Unadvertise,
     Unsubscribe,
 )
@@ -58,6 +71,8 @@ _LOOK_EVERY = 256
 Observer = Callable[[TimeUs, BrokerId, Input, Sequence[Effect]], None]
 Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
 """Publication, subscription, broker, time, hops, and by which mechanism it came."""
+Pause = tuple[BrokerId, bool, int]
+"""A publisher's home, whether it waits, and for which grace."""
 FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash"]
 
 
@@ -95,12 +110,37 @@ class Link:
 
 
 @dataclass(slots=True)
+class Client:
+    """A publisher that has been moved: where it stands, and its layer that knows where it is."""
+
+    name: str
+    origin: BrokerId
+    publisher: Publisher
+    free_us: dict[BrokerId, TimeUs] = field(default_factory=dict)  # connections are FIFO
+    paused_us: TimeUs = 0
+    source: BrokerId = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A publisher paused at one broker and went on at another, or at the same after a fault."""
+
+    advertisement_id: AdvertisementId
+    source: BrokerId
+    target: BrokerId
+    time_us: TimeUs
+    wait_us: TimeUs
+
+
+@dataclass(slots=True)
 class Broker:
     """One broker's router, queue and counters."""
 
     router: Router
     up: bool = True
     queue: deque[tuple[Input, Link | None, int]] = field(default_factory=deque)
+    served_count: int = 0
+    busy_us: TimeUs = 0
     queue_max: int = 0
     queue_area: int = 0  # sum of length times microseconds
     queue_since: TimeUs = 0
@@ -126,6 +166,7 @@ class Simulator:
         *,
         seed: int = 0,
         service_us: TimeUs = 0,
+        copy_us: TimeUs = 0,
         buffer_max: int | None = None,
         observer: Observer | None = None,
         check: bool = False,
@@ -133,6 +174,7 @@ class Simulator:
         self.plan = plan
         self.seed = seed
         self.service_us = service_us
+        self.copy_us = copy_us
         self.buffer_max = buffer_max
         self.observer = observer
         self.check = check
@@ -141,6 +183,9 @@ class Simulator:
         self.deliveries: list[Delivery] = []
         self.notes: list[tuple[TimeUs, BrokerId, str]] = []
         self.refused: set[PublicationKey] = set()
+        self.clients: dict[AdvertisementId, Client] = {}  # the publishers that were moved
+        self._movers: dict[tuple[BrokerId, str], Client] = {}  # the same, by where they stand
+        self.moves: list[Moved] = []
         self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
         self._sequence = 0
         self._pending = 0  # messages on links and inputs in service
@@ -200,6 +245,11 @@ class Simulator:
         heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
 
     def _client(self, number: BrokerId, given: Input) -> None:
+        if self.clients:
+            client = self._moved(number, given)
+            if client is not None:
+                self._tell(client, client.publisher.give(given))
+                return
         broker = self.brokers[number]
         match given:  # what a client holds is known to the client: it survives a crash
             case Subscribe(subscription):
@@ -255,6 +305,8 @@ class Simulator:
         took_us = self.service_us
         if type(given) is Received and given.message.size > 1:
             took_us = round(took_us * batch_cost.units(given.message.size))
+        broker.served_count += 1
+        broker.busy_us += took_us
         self._push(self.now + took_us, self._served, (number, broker.life))
 
     def _served(self, number: BrokerId, life: int) -> None:
@@ -262,21 +314,37 @@ class Simulator:
         broker = self.brokers[number]
         if broker.life != life:
             return
-        self._count_queue(broker)
-        given, link, epoch = broker.queue.popleft()
-        if broker.queue:
-            self._serve(number, broker)
+        given, link, epoch = broker.queue[0]
+        if self.copy_us and (link is None or link.epoch == epoch):
+            # The broker stays busy for each copy it makes, and the next input waits.
+            late_us = self._step(number, given)
+            broker.busy_us += late_us
+            self._pending += 1
+            self._push(self.now + late_us, self._copied, (number, life))
+            return
+        self._next(number, broker)
         if link is None or link.epoch == epoch:
             self._step(number, given)
         else:
             link.lost += 1
 
+    def _copied(self, number: BrokerId, life: int) -> None:
+        self._pending -= 1
+        if self.brokers[number].life == life:
+            self._next(number, self.brokers[number])
+
+    def _next(self, number: BrokerId, broker: Broker) -> None:
+        self._count_queue(broker)
+        broker.queue.popleft()
+        if broker.queue:
+            self._serve(number, broker)
+
     def _count_queue(self, broker: Broker) -> None:
         broker.queue_area += len(broker.queue) * (self.now - broker.queue_since)
         broker.queue_since = self.now
 
-    def _step(self, number: BrokerId, given: Input) -> None:
-        """One step of one router, and its effects in order."""
+    def _step(self, number: BrokerId, given: Input) -> TimeUs:
+        """One step of one router, and its effects in order; how long its copies take."""
         broker = self.brokers[number]
         router = broker.router
         effects = router.step(given, self.now)
@@ -288,11 +356,14 @@ class Simulator:
         forwards = False
         delivers = False
         links = self.links[number]
+        late_us = self.copy_us and self.copy_us * sum(
+            effect.message.carries for effect in effects if type(effect) is Send
+        )
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effect
                 message = effect.message
                 link = links.get(effect.peer) or self._aside(number, effect.peer)
-                self._send(broker, link, message)
+                self._send(broker, link, message, late_us)
                 forwards = forwards or message.forwards
                 continue
             match effect:
@@ -301,7 +372,7 @@ class Simulator:
                 case Deliver(subscription_id, publication, hops, via):
                     delivers = True
                     self.deliveries.append(
-                        (publication.key, subscription_id, number, self.now, hops, via)
+                        (publication.key, subscription_id, number, self.now + late_us, hops, via)
                     )
                     broker.deliveries += 1
                 case SetTimer(name, after_us):
@@ -315,12 +386,18 @@ class Simulator:
                     broker.timers.pop(name, None)
                 case Note(text):
                     self.notes.append((self.now, number, text))
+                case Move() | Resume() | Ping():
+                    self._say(number, effect)
+                case Measure():
+                    self._pending += 1
+                    self._push(self.now, self._measure, (number, broker.life))
         if forwards and not delivers:
             broker.pure_forwards += 1
         if not effects and type(given) is Received and given.message.carries:
             broker.false_sends += 1
         if not _publication(given):
             broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
+        return late_us
 
     def _aside(self, source: BrokerId, target: BrokerId) -> Link:
         """The way to a broker that is no neighbour, opened when it is first used."""
@@ -332,7 +409,7 @@ class Simulator:
             self.asides[source, target] = link
         return link
 
-    def _send(self, broker: Broker, link: Link, message: Message) -> None:
+    def _send(self, broker: Broker, link: Link, message: Message, late_us: TimeUs) -> None:
         kind = message.kind
         broker.sent[kind] = broker.sent.get(kind, 0) + 1
         link.messages[kind] = link.messages.get(kind, 0) + 1
@@ -345,7 +422,7 @@ class Simulator:
             if draws.uniform(self.seed, "link_loss", key, link.drawn) < link.loss:
                 link.lost += 1
                 return
-        arrival = self.now + link.latency_us + link.delay_us
+        arrival = self.now + late_us + link.latency_us + link.delay_us
         if arrival < link.free_us:
             arrival = link.free_us
         link.free_us = arrival
@@ -364,6 +441,111 @@ class Simulator:
         if broker.life == life and broker.timers.get(name) == stamp:
             del broker.timers[name]
             self._step(number, TimerFired(name))
+
+    # Publishers that move.
+
+    def _moved(self, number: BrokerId, given: Input) -> Client | None:
+        """The moved publisher that gives this input, if it is one."""
+        match given:
+            case Publish(publication):
+                return self._movers.get((number, publication.publisher))
+            case Unadvertise(name) if name in self.clients:
+                return self.clients[name] if self.clients[name].origin == number else None
+            case _:
+                return None
+
+    def _way_us(self, client: Client, broker: BrokerId) -> TimeUs:
+        return 0 if broker == client.origin else self.plan.direct_us(client.origin, broker)
+
+    def _say(self, number: BrokerId, word: ToPublisher) -> None:
+        """A broker speaks to a publisher."""
+        name = word.advertisement_id
+        client = self.clients.get(name)
+        if client is None:
+            advertisement = self.brokers[number].advertisements.get(name)
+            if advertisement is None:
+                return  # it has withdrawn meanwhile
+            if not isinstance(word, Ping):
+                del self.brokers[number].advertisements[name]
+            client = Client(advertisement.publisher, number, Publisher(advertisement, number))
+            if not isinstance(word, Ping):
+                self.clients[name] = self._movers[number, client.name] = client
+        self._pending += 1
+        self._push(self.now + self._way_us(client, number), self._hear, (client, number, word))
+
+    def _hear(self, client: Client, number: BrokerId, word: ToPublisher) -> None:
+        self._pending -= 1
+        publisher = client.publisher
+        before = _pause_of(publisher)
+        match word:
+            case Move():
+                told = publisher.on_move(word, number)
+            case Resume():
+                told = publisher.on_resume(word, number)
+            case Ping(name, brokers):
+                times = tuple((broker, self._way_us(client, broker)) for broker in brokers)
+                told = [(number, Pinged(name, times))]
+        self._act(client, told, before)
+
+    def _act(self, client: Client, told: Told, before: Pause) -> None:
+        """What a publisher says after a word to it, and whether it has begun or ended to wait."""
+        publisher = client.publisher
+        home, paused, grace = before
+        self._tell(client, told)
+        if publisher.grace and publisher.grace != grace:
+            self._pending += 1
+            self._push(self.now + GRACE_US, self._grace, (client, publisher.grace))
+        waits = _pause_of(publisher)[1]
+        if waits and not paused:
+            client.paused_us, client.source = self.now, home
+        elif paused and not waits:
+            wait_us = self.now - client.paused_us
+            name = publisher.advertisement.id
+            self.moves.append(Moved(name, client.source, publisher.home, self.now, wait_us))
+
+    def _grace(self, client: Client, grace: int) -> None:
+        self._pending -= 1
+        before = _pause_of(client.publisher)
+        self._act(client, client.publisher.on_grace(grace), before)
+
+    def _tell(self, client: Client, told: Told) -> None:
+        """A publisher speaks to brokers."""
+        for broker, given in told:
+            if isinstance(given, Unadvertise) and broker == client.publisher.home:
+                self.clients.pop(given.advertisement_id, None)  # it withdraws for good
+                self._movers.pop((client.origin, client.name), None)
+            arrival = self.now + self._way_us(client, broker)
+            arrival = max(arrival, client.free_us.get(broker, 0))
+            client.free_us[broker] = arrival
+            self._pending += 1
+            self._push(arrival, self._told, (client, broker, given))
+
+    def _told(self, client: Client, number: BrokerId, given: Input) -> None:
+        self._pending -= 1
+        broker = self.brokers[number]
+        if broker.up:
+            self._take(number, given, None, 0)
+        elif isinstance(given, Publish):
+            broker.refused += 1
+            self.refused.add(given.publication.key)
+        elif isinstance(given, Migrate):
+            self._lose(client, number)
+
+    def _lose(self, client: Client, number: BrokerId) -> None:
+        """A publisher learns that a broker is down."""
+        before = _pause_of(client.publisher)
+        self._act(client, client.publisher.on_lost(number), before)
+
+    def _measure(self, number: BrokerId, life: int) -> None:
+        self._pending -= 1
+        broker = self.brokers[number]
+        if broker.life == life:
+            self._count_queue(broker)
+            served = max(1, broker.served_count)
+            match_us = broker.busy_us // served
+            queue_us = max(0, broker.queue_area // served - match_us)
+            output = tuple((peer, link.latency_us) for peer, link in self.links[number].items())
+            self._step(number, Measured(queue_us, match_us, output))
 
     # Faults.
 
@@ -434,6 +616,8 @@ class Simulator:
             if number in (link.source, link.target):
                 link.downs += 1
                 link.epoch += 1
+        for client in list(self.clients.values()):
+            self._lose(client, number)
 
     def _restart(self, number: BrokerId) -> None:
         broker = self.brokers[number]
@@ -451,6 +635,14 @@ class Simulator:
             self._take(number, Advertise(advertisement), None, 0)
         for subscription in list(broker.subscriptions.values()):
             self._take(number, Subscribe(subscription), None, 0)
+        for client in list(self.clients.values()):
+            before = _pause_of(client.publisher)
+            self._act(client, client.publisher.on_back(number), before)
+
+
+def _pause_of(publisher: Publisher) -> Pause:
+    waits = publisher.target is not None or publisher.grace > 0
+    return publisher.home, waits, publisher.grace
 
 
 def _publication(given: Input) -> bool:

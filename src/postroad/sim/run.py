@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from postroad import relocation
 from postroad.errors import InputError
 from postroad.model import (
     Advertisement,
@@ -21,6 +22,7 @@ from postroad.model import (
     Subscription,
     TimeUs,
 )
+from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 from postroad.routing.base import (
     Advertise,
@@ -31,7 +33,7 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.sim.engine import Broker, Delivery, Link, Observer, Simulator
+from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest
@@ -50,6 +52,7 @@ class Result:
     published_us: Mapping[PublicationKey, TimeUs]
     refused: frozenset[PublicationKey]
     notes: list[tuple[TimeUs, BrokerId, str]]
+    moves: list[Moved]
 
     def summary(self) -> dict[str, Any]:
         """The counters of the whole run, ready for JSON."""
@@ -64,6 +67,14 @@ class Result:
             messages.update(link.messages)
         tables = [broker.table_entries_max for broker in self.brokers]
         duration = max(1, self.duration_us)
+        relocated: dict[str, Any] = {}
+        if self.scenario.relocation is not None:
+            waits = sorted(moved.wait_us for moved in self.moves)
+            relocated = {
+                "relocation": self.scenario.relocation,
+                "moves": len(waits),
+                "wait_us": {"mean": mean(waits), "max": waits[-1] if waits else 0},
+            }
         return {
             "scheme": self.scenario.scheme,
             "brokers": len(self.brokers),
@@ -83,6 +94,7 @@ class Result:
                 / len(self.brokers),
                 "max": max(broker.queue_max for broker in self.brokers),
             },
+            **relocated,
         }
 
     def counters(self) -> list[dict[str, Any]]:
@@ -125,6 +137,11 @@ def plan_of(scenario: Scenario) -> Plan:
         [(interest.broker, interest.filter) for interest in workload.advertisements],
     )
     config = scenario.config or scheme.config()
+    if scenario.relocation is not None:
+        given = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
+        return relocation.plan(
+            scenario.relocation, given, scenario.scheme, scenario.overlay, config, scenario.seed
+        )
     return scheme.plan(scenario.overlay, interests, config, scenario.seed)
 
 
@@ -134,6 +151,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         plan_of(scenario),
         seed=scenario.seed,
         service_us=scenario.service_us,
+        copy_us=scenario.copy_us,
         buffer_max=scenario.buffer_max,
         observer=observer,
         check=check,
@@ -191,6 +209,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         published_us=published_us,
         refused=frozenset(simulator.refused),
         notes=[(time_us - zero_us, number, text) for time_us, number, text in simulator.notes],
+        moves=[replace(moved, time_us=moved.time_us - zero_us) for moved in simulator.moves],
     )
 
 

@@ -4,8 +4,14 @@ scheme = "subscription_forwarding"
 seed = 7
 until = 60                       # stop then, in seconds; without it: when all is done
 
+relocation = "grape"             # or "pop": publishers move; on advertisement_forwarding, popsub
+
 [parameters]                     # the scheme's own
 covering = true
+
+[grape]                          # the relocation's own; [pop] likewise
+priority = "delay"
+weight = 75
 
 [overlay]                        # full_tree: fanout, height; random_tree: brokers;
 kind = "full_tree"               # normal_tree: brokers, mean, stddev;
@@ -19,6 +25,7 @@ latency_us = 5000                # wide_area: brokers, and a file of round trips
 [brokers]
 rate_per_s = 2000                # without it a broker takes no time
 buffer = 1000                    # without it a queue has no bound
+copy_us = 50                     # and so long for each copy of a publication it sends
 
 [workload]                       # or [workload.generate], [workload.followed], [workload.social]
 subscriptions = "subscriptions.csv"
@@ -45,6 +52,7 @@ from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay, from_links, latencies, small_world, trees, wide_area
 from postroad.overlay.transit_stub import transit_stub
 from postroad.planning import kyra
+from postroad.relocation import RELOCATIONS, check
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
@@ -69,10 +77,13 @@ class Scenario:
     config: Any = None  # the scheme's defaults if None
     seed: int = 0
     service_us: TimeUs = 0
+    copy_us: TimeUs = 0
     buffer_max: int | None = None
     faults: tuple[Fault, ...] = ()
     settle_us: TimeUs | None = None  # how long a change may take to reach every broker
     until_us: TimeUs | None = None
+    relocation: str | None = None
+    relocation_config: Any = None  # its defaults if None
 
 
 def load(path: Path) -> Scenario:
@@ -101,6 +112,15 @@ def from_dict(
     until_s: float | None = top.take("until", float, None, least=0)
     settle_s: float | None = top.take("settle", float, None, least=0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
+    relocation: str | None = None
+    relocation_config: Any = None
+    if "relocation" in top.values:
+        relocation = top.choice("relocation", list(RELOCATIONS))
+        relocation_config = top.section(relocation).configure(RELOCATIONS[relocation].config)
+        try:
+            check(relocation, scheme, config)
+        except InputError as error:
+            raise error.at(where) from None
     overlay = _overlay(top.section("overlay"), folder, seed)
     if isinstance(overlay, small_world.Ring) and SCHEMES[scheme].overlay != "ring":
         raise top.wrong("scheme", scheme, "choose a tree for it: overlay.kind swico is a ring")
@@ -109,11 +129,14 @@ def from_dict(
     if rate_per_s is not None and rate_per_s <= 0:
         raise brokers.wrong("rate_per_s", rate_per_s, "give a rate above 0")
     buffer_max: int | None = brokers.take("buffer", int, None, least=1)
+    copy_us: int = brokers.take("copy_us", int, 0, least=0)
     brokers.done()
     if rate_per_s is None and buffer_max is not None:
         raise brokers.wrong(
             "buffer", buffer_max, "set brokers.rate_per_s too: nothing queues without"
         )
+    if rate_per_s is None and copy_us:
+        raise brokers.wrong("copy_us", copy_us, "set brokers.rate_per_s too")
     faults = _faults(top, overlay)
     section = top.section("workload")
     workload = workloads.read(section, folder, overlay.names, seed, bad or workloads.refuse)
@@ -125,10 +148,13 @@ def from_dict(
         config=config,
         seed=seed,
         service_us=0 if rate_per_s is None else max(1, round(1_000_000 / rate_per_s)),
+        copy_us=copy_us,
         buffer_max=buffer_max,
         faults=faults,
         settle_us=None if settle_s is None else round(settle_s * 1_000_000),
         until_us=None if until_s is None else round(until_s * 1_000_000),
+        relocation=relocation,
+        relocation_config=relocation_config,
     )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from postroad.model import BrokerId, TimeUs
+from postroad.relocation.grape import TraceAnswer, TraceRequest
+from postroad.relocation.migration import MigrationAbort, MigrationComplete, MigrationUpdate
+from postroad.relocation.pop import RelocationAnswer, RelocationRequest, TraceResult
 from postroad.routing.base import (
     Advertise,
     AdvertisementMessage,
@@ -14,11 +17,19 @@ from postroad.routing.base import (
     Input,
     LinkDown,
     LinkUp,
+    Measure,
+    Measured,
     Message,
+    Migrate,
+    Move,
     Note,
+    Paused,
+    Ping,
+    Pinged,
     PublicationMessage,
     Publish,
     Received,
+    Resume,
     Send,
     SetTimer,
     Start,
@@ -95,6 +106,15 @@ def said(given: Input, names: Sequence[str]) -> str:
             return f"timer {name}"
         case Start():
             return "start"
+        case Migrate(advertisement):
+            return f"publisher of {advertisement.id} comes, epoch {advertisement.epoch}"
+        case Paused(advertisement_id, epoch):
+            return f"publisher of {advertisement_id} has paused, epoch {epoch}"
+        case Pinged(advertisement_id, times_us):
+            times = ", ".join(f"{names[broker]} {time_us} µs" for broker, time_us in times_us)
+            return f"publisher of {advertisement_id} pinged {times}"
+        case Measured(queue_us, match_us, _):
+            return f"measured {queue_us} µs in the queue, {match_us} µs to match"
 
 
 def did(effect: Effect, names: Sequence[str]) -> str:
@@ -110,6 +130,15 @@ def did(effect: Effect, names: Sequence[str]) -> str:
             return f"cancel timer {name}"
         case Note(text):
             return f"note: {text}"
+        case Move(advertisement_id, target, epoch):
+            return f"publisher of {advertisement_id} is to go to {names[target]}, epoch {epoch}"
+        case Resume(advertisement_id, epoch, _):
+            return f"publisher of {advertisement_id} may go on here, epoch {epoch}"
+        case Ping(advertisement_id, brokers):
+            pinged = ", ".join(names[broker] for broker in brokers)
+            return f"publisher of {advertisement_id} is to ping {pinged}"
+        case Measure():
+            return "measure"
 
 
 def told(message: Message) -> str:
@@ -154,6 +183,21 @@ def told(message: Message) -> str:
             return f"batch of {len(posts)}: {', '.join(map(_name, posts))}"
         case Switch(advertisement_id, _, to_gossip, number, _):
             return f"switch {advertisement_id} to {'gossip' if to_gossip else 'tree'} at {number}"
+        case MigrationUpdate(advertisement):
+            return f"{message.kind} {advertisement.id}, epoch {advertisement.epoch}"
+        case MigrationComplete(advertisement_id, epoch) | MigrationAbort(advertisement_id, epoch):
+            return f"{message.kind} {advertisement_id}, epoch {epoch}"
+        case TraceResult(_, key, count):
+            return f"{message.kind} {'/'.join(key)}: {count} behind here"
+        case RelocationRequest(advertisement_id, total, _):
+            return f"{message.kind} {advertisement_id}, {total:g} on this side"
+        case RelocationAnswer(advertisement_id, path):
+            return f"{message.kind} {advertisement_id}: broker {path[0]}"
+        case TraceRequest(_, session):
+            return f"{message.kind} {session}"
+        case TraceAnswer(_, session, reports):
+            brokers = ", ".join(f"{r.broker}: {r.deliveries} as {r.bits:b}" for r in reports)
+            return f"{message.kind} {session}: {brokers}"
         case Gossip():
             names = ", ".join(_name(post) for _, post in message.messages) or "nothing new"
             return f"gossip ({message.purpose}) about {message.advertisement_id}: {names}"

@@ -371,7 +371,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         for peer in sorted(links):
             gain = self._gain_of(peer, advertisement_id)
             gain.offered += 1
-            if gain.popular or self.popsub.unpopular == "tree":
+            if gain.popular or self._keeps_to_tree(publication):
                 effects += self._send_popular(peer, post, gain)
             elif self.popsub.unpopular == "direct":
                 origins = sorted({self.entries[name].origin for name in links[peer]})
@@ -389,6 +389,10 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             self.evaluating = True
             effects.append(SetTimer("evaluate", round(self.popsub.reevaluate_s * SECOND)))
         return effects
+
+    def _keeps_to_tree(self, publication: Publication) -> bool:
+        """Whether a publication travels over the tree even if it is unpopular."""
+        return self.popsub.unpopular == "tree"
 
     def _advertisement_of(self, publication: Publication) -> AdvertisementId | None:
         own = None

@@ -1,0 +1,65 @@
+"""Relocation: publishers move to the broker that suits their subscribers (POP and GRAPE).
+
+A relocation is a layer above a routing scheme, written out in one table: what a scenario calls
+it, its parameters, and the router for each scheme that it can stand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from postroad.errors import InputError
+from postroad.model import BrokerId
+from postroad.overlay import Overlay
+from postroad.relocation import grape, on_popsub, pop
+from postroad.routing import TreePlan
+from postroad.routing.base import Plan, Router
+from postroad.routing.pool import FilterPool
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """One row of the table."""
+
+    config: type[Any]
+    routers: dict[str, Callable[..., Router]]
+
+
+RELOCATIONS: dict[str, Relocation] = {
+    "pop": Relocation(
+        pop.Config, {"advertisement_forwarding": pop.Pop, "popsub": on_popsub.PopOnPopSub}
+    ),
+    "grape": Relocation(
+        grape.Config, {"advertisement_forwarding": grape.Grape, "popsub": on_popsub.GrapeOnPopSub}
+    ),
+}
+
+
+def check(name: str, scheme: str, config: Any) -> None:
+    """Complain if the relocation cannot stand on this scheme."""
+    routers = RELOCATIONS[name].routers
+    if scheme not in routers:
+        raise InputError(
+            f"relocation {name!r} cannot stand on {scheme!r}",
+            remedy=f"use one of: {', '.join(routers)}",
+        )
+    if scheme == "popsub" and (config.unpopular == "gossip" or config.reorder_s):
+        raise InputError(
+            f"relocation {name!r} cannot stand on popsub with gossip or reorder_s",
+            remedy="set unpopular to direct, batching or tree, and leave reorder_s out",
+        )
+
+
+def plan(name: str, relocation: Any, scheme: str, overlay: Overlay, config: Any, seed: int) -> Plan:
+    """The plan of a scheme under a relocation with these parameters."""
+    check(name, scheme, config)
+    made = RELOCATIONS[name].routers[scheme]
+
+    def router(broker: BrokerId, config: Any, pool: FilterPool) -> Router:
+        more = (seed,) if scheme == "popsub" else ()
+        return made(relocation, seed, broker, config, pool, *more)
+
+    pool = FilterPool(getattr(config, "covering", False))
+    return TreePlan(overlay, router, config, pool, seed)

@@ -1,0 +1,114 @@
+"""What POP and GRAPE share: telling which publications are traced, and where they go from here.
+
+A publisher's first broker writes a trace header on a publication; every broker that handles it
+sees, from the effects of its own step, to how many local subscribers it was delivered and over
+which links it went on. A publisher is traced, and may move, if it has exactly one advertisement
+at its broker.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from postroad.model import AdvertisementId, BrokerId, Publication, TimeUs, Trace
+from postroad.relocation.migration import Migration
+from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
+from postroad.routing.popsub.messages import Batch, DirectPost, TreePost
+from postroad.routing.tables import LOCAL
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one step did with a traced publication."""
+
+    publication: Publication
+    trace: Trace
+    deliveries: int = 0
+    links: dict[BrokerId, None] = field(default_factory=dict)
+
+
+class Tracing(Migration):
+    @abstractmethod
+    def _tag(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
+        """The header for the next publication of a local publisher, if it is to be traced."""
+
+    @abstractmethod
+    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
+        """A traced publication was handled here."""
+
+    @abstractmethod
+    def _clear(self, name: AdvertisementId) -> None:
+        """A publisher has gone elsewhere: what was traced of it here is void."""
+
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
+        name = self._mine(publication)
+        trace = None if name is None else self._tag(name, now)
+        if trace is not None:
+            publication = replace(publication, trace=trace)
+        effects = super().on_publish(publication, now)
+        return effects + self._observe([publication], effects, LOCAL)
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        effects = super().on_message(message, sender, now)
+        if message.carries:
+            effects += self._observe(carried(message), effects, sender)
+        return effects
+
+    def on_timer(self, name: str, now: TimeUs) -> list[Effect]:
+        effects = super().on_timer(name, now)
+        return effects + self._observe([], effects, LOCAL)
+
+    def _observe(
+        self, given: Iterable[Publication], effects: list[Effect], sender: BrokerId
+    ) -> list[Effect]:
+        found: dict[Trace, Seen] = {}
+
+        def seen(publication: Publication, trace: Trace) -> Seen:
+            return found.setdefault(trace, Seen(publication, trace))
+
+        for publication in given:
+            if publication.trace is not None:
+                seen(publication, publication.trace)
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                if effect.publication.trace is not None:
+                    seen(effect.publication, effect.publication.trace).deliveries += 1
+            elif isinstance(effect, Send) and effect.message.carries:
+                for publication in carried(effect.message):
+                    if publication.trace is not None:
+                        seen(publication, publication.trace).links[effect.peer] = None
+        return [effect for one in found.values() for effect in self._trace(one, sender)]
+
+    def _mine(self, publication: Publication) -> AdvertisementId | None:
+        """The advertisement of a local publisher, if it has one only."""
+        names = [
+            name
+            for name, (advertisement, hop) in self.advertisements.items()
+            if hop == LOCAL and advertisement.publisher == publication.publisher
+        ]
+        return names[0] if len(names) == 1 else None
+
+    def _turned(self, name: AdvertisementId) -> None:
+        super()._turned(name)
+        self._clear(name)
+
+    def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
+        effects = super()._withdraw(advertisement_id, source)
+        if advertisement_id not in self.advertisements:
+            self._clear(advertisement_id)
+        return effects
+
+
+def carried(message: Message) -> list[Publication]:
+    """The publications in a message."""
+    match message:
+        case PublicationMessage(publication, _):
+            return [publication]
+        case TreePost(post, _) | DirectPost(post):
+            return [post.publication]
+        case Batch(posts, _):
+            return [post.publication for post in posts]
+        case _:
+            return []
