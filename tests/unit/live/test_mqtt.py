@@ -78,9 +78,41 @@ def test_wrong_packets_are_malformed_at_both_levels(data: bytes) -> None:
         mqtt.read(data, V3)
 
 
-def test_what_the_rust_core_panics_at_is_malformed() -> None:
+BAD = b"\x00\x02\xff\xfe"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        mqtt._packet(0x30, BAD + b"\x00"),
+        mqtt._packet(0x30, b"\x00\x01a\x09\x26" + BAD + BAD),
+        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x00" + BAD),
+        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x06\x00\x00\x00\x00\x00\x00" + BAD + b"\x00\x00"),
+        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x82\x00\x00\x00\x00\x01c" + BAD),
+        mqtt._packet(0x82, b"\x00\x01\x00" + BAD + b"\x00"),
+        mqtt._packet(0xA2, b"\x00\x01\x00" + BAD),
+        mqtt._packet(0x40, b"\x00\x01\x00\x05\x1f" + BAD),
+        mqtt._packet(0xE0, b"\x00\x05\x1f" + BAD),
+    ],
+)
+def test_strings_that_are_no_text_are_malformed_and_never_reach_the_rust_core(
+    data: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(Malformed, match="UTF-8"):
-        mqtt.read(b"\x30\x05\x00\x02\xff\xfe\x00", V5)
+        mqtt.read(data, V5)
+    assert capfd.readouterr().err == ""
+
+
+@given(
+    topic=st.text(min_size=1, max_size=9).filter(lambda t: not set(t) & set("+#\0")),
+    payload=payloads,
+    more=properties,
+)
+def test_any_unicode_is_read(topic: str, payload: bytes, more: list[tuple[str, str]]) -> None:
+    data = mqtt5.PublishPacket(topic, payload, user_properties=more).write()
+    packet = mqtt.read(data, V5)
+    assert isinstance(packet, mqtt5.PublishPacket)
+    assert (packet.topic, packet.payload, packet.user_properties) == (topic, payload, more)
 
 
 def test_a_length_of_five_bytes_or_beyond_the_limit_is_refused() -> None:
