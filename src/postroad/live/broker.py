@@ -16,6 +16,7 @@ from postroad.live import link as links
 from postroad.live.clients import Clients
 from postroad.live.link import Link, Refused
 from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
+from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, Scalar, TimeUs
@@ -154,15 +155,16 @@ class Broker:
 
     def _perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
         told = False
-        clients = self.clients
-        deliver = clients.deliver
-        for effect in effects:
-            kind = type(effect)
-            if kind is Deliver:
-                deliver(effect, now)  # type: ignore[arg-type]
+        at, end = 0, len(effects)
+        while at < end:
+            effect = effects[at]
+            if type(effect) is Deliver:
+                start, at = at, self.clients.deliver(effects, at, now)
                 if self.traces is not None:
-                    self.traces.delivered(effect, now)  # type: ignore[arg-type]
+                    for delivery in effects[start:at]:
+                        self.traces.delivered(delivery, now)  # type: ignore[arg-type]
                 continue
+            at += 1
             match effect:
                 case Send(peer, message):
                     told = True
@@ -176,8 +178,6 @@ class Broker:
                     log.info("note", extra={"note": text})
                 case Deliver():
                     pass  # seen to above
-        if clients._several:
-            clients.finish(now)
         if self.traces is not None and type(given) is Publish:
             self.traces.published(given.publication, now)
         return told
@@ -347,9 +347,9 @@ class Broker:
         for data in link.on_frame(frame, now):
             try:
                 message = self.codec.decode(data)
-            except BadMessage as error:
+                self._on_message(neighbour, message, len(memoryview(data)), now)
+            except (BadMessage, Malformed) as error:
                 raise Refused(f"not a message: {error}") from None
-            self._on_message(neighbour, message, len(memoryview(data)), now)
 
     def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
         sender = neighbour.link.peer
@@ -357,12 +357,14 @@ class Broker:
         neighbour.received[kind] = neighbour.received.get(kind, 0) + 1
         if self.traces is not None:
             self.traces.received(sender, message, size, now)
-        if isinstance(message, Wave):
+        if isinstance(message, Retain):
+            if message.kept:
+                Letter(message.kept)  # refuse now what could never be delivered
+            self._keep(message, sender)
+        elif isinstance(message, Wave):
             self._on_wave(message, sender, now)
         elif isinstance(message, Echo):
             self._on_echo((message.origin, message.number), sender, now)
-        elif isinstance(message, Retain):
-            self._keep(message, sender)
         elif isinstance(message, RetainedVersions):
             self._on_versions(message.versions, sender)
         else:

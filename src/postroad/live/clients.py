@@ -20,7 +20,15 @@ from postroad.live import content, mqtt, topics
 from postroad.live.mqtt import V3, V5, Letter, Malformed
 from postroad.live.session import Connection, Held, Parcel, Session
 from postroad.model import Advertisement, Publication, Subscription, SubscriptionId, TimeUs
-from postroad.routing.base import Advertise, Deliver, Publish, Subscribe, Unadvertise, Unsubscribe
+from postroad.routing.base import (
+    Advertise,
+    Deliver,
+    Effect,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 
 if TYPE_CHECKING:
     from postroad.live.broker import Broker
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
+TOPICS_KNOWN = 65_536
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 SECOND_US = 1_000_000
 
@@ -43,10 +52,7 @@ class Clients:
         self.paused: dict[Connection, None] = {}
         self.published = self.delivered = self.dropped = self.refused = 0
         self._count = 0
-        self._topics: dict[str, bool] = {}
-        self._several: dict[Session, list[Held]] = {}
-        self._letter: Letter | None = None
-        self._letter_of: Publication | None = None
+        self._topics: dict[bytes, str] = {}  # that may be published to, by their bytes
 
     # Connections.
 
@@ -77,9 +83,14 @@ class Clients:
         self.dirty[connection] = None
         try:
             while at < size and not (connection.closing or connection.held or connection.paused):
-                end = mqtt.frame(data, at, limit)
-                if not end:
-                    break
+                if at + 1 < size and data[at + 1] < 128:
+                    end = at + 2 + data[at + 1]
+                    if end > size:
+                        break
+                else:
+                    end = mqtt.frame(data, at, limit)
+                    if not end:
+                        break
                 packet = data[at:end]
                 if connection.session is None:
                     self._on_connect(connection, packet, now)
@@ -135,6 +146,7 @@ class Clients:
         if session is None or session.connection is not connection:
             return
         session.connection = None
+        session.changed()
         life = session.life
         will_s = session.will.will_delay_interval if session.will else 0
         self.broker.after(
@@ -157,7 +169,10 @@ class Clients:
                 content_type=will.content_type, response_topic=will.response_topic,
                 correlation_data=will.correlation_data, user_properties=will.user_properties,
             )  # fmt: skip
-            self._publish(session, packet, mqtt.keep(packet.write(), V5), now)
+            kept = mqtt.keep(packet.write(), V5)
+            self._publish(
+                session.client_id, will.topic, packet.payload, will.user_properties, kept, now
+            )
 
     def _expire(self, session: Session, life: int, now: TimeUs) -> None:
         if session.life == life and session.connection is None:
@@ -365,6 +380,7 @@ class Clients:
             levels,
         )
         session.subscriptions[pattern] = held
+        session.changed()
         self.holders[held.id] = held
         travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
         if old is not None:
@@ -375,6 +391,7 @@ class Clients:
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         del held.session.subscriptions[held.pattern]
+        held.session.changed()
         self._forget(held, now)
 
     def _forget(self, held: Held, now: TimeUs) -> None:
@@ -396,67 +413,85 @@ class Clients:
 
     def _on_publish(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
         """Publish; False if this packet has to wait."""
-        packet = mqtt.read(data, connection.level)
-        assert isinstance(packet, PublishPacket)
         session = connection.session
         assert session is not None
-        topic, qos = packet.topic, data[0] >> 1 & 3
-        valid = self._topics.get(topic)
-        if valid is None:
-            if packet.topic_alias is not None:
-                raise Malformed("topic aliases are not offered", 0x94)
-            valid = topics.valid_topic(topic)
-            if not valid and topic[:1] != "$":
-                raise Malformed("not a topic that can be published to", 0x90)
-            if len(self._topics) >= 65_536:
-                self._topics.clear()
-            self._topics[topic] = valid
-        if qos:
-            if qos == 2:
-                raise Malformed("quality of service 2 is not offered", 0x9B)
-            assert packet.packet_id is not None
-        if packet.subscription_ids:
-            raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
-        if valid:
-            if not self._known(session, topic, now):
-                connection.held = True
-
-                def release(later: TimeUs) -> None:
-                    connection.held = False
-                    self.proceed(connection, later)
-                    self.dirty[connection] = None
-
-                self.broker.settle(release)
-                return False
-            self._publish(session, packet, mqtt.keep(data, connection.level), now)
+        properties: list[tuple[str, str]] | None = None
+        qos = data[0] >> 1 & 3
+        # The usual packet is short, has no properties, and names a topic seen before.
+        known = None
+        if data[0] == 0x30 and data[1] < 128 and connection.level == V5:
+            topic_end = 4 + (data[2] << 8 | data[3]) if len(data) > 4 else 0
+            if data[topic_end : topic_end + 1] == b"\0":
+                known = self._topics.get(data[4:topic_end])
+        if known is not None:
+            topic, payload, packet_id = known, data[topic_end + 1 :], None
         else:
-            self.dropped += 1
-        if qos:
-            if valid:
-                connection.out.append(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))  # type: ignore[union-attr]
-            else:
-                self._write(
-                    connection,
-                    mqtt5.PubAckPacket(
-                        packet.packet_id,  # type: ignore[arg-type]
-                        reason_code=mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID,
-                    ),
-                )
+            packet = mqtt.read(data, connection.level)
+            assert isinstance(packet, PublishPacket)
+            topic, payload, properties = packet.topic, packet.payload, packet.user_properties
+            packet_id = packet.packet_id
+            refusal = self._check_publish(packet, qos)
+            if refusal is not None:
+                self.dropped += 1
+                if refusal.packet_id:
+                    self._write(connection, refusal)
+                return True
+        if not self._known(session, topic, now):
+            connection.held = True
+
+            def release(later: TimeUs) -> None:
+                connection.held = False
+                self.proceed(connection, later)
+                self.dirty[connection] = None
+
+            self.broker.settle(release)
+            return False
+        kept = data if known is not None else mqtt.keep(data, connection.level)
+        self._publish(session.client_id, topic, payload, properties, kept, now)
+        if packet_id is not None:
+            connection.out.append(b"\x40\x02" + packet_id.to_bytes(2, "big"))
         if self.broker.congested:
             connection.paused = True
             self.paused[connection] = None
         return True
 
-    def _publish(self, session: Session, packet: PublishPacket, kept: bytes, now: TimeUs) -> None:
+    def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
+        """Raise if it is against the standard; the answer if it is against our rules."""
+        topic = packet.topic
+        if packet.topic_alias is not None:
+            raise Malformed("topic aliases are not offered", 0x94)
+        if qos == 2:
+            raise Malformed("quality of service 2 is not offered", 0x9B)
+        if packet.subscription_ids:
+            raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
+        if not topics.valid_topic(topic):
+            if topic[:1] != "$":
+                raise Malformed("not a topic that can be published to", 0x90)
+            code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
+            return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
+        if len(self._topics) >= TOPICS_KNOWN:
+            self._topics.clear()
+        self._topics[topic.encode()] = topic
+        return None
+
+    def _publish(
+        self,
+        publisher: str,
+        topic: str,
+        payload: bytes,
+        properties: list[tuple[str, str]] | None,
+        kept: bytes,
+        now: TimeUs,
+    ) -> None:
         self.published += 1
         self._count += 1
-        attributes = content.attributes(packet)
+        attributes = content.attributes(topic, payload, properties)
         publication = Publication(
-            session.client_id, f"{self.broker.boot}.{self._count}", attributes, kept, now
+            publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
         )
         self.broker.step(Publish(publication), now)
-        if packet.retain:
-            self.broker.retain(packet.topic, kept if packet.payload else b"", attributes, now)
+        if kept[0] & 1:
+            self.broker.retain(topic, kept if payload else b"", attributes, now)
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""
@@ -490,40 +525,55 @@ class Clients:
 
     # Deliveries.
 
-    def deliver(self, effect: Deliver, now: TimeUs) -> None:
-        held = self.holders.get(effect.subscription_id)
-        if held is None:
-            return
-        publication = effect.publication
-        letter = self._letter
-        if publication is not self._letter_of or letter is None:
-            if self._several:
-                self.finish(now)
-            letter = self._letter = Letter(publication.payload)
-            self._letter_of = publication
-        session = held.session
-        if held.plain and len(session.subscriptions) == 1:
+    def deliver(self, effects: list[Effect], at: int, now: TimeUs) -> int:
+        """Hand out the deliveries that stand from `at` on; where the next other effect stands."""
+        first = effects[at]
+        assert type(first) is Deliver
+        publication = first.publication
+        try:
+            letter = Letter(publication.payload)
+        except Malformed as error:
+            log.warning("publication dropped", extra={"reason": str(error)})
+            self.dropped += 1
+            letter = None
+        several: dict[Session, list[Held]] = {}
+        holders, dirty = self.holders, self.dirty
+        plain = letter.plain(V5) if letter is not None else b""
+        count, end = 0, len(effects)
+        while at < end:
+            effect = effects[at]
+            if type(effect) is not Deliver or effect.publication is not publication:
+                break
+            at += 1
+            held = holders.get(effect.subscription_id)
+            if held is None or letter is None:
+                continue
+            connection = held.direct
+            if connection is not None and not connection.blocked:
+                connection.out.append(plain)
+                dirty[connection] = None
+                count += 1
+            elif len(held.session.subscriptions) == 1:
+                self._hand(held.session, [held], letter, publication, now)
+            else:
+                several.setdefault(held.session, []).append(held)
+        self.delivered += count
+        for session, all_held in several.items():
+            assert letter is not None
             connection = session.connection
-            if connection is None or connection.blocked or session.packet_max is not None:
-                self._hand(session, [held], letter, publication, now)
-                return
-            connection.out.append(letter.plain(connection.level))
-            session.delivered += 1
-            self.delivered += 1
-            self.dirty[connection] = None
-        elif len(session.subscriptions) == 1:
-            self._hand(session, [held], letter, publication, now)
-        else:
-            self._several.setdefault(session, []).append(held)
-
-    def finish(self, now: TimeUs) -> None:
-        """Hand out what several subscriptions of one session may share."""
-        letter, publication = self._letter, self._letter_of
-        assert letter is not None
-        assert publication is not None
-        several, self._several = self._several, {}
-        for session, held in several.items():
-            self._hand(session, held, letter, publication, now)
+            if (
+                len(all_held) == 1
+                and all_held[0].plain
+                and connection is not None
+                and not connection.blocked
+                and session.packet_max is None
+            ):
+                connection.out.append(letter.plain(connection.level))
+                dirty[connection] = None
+                self.delivered += 1
+            else:
+                self._hand(session, all_held, letter, publication, now)
+        return at
 
     def _hand(
         self,
@@ -539,7 +589,7 @@ class Clients:
         for held in all_held:
             if held.no_local and mine and publication.id.startswith(self.broker.boot):
                 continue
-            if held.levels and not held.levels.fullmatch(str(publication.attributes["class"])):
+            if held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
                 continue
             wanted = True
             qos = max(qos, min(letter.qos, held.qos))

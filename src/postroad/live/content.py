@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from mqtt5 import PublishPacket
 
 from postroad.model import Scalar
 
@@ -19,9 +18,10 @@ _SCALARS = frozenset((str, int, float, bool))
 _INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
 
 
-def attributes(packet: PublishPacket) -> dict[str, Scalar]:
-    payload = packet.payload
-    found: dict[str, Scalar] = {}
+def attributes(
+    topic: str, payload: bytes, properties: list[tuple[str, str]] | None = None
+) -> dict[str, Scalar]:
+    found: dict[str, Any] = {}
     if payload[:1] == b"{":
         try:
             found = _decode(payload)
@@ -30,17 +30,18 @@ def attributes(packet: PublishPacket) -> dict[str, Scalar]:
         else:
             for value in found.values():
                 kind = type(value)
-                if kind is not str and kind is not float:
+                if kind is str or kind is float or kind is bool:
+                    continue
+                if kind is not int or not -_INT_MAX <= value < _INT_MAX:
                     found = _scalars(found)
                     break
-    properties = packet.user_properties
     if properties:
         for name, text in properties:
             if name[:1] != "$":
                 said = scalar(text)
                 if said is not None:
                     found[name] = said
-    found["class"] = packet.topic
+    found["class"] = topic
     return found
 
 

@@ -95,6 +95,13 @@ class Letter:
     )  # fmt: skip
 
     def __init__(self, kept: bytes) -> None:
+        """Raises `Malformed` for bytes of a peer that are no letter."""
+        try:
+            self._cut(kept)
+        except IndexError:
+            raise Malformed("the letter ends too early") from None
+
+    def _cut(self, kept: bytes) -> None:
         self.bytes = kept
         first = kept[0]
         self.qos = first >> 1 & 3

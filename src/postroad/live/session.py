@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mqtt5 import Will
 
@@ -50,10 +50,11 @@ class Held:
     as_published: bool
     identifier: int  # 0 for none
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
-    plain: bool = field(init=False)  # whether every delivery is the same bytes for all
+    direct: Connection | None = None  # where every delivery is the same bytes for all
 
-    def __post_init__(self) -> None:
-        self.plain = not (
+    @property
+    def plain(self) -> bool:
+        return not (
             self.qos or self.no_local or self.as_published or self.identifier or self.levels
         )
 
@@ -87,11 +88,20 @@ class Session:
         self.delivered = self.dropped = 0
         self._next_id = 0
 
+    def changed(self) -> None:
+        """See again which subscription may be delivered to without looking any further."""
+        connection = self.connection
+        short = connection is not None and connection.level == V5 and self.packet_max is None
+        alone = len(self.subscriptions) == 1
+        for held in self.subscriptions.values():
+            held.direct = connection if short and alone and held.plain else None
+
     def attach(self, connection: Connection, receive_max: int, packet_max: int | None) -> None:
         """The client is back: what it has not acknowledged goes first, then what waits."""
         self.connection = connection
         self.receive_max, self.packet_max = receive_max, packet_max
         self.life += 1
+        self.changed()
         for packet_id, parcel in self.unacknowledged.items():
             connection.out.append(
                 parcel.letter.addressed(

@@ -323,6 +323,30 @@ def test_publishers_are_held_back_while_a_link_is_full(
     chain.until(lambda: not publisher.connection.paused)
 
 
+def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: Path) -> None:
+    import msgspec
+
+    from postroad.live import link as links
+    from postroad.live.messages import Codec, Retain
+    from postroad.model import Publication
+    from postroad.routing.base import PublicationMessage
+
+    chain = memory(tmp_path, ["A", "B"], [("A", "B")])
+    chain.cut(0, 1)
+    broker, client = chain.brokers[0], chain.client(0, "c")
+    client.subscribe("t")
+    encode = Codec().encode
+    hollow = PublicationMessage(Publication("p", "1", {"class": "t"}, b"\x30", 1), 1)
+    for message, closes in ((hollow, False), (Retain("t", (1, 1), b"\x30\x02", {}), True)):
+        wire = broker.wire_opened("peer", None, chain.now)
+        hello = links.Hello(links.VERSION, chain.network.identity, 1, f"x{closes}", "", 0)
+        data = links.Data(1, 0, 9000, [msgspec.Raw(encode(message))])
+        broker.wire_received(wire, links.pack(hello) + links.pack(data), chain.now)
+        assert wire.closing == closes
+    assert broker.clients.dropped == 1
+    assert not client.connection.closing
+
+
 def test_a_peer_of_another_network_is_refused(tmp_path: Path, chain: Memory) -> None:
     from postroad.live import link as links
 
