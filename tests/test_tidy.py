@@ -26,7 +26,7 @@ LAYERS = [
     {"kernels"},
     {"sim", "live"},
     {"pipeline", "papers", "comparison", "report", "web", "bench"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 ONLY_IN = {
     "pyspark": {"pipeline"},

@@ -19,6 +19,7 @@ from postroad.errors import InputError, PostroadError
 
 COMMANDS: dict[str, str] = {
     "advise": "postroad.cli.advise:advise",
+    "broker": "postroad.cli.live:broker",
     "breakeven": "postroad.cli.cost:breakeven",
     "calibrate": "postroad.cli.calibrate:calibrate",
     "compare": "postroad.cli.compare:compare",
@@ -29,6 +30,9 @@ COMMANDS: dict[str, str] = {
     "pipeline": "postroad.cli.pipeline:pipeline",
     "simulate": "postroad.cli.simulate:simulate",
     "match": "postroad.cli.match:match",
+    "network": "postroad.cli.live:network",
+    "publish": "postroad.cli.live:publish",
+    "subscribe": "postroad.cli.live:subscribe",
 }
 
 

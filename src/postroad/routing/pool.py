@@ -15,7 +15,7 @@ from postroad.filters.constraints import NumberSet, TextSet
 from postroad.matching import Index
 from postroad.model import Publication, Scalar
 
-_RECENT_MAX = 4096  # publications remembered, since each visits many brokers
+_RECENT_MAX = 2048  # publications per generation, since each visits many brokers
 
 Pin = tuple[str, Scalar]
 
@@ -29,7 +29,10 @@ class FilterPool:
         self.above: dict[Filter, dict[Filter, None]] = {}
         self.below: dict[Filter, dict[Filter, None]] = {}
         self._index: Index[Filter] = Index()
+        # Two generations: the elder is dropped whole, because to look for the first entry of a
+        # dictionary from whose front others were deleted takes longer the more there were.
         self._recent: dict[Publication, list[Filter]] = {}
+        self._elder: dict[Publication, list[Filter]] = {}
         # Filters by the values they pin: a filter that demands class = 'A' is only covered
         # by filters that demand the same or nothing of `class`, and covers only the former.
         self._pinned: dict[Pin, dict[Filter, None]] = {}
@@ -41,7 +44,7 @@ class FilterPool:
         self.uses[filter] = count + 1
         if count == 0:
             self._index.insert(filter, filter)
-            self._recent.clear()
+            self._recent, self._elder = {}, {}
             if self.covering:
                 self._relate(filter)
 
@@ -53,7 +56,7 @@ class FilterPool:
             return
         del self.uses[filter]
         self._index.remove(filter)
-        self._recent.clear()
+        self._recent, self._elder = {}, {}
         if self.covering:
             for other in self.above.pop(filter):
                 del self.below[other][filter]
@@ -66,10 +69,12 @@ class FilterPool:
         """All filters of the pool that match; a table picks out its own."""
         found = self._recent.get(publication)
         if found is None:
-            found = self._index.match(publication.attributes)
-            if len(self._recent) >= _RECENT_MAX:
-                del self._recent[next(iter(self._recent))]
-            self._recent[publication] = found
+            found = self._elder.get(publication)
+            if found is None:
+                found = self._index.match(publication.attributes)
+                if len(self._recent) >= _RECENT_MAX:
+                    self._recent, self._elder = {}, self._recent
+                self._recent[publication] = found
         return found
 
     def _relate(self, filter: Filter) -> None:

@@ -25,8 +25,11 @@ _WORDS = {
 class Section:
     """One table of a settings file. `take` each known key, then call `done`."""
 
-    def __init__(self, values: Any, where: str, path: str = "") -> None:
+    def __init__(
+        self, values: Any, where: str, path: str = "", lines: Mapping[str, int] | None = None
+    ) -> None:
         self.where, self.path = where, path
+        self.lines = lines or {}  # on which line each key stands, where that is known
         if not isinstance(values, Mapping):
             raise self._wrong(path or "the file", values, "give a table")
         self.values: dict[str, Any] = dict(values)
@@ -39,7 +42,7 @@ class Section:
             if default is _MISSING:
                 raise InputError(
                     f"{self._key(key)} is missing",
-                    where=self.where,
+                    where=self._place(self.path),
                     remedy=f"set it to {_WORDS[kind]}",
                 )
             return default  # type: ignore[no-any-return]
@@ -65,7 +68,7 @@ class Section:
 
     def section(self, key: str) -> Section:
         """The table under a key; an empty one if it is absent."""
-        return Section(self.take(key, dict, {}), self.where, self._key(key))
+        return Section(self.take(key, dict, {}), self.where, self._key(key), self.lines)
 
     def done(self) -> None:
         """Complain of the first key that nobody took."""
@@ -73,7 +76,9 @@ class Section:
             near = difflib.get_close_matches(key, self.known, 1)
             remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self.known)}"
             raise InputError(
-                f"unknown key {self._key(key)} = {value!r}", where=self.where, remedy=remedy
+                f"unknown key {self._key(key)} = {value!r}",
+                where=self._place(self._key(key)),
+                remedy=remedy,
             )
 
     def configure(self, config: type[T]) -> T:
@@ -99,7 +104,34 @@ class Section:
         return f"{self.path}.{key}" if self.path else key
 
     def _wrong(self, key: str, value: Any, remedy: str) -> InputError:
-        return InputError(f"{key} is {value!r}", where=self.where, remedy=remedy)
+        return InputError(f"{key} is {value!r}", where=self._place(key), remedy=remedy)
+
+    def _place(self, key: str) -> str:
+        """The file, with the line of the key or else of the table it is in."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return f"{self.where}:{self.lines[key]}" if key else self.where
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """On which line of a TOML text each key and table stands, for error messages only."""
+    lines: dict[str, int] = {}
+    table = ""
+    counts: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if line.startswith("[["):
+            name = line.strip("[] ")
+            table = f"{name}[{counts.get(name, 0)}]"
+            counts[name] = counts.get(name, 0) + 1
+            lines.setdefault(table, number)
+        elif line.startswith("[") and line.endswith("]") and "=" not in line:
+            table = line.strip("[] ").replace('"', "")
+            lines.setdefault(table, number)
+        elif "=" in line and not line.startswith(("#", '"""', "'")):
+            key = line.partition("=")[0].strip().strip('"')
+            lines.setdefault(f"{table}.{key}" if table else key, number)
+    return lines
 
 
 def _plain(hint: Any) -> tuple[type, bool]:

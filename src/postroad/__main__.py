@@ -1,0 +1,5 @@
+"""`python -m postroad`: the command line."""
+
+from postroad.cli import main
+
+main()

@@ -1,0 +1,336 @@
+"""What a live broker carries: filtered publications, fan-out, a chain of three, latency, memory.
+
+The load comes from plain sockets in this process with packets encoded beforehand, so that the
+brokers, one process each, are what is measured. mosquitto, where it is installed, runs the same
+fan-out and latency loads for comparison; it has no content filters.
+"""
+
+from __future__ import annotations
+
+import selectors
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mqtt5
+
+from postroad import draws
+from postroad.live import mqtt
+
+FILTERS = 10_000
+HOLDERS = 100  # connections that hold the filters
+SYMBOLS = 500
+PUBLICATIONS = 200_000
+FANOUT = 50
+FANOUT_PUBLICATIONS = 20_000
+CHAIN_PUBLICATIONS = 60_000
+PINGS = 1_000
+IDLE = 2_000
+PAYLOAD = 64
+
+
+class Raw:
+    """A client that is a socket and nothing more."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+        self.socket.sendall(mqtt5.ConnectPacket(name, clean_start=True).write())
+        assert self.packet()[0] >> 4 == 2
+
+    def packet(self) -> bytes:
+        """The next packet's bytes."""
+        while not (end := mqtt.frame(self.buffer, 0, 1 << 28) if self.buffer else 0):
+            data = self.socket.recv(1 << 16)
+            assert data, "the broker closed the connection"
+            self.buffer += data
+        packet, self.buffer = self.buffer[:end], self.buffer[end:]
+        return packet
+
+    def subscribe(self, number: int, pattern: str, where: str | None = None) -> None:
+        wanted = mqtt5.TopicFilter(
+            pattern, max_qos=mqtt5.QoS.AT_MOST_ONCE, retain_as_published=False
+        )
+        properties = [] if where is None else [("$where", where)]
+        self.socket.sendall(
+            mqtt5.SubscribePacket(number, [wanted], user_properties=properties).write()
+        )
+
+    def await_subacks(self, count: int) -> None:
+        for _ in range(count):
+            while self.packet()[0] != 0x90:
+                pass
+
+
+def flow(
+    publisher: Raw, data: bytes, readers: list[Raw], done: Callable[[int], bool]
+) -> tuple[float, int]:
+    """Write everything and read everything; seconds and bytes read until `done(bytes)`."""
+    chosen = selectors.DefaultSelector()
+    publisher.socket.setblocking(False)
+    chosen.register(publisher.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+    for reader in readers:
+        reader.socket.setblocking(False)
+        chosen.register(reader.socket, selectors.EVENT_READ)
+    view, at, got = memoryview(data), 0, 0
+    started = time.perf_counter()
+    last = started
+    while not done(got):
+        for key, events in chosen.select(5):
+            made = key.fileobj
+            assert isinstance(made, socket.socket)
+            if events & selectors.EVENT_WRITE:
+                at += made.send(view[at : at + (1 << 17)])
+                if at == len(data):
+                    chosen.modify(made, selectors.EVENT_READ)
+            if events & selectors.EVENT_READ:
+                got += len(made.recv(1 << 20))
+                last = time.perf_counter()
+        assert time.perf_counter() - last < 30 or got == 0, f"stuck after {got} bytes"
+    took = time.perf_counter() - started
+    for client in (publisher, *readers):
+        client.socket.setblocking(True)
+    chosen.close()
+    return took, got
+
+
+@contextmanager
+def brokers(count: int, folder: Path) -> Iterator[tuple[list[int], list[int], list[int]]]:
+    """A chain of so many brokers: their MQTT ports, HTTP ports and process ids."""
+    sockets = [socket.socket() for _ in range(3 * count)]
+    for made in sockets:
+        made.bind(("127.0.0.1", 0))
+    ports = [made.getsockname()[1] for made in sockets]
+    for made in sockets:
+        made.close()
+    names = [f"B{n}" for n in range(count)]
+    links = [[names[n], names[n + 1]] for n in range(count - 1)]
+    lines = ['name = "bench"', 'scheme = "subscription_forwarding"', f"links = {links}"]
+    for n, name in enumerate(names):
+        mqtt_port, link, http = ports[3 * n : 3 * n + 3]
+        lines += [f"[brokers.{name}]", f"mqtt = {mqtt_port}", f"link = {link}", f"http = {http}"]
+    path = folder / f"chain{count}.toml"
+    path.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "postroad", "broker", "--network", str(path)]
+    command += ["--log-level", "warning", "--id"]
+    running = [subprocess.Popen([*command, name]) for name in names]
+    try:
+        for http in ports[2::3]:
+            _await(http)
+        time.sleep(1)  # the links
+        yield ports[0::3], ports[2::3], [process.pid for process in running]
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(20)
+
+
+def _await(http: int) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{http}/healthz", timeout=2).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("a broker did not start")
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[int]:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port = made.getsockname()[1]
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+        "set_tcp_nodelay true\npersistence false\n"
+    )
+    command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    process = subprocess.Popen([command, "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def memory_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0
+
+
+def quote(n: int) -> bytes:
+    symbol = draws.below(SYMBOLS, 1, "bench.live.symbol", 0, n)
+    price = draws.below(1000, 1, "bench.live.price", 0, n) / 10
+    payload = b'{"price": %.1f, "volume": %d}' % (price, n)
+    return mqtt5.PublishPacket(f"quotes/S{symbol}", payload).write()
+
+
+def filtered(port: int, pid: int) -> tuple[float, float, int]:
+    """Publications a second at a broker with many filters; deliveries each; bytes per filter."""
+    holders = [Raw(port, f"h{n}") for n in range(HOLDERS)]
+    before = 0
+    each = FILTERS // HOLDERS
+    for h, holder in enumerate(holders):
+        if h == HOLDERS // 2:  # by then the table is compiled, and its kernels are loaded
+            before = memory_kib(pid)
+        for n in range(each):
+            symbol = (h * each + n) % SYMBOLS
+            low = 90 + draws.below(100, 2, "bench.live.low", h, n) / 10
+            holder.subscribe(n + 1, f"quotes/S{symbol}", f"price >= {low}")
+        holder.await_subacks(each)
+    per_filter = (memory_kib(pid) - before) * 1024 * 2 // FILTERS
+    publisher = Raw(port, "p")
+    quotes = [quote(n) for n in range(20_000)]
+    warm = b"".join(quotes[:5000])
+    last = mqtt5.PublishPacket("end", b"", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=1).write()
+    finish = Raw(port, "finish")
+    finish.subscribe(1, "end")
+    finish.await_subacks(1)
+    # The subscriber of the last publication tells that all before it have been handled.
+    _until_end(publisher, warm + last, holders, finish)
+    load = b"".join(quotes) * (PUBLICATIONS // 20_000) + last
+    took, got = _until_end(publisher, load, holders, finish)
+    size = len(load) / PUBLICATIONS
+    for client in (*holders, publisher, finish):
+        client.socket.close()
+    return PUBLICATIONS / took, got / size / PUBLICATIONS, per_filter
+
+
+def _until_end(publisher: Raw, data: bytes, readers: list[Raw], finish: Raw) -> tuple[float, int]:
+    chosen = selectors.DefaultSelector()
+    publisher.socket.setblocking(False)
+    chosen.register(publisher.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+    for reader in (*readers, finish):
+        chosen.register(reader.socket, selectors.EVENT_READ)
+    view, at, got, ended = memoryview(data), 0, 0, False
+    started = time.perf_counter()
+    while not ended:
+        for key, events in chosen.select(30):
+            made = key.fileobj
+            assert isinstance(made, socket.socket)
+            if events & selectors.EVENT_WRITE:
+                at += made.send(view[at : at + (1 << 17)])
+                if at == len(data):
+                    chosen.modify(made, selectors.EVENT_READ)
+            if events & selectors.EVENT_READ:
+                size = len(made.recv(1 << 20))
+                if made is finish.socket:
+                    ended = True
+                elif made is not publisher.socket:
+                    got += size
+    took = time.perf_counter() - started
+    publisher.socket.setblocking(True)
+    chosen.close()
+    return took, got
+
+
+def fanned(port: int) -> float:
+    """Deliveries a second from one publisher to many subscribers."""
+    readers = [Raw(port, f"r{n}") for n in range(FANOUT)]
+    for reader in readers:
+        reader.subscribe(1, "fan/out")
+        reader.await_subacks(1)
+    publisher = Raw(port, "p")
+    packet = mqtt5.PublishPacket("fan/out", b"x" * PAYLOAD).write()
+    total = len(packet) * FANOUT_PUBLICATIONS * FANOUT
+    took, _ = flow(publisher, packet * FANOUT_PUBLICATIONS, readers, lambda got: got >= total)
+    for client in (*readers, publisher):
+        client.socket.close()
+    return FANOUT_PUBLICATIONS * FANOUT / took
+
+
+def chained(first: int, last: int) -> float:
+    """Publications a second from one end of a chain to the other."""
+    reader, publisher = Raw(last, "r"), Raw(first, "p")
+    reader.subscribe(1, "chain/+", "n >= 0")
+    reader.await_subacks(1)
+    packet = mqtt5.PublishPacket("chain/a", b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)).write()
+    total = len(packet) * CHAIN_PUBLICATIONS
+    took, _ = flow(publisher, packet * CHAIN_PUBLICATIONS, [reader], lambda got: got >= total)
+    for client in (reader, publisher):
+        client.socket.close()
+    return CHAIN_PUBLICATIONS / took
+
+
+def latency_us(first: int, last: int) -> tuple[float, float]:
+    """p50 and p99 from publishing to receiving, one publication at a time."""
+    reader, publisher = Raw(last, "r"), Raw(first, "p")
+    reader.subscribe(1, "ping")
+    reader.await_subacks(1)
+    packet = mqtt5.PublishPacket("ping", b'{"n": 1}').write()
+    took = []
+    for _ in range(PINGS):
+        started = time.perf_counter()
+        publisher.socket.sendall(packet)
+        reader.packet()
+        took.append((time.perf_counter() - started) * 1e6)
+        time.sleep(0.0005)
+    for client in (reader, publisher):
+        client.socket.close()
+    took.sort()
+    return statistics.median(took), took[int(0.99 * len(took))]
+
+
+def idle(port: int, pid: int) -> int:
+    """Bytes per idle connection."""
+    before = memory_kib(pid)
+    clients = [Raw(port, f"idle{n}") for n in range(IDLE)]
+    used = (memory_kib(pid) - before) * 1024 // IDLE
+    for client in clients:
+        client.socket.close()
+    return used
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print(f"one broker, {FILTERS:,} filters, loopback, load from this process")
+        with brokers(1, folder) as (ports, _, pids):
+            per_connection = idle(ports[0], pids[0])
+            rate, matched, per_filter = filtered(ports[0], pids[0])
+            print(f"  filtered publications/s {rate:>12,.0f}   ({matched:.2f} deliveries each)")
+            print(f"  bytes per filter        {per_filter:>12,}")
+            print(f"  bytes per idle client   {per_connection:>12,}")
+        with brokers(1, folder) as (ports, _, _):
+            ours = fanned(ports[0])
+            p50, p99 = latency_us(ports[0], ports[0])
+        print(f"fan-out 1 to {FANOUT}, {PAYLOAD} bytes")
+        print(f"  deliveries/s            {ours:>12,.0f}")
+        print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
+        if shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists():
+            with mosquitto(folder) as port:
+                theirs = fanned(port)
+                other50, other99 = latency_us(port, port)
+            print(
+                f"  mosquitto deliveries/s  {theirs:>12,.0f}   (ours is {ours / theirs:.1f} times)"
+            )
+            print(f"  mosquitto latency, µs   {other50:>12,.0f} p50 {other99:,.0f} p99")
+        with brokers(3, folder) as (ports, _, _):
+            rate = chained(ports[0], ports[2])
+            p50, p99 = latency_us(ports[0], ports[2])
+        print("chain of three brokers, filtered")
+        print(f"  publications/s          {rate:>12,.0f}")
+        print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""`postroad broker`, `postroad network`, `postroad publish` and `postroad subscribe`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from postroad.errors import InputError
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--network", "path", type=FILE, required=True, help="The network file.")
+@click.option("--id", "name", required=True, help="Which of its brokers to run.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+)
+def broker(path: Path, name: str, log_level: str) -> None:
+    """Run one broker in the foreground, for systemd or a container."""
+    from postroad.live import logs, server
+    from postroad.live.network import load
+
+    network = load(path)
+    number = network.number(name)
+    logs.set_up(log_level)
+    server.run(network, number)
+
+
+@click.group()
+def network() -> None:
+    """Run a whole network as local processes, one per broker."""
+
+
+@network.command()
+@click.argument("path", type=FILE)
+def up(path: Path) -> None:
+    """Start every broker of a network file and wait until all links are up."""
+    from postroad.live import launch
+    from postroad.live.network import load
+
+    network = load(path.absolute())
+    launch.start(network)
+    console = Console(stderr=True)
+    with console.status("starting") as shown:
+        for ready, count in launch.wait(network):
+            shown.update(f"{ready} of {count} brokers are ready")
+    _show(launch.status(network), network)
+
+
+@network.command()
+@click.argument("path", type=FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print what each broker says as JSON.")
+def status(path: Path, as_json: bool) -> None:
+    """Show the brokers of a network, their clients and their links."""
+    from postroad.live import launch
+    from postroad.live.network import load
+
+    network = load(path.absolute())
+    told = launch.status(network)
+    if as_json:
+        click.echo(json.dumps(told))
+    else:
+        _show(told, network)
+    if any(row is None for row in told.values()):
+        sys.exit(1)
+
+
+@network.command()
+@click.argument("path", type=FILE)
+def down(path: Path) -> None:
+    """Stop the brokers that `up` started."""
+    from postroad.live import launch
+    from postroad.live.network import load
+
+    count = launch.stop(load(path.absolute()))
+    click.echo(f"{count} brokers stopped")
+
+
+def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
+    table = Table()
+    for name in ("broker", "MQTT", "state"):
+        table.add_column(name)
+    for name in ("clients", "subscriptions", "published", "delivered"):
+        table.add_column(name, justify="right")
+    table.add_column("publications sent over links")
+    for (name, row), address in zip(told.items(), network.addresses, strict=True):
+        where = f"{address.host}:{address.mqtt}"
+        if row is None:
+            table.add_row(name, where, "no answer")
+            continue
+        links = row["links"]
+        missing = [peer for peer, link in links.items() if not link["connected"]]
+        table.add_row(
+            name,
+            where,
+            f"no link to {', '.join(missing)}" if missing else "up",
+            f"{row['connections']:,}",
+            f"{row['subscriptions']:,}",
+            f"{row['published']:,}",
+            f"{row['delivered']:,}",
+            ", ".join(f"{p} {k['sent'].get('publication', 0):,}" for p, k in links.items()),
+        )
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        raise InputError(f"--broker is {text!r}", remedy="write host:port, as in localhost:1883")
+    return host or "localhost", int(port)
+
+
+def _run(awaitable: Any) -> None:
+    from postroad.live.client import run
+
+    run(awaitable)
+
+
+@click.command()
+@click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--qos", type=click.IntRange(0, 1), default=0, show_default=True)
+@click.option("--retain", is_flag=True, help="Keep it for later subscribers.")
+@click.argument("topic")
+@click.argument("payload", required=False)
+def publish(where: str, qos: int, retain: bool, topic: str, payload: str | None) -> None:
+    """Publish a payload, or each line of standard input."""
+    from postroad.live.client import Client
+
+    host, port = _address(where)
+
+    async def send() -> None:
+        async with Client(host, port) as client:
+            lines = sys.stdin if payload is None else [payload]
+            for line in lines:
+                text = line.rstrip("\n") if payload is None else line
+                await client.publish(topic, text.encode(), qos=qos, retain=retain)
+
+    _run(send())
+
+
+@click.command()
+@click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--where", "filter", help="A content filter, as in: price > 10 AND symbol = 'IBM'")
+@click.option("--qos", type=click.IntRange(0, 1), default=0, show_default=True)
+@click.option("--count", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.argument("topic", default="#")
+def subscribe(
+    where: str, filter: str | None, qos: int, count: int | None, as_json: bool, topic: str
+) -> None:
+    """Print the publications that match a topic pattern and a content filter."""
+    from postroad.live.client import Client
+
+    host, port = _address(where)
+
+    async def listen() -> None:
+        async with Client(host, port) as client:
+            await client.subscribe(topic, where=filter, qos=qos)
+            seen = 0
+            async for message in client:
+                text = message.payload.decode(errors="replace")
+                if as_json:
+                    click.echo(json.dumps({"topic": message.topic, "payload": text}))
+                else:
+                    click.echo(f"{message.topic} {text}")
+                seen += 1
+                if seen == count:
+                    return
+
+    _run(listen())

@@ -1,0 +1,482 @@
+"""One broker as a state machine: a router, its clients and its links, driven from outside.
+
+It takes what arrived and `now`, calls `Router.step`, and performs the effects: bytes for clients
+and peers pile up in buffers that the driver empties after `flush`. Routing decisions stay in the
+router; what is here is the same for every scheme.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from postroad.live import link as links
+from postroad.live.clients import Clients
+from postroad.live.link import Link, Refused
+from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
+from postroad.live.mqtt import Letter, Malformed
+from postroad.live.network import Network
+from postroad.live.traces import Traces
+from postroad.model import BrokerId, Scalar, TimeUs
+from postroad.routing import SCHEMES
+from postroad.routing.base import (
+    CancelTimer,
+    Deliver,
+    Effect,
+    Input,
+    LinkDown,
+    LinkUp,
+    Message,
+    Note,
+    Publish,
+    Received,
+    Send,
+    SetTimer,
+    Start,
+    TimerFired,
+)
+
+log = logging.getLogger("postroad.broker")
+
+TICK_US = 100_000
+SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
+BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
+TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
+
+WaveKey = tuple[BrokerId, int]
+
+
+class Wire:
+    """One connection between two brokers; `peer` is known from the start by who dialled."""
+
+    def __init__(self, address: str, dialled: BrokerId | None, now: TimeUs) -> None:
+        self.address = address
+        self.dialled = dialled
+        self.link: Link | None = None
+        self.buffer = bytearray()
+        self.out: list[bytes] = []
+        self.closing = False
+        self.since_us = now
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """What this broker knows of a peer besides the link itself."""
+
+    link: Link
+    wire: Wire | None = None
+    dialler: BrokerId = -1  # who dialled the present connection
+    dialling: bool = False
+    dial_us: TimeUs = 0  # not before
+    backoff_us: TimeUs = BACKOFF_US[0]
+    sent: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+
+
+class Broker:
+    def __init__(
+        self, network: Network, number: BrokerId, now: TimeUs, traces: Traces | None = None
+    ) -> None:
+        self.network, self.number = network, number
+        self.name = network.names[number]
+        self.boot = f"{number:x}-{now:x}"
+        self.plan = network.plan()
+        self.router = self.plan.router(number)
+        self.codec = Codec()
+        self.traces = traces
+        self.retained: dict[str, Retain] = {}
+        self.clients = Clients(self)
+        self.wires: dict[Wire, None] = {}
+        self.peers: dict[BrokerId, Neighbour] = {}
+        self.steps = self.notes = self.refused_wires = 0
+        self.congested = False
+        self._tree = SCHEMES[network.scheme].overlay == "tree"
+        self._heap: list[tuple[TimeUs, int, Callable[[TimeUs], None]]] = []
+        self._sequence = 0
+        self._timers: dict[str, int] = {}
+        self._settling: list[Callable[[TimeUs], None]] = []
+        self._waves: dict[WaveKey, tuple[BrokerId | None, set[BrokerId]]] = {}
+        self._settled: dict[int, list[Callable[[TimeUs], None]]] = {}
+        self._seen: dict[BrokerId, int] = {}
+        self._closing: list[Wire] = []
+        self._wave = now
+        self.now = now
+        self._encoded: tuple[Message | None, bytes] = (None, b"")
+        for peer in self.plan.links()[number]:
+            self.peers[peer] = Neighbour(Link(number, peer, self.boot, True))
+        self.step(Start(), now)
+        self._every(now)
+
+    # Time.
+
+    def after(self, delay_us: TimeUs, act: Callable[[TimeUs], None]) -> None:
+        if delay_us <= 0:
+            act(self.now)
+            return
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now + delay_us, self._sequence, act))
+
+    def next_due_us(self) -> TimeUs:
+        return self._heap[0][0]
+
+    def tick(self, now: TimeUs) -> None:
+        """Do all that has become due."""
+        self.now = now
+        while self._heap and self._heap[0][0] <= now:
+            _, _, act = heapq.heappop(self._heap)
+            act(now)
+
+    def _every(self, now: TimeUs) -> None:
+        self.clients.tick(now)
+        for neighbour in list(self.peers.values()):
+            state = neighbour.link.tick(now)
+            if state == "silent" and neighbour.wire is not None:
+                self._drop(neighbour.wire, "silent", now)
+            elif state == "lost":
+                self._give_up(neighbour, "no connection for too long", now)
+        for wire in list(self.wires):
+            if wire.link is None and now - wire.since_us > links.HELLO_US:
+                self._drop(wire, "no hello", now)
+        for topic, kept in list(self.retained.items()):
+            if not kept.kept and now - kept.version[0] > TOMBSTONE_US:
+                del self.retained[topic]
+        self.after(TICK_US, self._every)
+
+    # Steps.
+
+    def step(self, given: Input, now: TimeUs) -> bool:
+        """One step of the router and its effects. True if it told other brokers anything."""
+        self.now = now
+        effects = self.router.step(given, now)
+        self.steps += 1
+        return self._perform(given, effects, now) if effects else False
+
+    def _perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
+        told = False
+        at, end = 0, len(effects)
+        while at < end:
+            effect = effects[at]
+            if type(effect) is Deliver:
+                start, at = at, self.clients.deliver(effects, at, now)
+                if self.traces is not None:
+                    for delivery in effects[start:at]:
+                        self.traces.delivered(delivery, now)  # type: ignore[arg-type]
+                continue
+            at += 1
+            match effect:
+                case Send(peer, message):
+                    told = True
+                    self.send(peer, message)
+                case SetTimer(name, after_us):
+                    self._set_timer(name, after_us)
+                case CancelTimer(name):
+                    self._timers.pop(name, None)
+                case Note(text):
+                    self.notes += 1
+                    log.info("note", extra={"note": text})
+                case Deliver():
+                    pass  # seen to above
+        if self.traces is not None and type(given) is Publish:
+            self.traces.published(given.publication, now)
+        return told
+
+    def _set_timer(self, name: str, after_us: TimeUs) -> None:
+        self._sequence += 1
+        stamp = self._timers[name] = self._sequence
+
+        def fire(now: TimeUs) -> None:
+            if self._timers.get(name) == stamp:
+                del self._timers[name]
+                self.step(TimerFired(name), now)
+
+        heapq.heappush(self._heap, (self.now + after_us, stamp, fire))
+
+    def send(self, peer: BrokerId, message: Message) -> None:
+        neighbour = self.peers.get(peer)
+        if neighbour is None:  # a message that leaves the tree
+            link = Link(self.number, peer, self.boot, False)
+            neighbour = self.peers[peer] = Neighbour(link)
+        link = neighbour.link
+        last, data = self._encoded
+        if message is not last:
+            data = self.codec.encode(message)
+            self._encoded = (message, data)
+        link.send(data)
+        kind = message.kind
+        neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
+        if self.traces is not None:
+            self.traces.sent(peer, message, len(data), self.now)
+        if not self.congested and link.neighbour and link.full:
+            self.congested = True
+
+    # Waves: when has all that was said arrived everywhere?
+
+    def settle(self, then: Callable[[TimeUs], None]) -> None:
+        """Call this once the whole network has heard what was sent until now, or cannot soon."""
+        self._settling.append(then)
+
+    def _begin_wave(self, now: TimeUs) -> None:
+        then, self._settling = self._settling, []
+        peers = {peer for peer, n in self.peers.items() if n.link.up and n.link.neighbour}
+        if not peers:
+            for act in then:
+                act(now)
+            return
+        self._wave += 1
+        number = self._wave
+        self._waves[self.number, number] = (None, peers)
+        self._settled[number] = then
+        for peer in sorted(peers):
+            self.send(peer, Wave(self.number, number))
+        self.after(SETTLE_US, lambda later: self._end_wave(number, later))
+
+    def _end_wave(self, number: int, now: TimeUs) -> None:
+        self._waves.pop((self.number, number), None)
+        for act in self._settled.pop(number, ()):
+            act(now)
+
+    def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
+        echo = Echo(wave.origin, wave.number)
+        if wave.origin == self.number or self._seen.get(wave.origin, 0) >= wave.number:
+            self.send(sender, echo)
+            return
+        self._seen[wave.origin] = wave.number
+        onward = {
+            peer
+            for peer, n in self.peers.items()
+            if peer != sender and n.link.up and n.link.neighbour
+        }
+        if not onward:
+            self.send(sender, echo)
+            return
+        key = (wave.origin, wave.number)
+        self._waves[key] = (sender, onward)
+        for peer in sorted(onward):
+            self.send(peer, wave)
+
+    def _on_echo(self, key: WaveKey, sender: BrokerId, now: TimeUs) -> None:
+        parent, awaited = self._waves.get(key, (None, None))
+        if awaited is None:
+            return
+        awaited.discard(sender)
+        if awaited:
+            return
+        del self._waves[key]
+        if key[0] == self.number:
+            self._end_wave(key[1], now)
+        elif parent in self.peers:
+            self.send(parent, Echo(*key))
+
+    # Retained publications: every broker keeps them all, the newest version of each topic.
+
+    def retain(self, topic: str, kept: bytes, attributes: dict[str, Scalar], now: TimeUs) -> None:
+        version, _ = self.retained[topic].version if topic in self.retained else (0, 0)
+        message = Retain(topic, (max(now, version + 1), self.number), kept, attributes)
+        self._keep(message, None)
+
+    def _keep(self, message: Retain, sender: BrokerId | None) -> None:
+        known = self.retained.get(message.topic)
+        if known is not None and known.version >= message.version:
+            return
+        self.retained[message.topic] = message
+        for peer, neighbour in self.peers.items():
+            if peer != sender and neighbour.link.up and neighbour.link.neighbour:
+                self.send(peer, message)
+
+    def _on_versions(self, theirs: dict[str, tuple[int, int]], sender: BrokerId) -> None:
+        for topic, kept in self.retained.items():
+            if kept.version > theirs.get(topic, (0, 0)):
+                self.send(sender, kept)
+
+    # Links.
+
+    def to_dial(self, now: TimeUs) -> list[BrokerId]:
+        """Whom to connect to now: neighbours with a higher number, and who is written to aside."""
+        found = []
+        for peer, neighbour in self.peers.items():
+            if neighbour.wire is not None or neighbour.dialling or now < neighbour.dial_us:
+                continue
+            link = neighbour.link
+            if (self.number < peer) if link.neighbour else bool(link.queue):
+                neighbour.dialling = True
+                found.append(peer)
+        return found
+
+    def dial_failed(self, peer: BrokerId, now: TimeUs) -> None:
+        self.now = now
+        self._back_off(self.peers[peer], now)
+
+    def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
+        neighbour.dialling = False
+        neighbour.dial_us = now + neighbour.backoff_us
+        neighbour.backoff_us = min(2 * neighbour.backoff_us, BACKOFF_US[1])
+
+    def wire_opened(self, address: str, dialled: BrokerId | None, now: TimeUs) -> Wire:
+        self.now = now
+        wire = Wire(address, dialled, now)
+        self.wires[wire] = None
+        if dialled is not None:
+            neighbour = self.peers[dialled]
+            wire.out.append(links.pack(neighbour.link.hello(self.network.identity)))
+        return wire
+
+    def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
+        self.now = now
+        if wire.closing:
+            return
+        wire.buffer += data
+        try:
+            for frame in links.unpack(wire.buffer):
+                if isinstance(frame, links.Hello):
+                    self._on_hello(wire, frame, now)
+                elif isinstance(frame, links.Bye):
+                    raise Refused(f"the peer said goodbye: {frame.reason[:200]}")
+                elif wire.link is None:
+                    raise Refused("data before hello")
+                else:
+                    self._on_frame(wire.link, frame, now)
+        except Refused as error:
+            wire.out.append(links.pack(links.Bye(str(error))))
+            self.refused_wires += 1
+            self._drop(wire, str(error), now)
+
+    def _on_frame(self, link: Link, frame: links.Data | links.Ack, now: TimeUs) -> None:
+        neighbour = self.peers[link.peer]
+        for data in link.on_frame(frame, now):
+            try:
+                message = self.codec.decode(data)
+                self._on_message(neighbour, message, len(memoryview(data)), now)
+            except (BadMessage, Malformed) as error:
+                raise Refused(f"not a message: {error}") from None
+
+    def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
+        sender = neighbour.link.peer
+        kind = message.kind
+        neighbour.received[kind] = neighbour.received.get(kind, 0) + 1
+        if self.traces is not None:
+            self.traces.received(sender, message, size, now)
+        if isinstance(message, Retain):
+            if message.kept:
+                Letter(message.kept)  # refuse now what could never be delivered
+            self._keep(message, sender)
+        elif isinstance(message, Wave):
+            self._on_wave(message, sender, now)
+        elif isinstance(message, Echo):
+            self._on_echo((message.origin, message.number), sender, now)
+        elif isinstance(message, RetainedVersions):
+            self._on_versions(message.versions, sender)
+        else:
+            self.step(Received(message, sender), now)
+
+    def _on_hello(self, wire: Wire, hello: links.Hello, now: TimeUs) -> None:
+        if wire.link is not None:
+            raise Refused("a second hello")
+        if hello.version != links.VERSION:
+            raise Refused(f"speaks version {hello.version}, this broker {links.VERSION}")
+        if hello.network != self.network.identity:
+            raise Refused(f"belongs to {hello.network[:80]!r}, not {self.network.identity!r}")
+        peer = hello.broker
+        known = 0 <= peer < len(self.network.names) and peer != self.number
+        if not known or wire.dialled not in (None, peer):
+            raise Refused(f"broker {peer} was not expected here")
+        neighbour = self.peers.get(peer)
+        if neighbour is None:
+            neighbour = self.peers[peer] = Neighbour(Link(self.number, peer, self.boot, False))
+        dialler = self.number if wire.dialled is not None else peer
+        if neighbour.wire is not None:
+            if dialler != neighbour.dialler and dialler > neighbour.dialler:
+                raise Refused("there is a connection already")
+            self._drop(neighbour.wire, "replaced by a newer connection", now)
+        link = neighbour.link
+        if wire.dialled is None:
+            wire.out.append(links.pack(link.hello(self.network.identity)))
+        opened = link.on_hello(hello, now)
+        wire.link = link
+        neighbour.wire, neighbour.dialler = wire, dialler
+        neighbour.dialling, neighbour.backoff_us = False, BACKOFF_US[0]
+        names = self.network.names
+        log.info("link up", extra={"peer": names[peer], "resumed": not opened.fresh})
+        if opened.fresh and link.neighbour:
+            if opened.was_up:
+                self._link_down(peer, now)
+            self.step(LinkUp(peer), now)
+            versions = {topic: kept.version for topic, kept in self.retained.items()}
+            self.send(peer, RetainedVersions(versions))
+
+    def wire_closed(self, wire: Wire, now: TimeUs) -> None:
+        """The driver lost the connection, or finished closing it."""
+        self.now = now
+        self._drop(wire, "connection lost", now)
+
+    def _drop(self, wire: Wire, reason: str, now: TimeUs) -> None:
+        if wire not in self.wires:
+            return
+        del self.wires[wire]
+        wire.closing = True
+        peer = wire.link.peer if wire.link is not None else wire.dialled
+        log.info(
+            "connection to a broker ended",
+            extra={
+                "peer": None if peer is None else self.network.names[peer],
+                "address": wire.address,
+                "reason": reason,
+            },
+        )
+        self._closing.append(wire)
+        if peer is None:
+            return
+        neighbour = self.peers[peer]
+        if neighbour.wire is wire:
+            neighbour.wire = None
+            neighbour.link.on_cut(now)
+            self._back_off(neighbour, now)
+        elif wire.dialled is not None and neighbour.wire is None:
+            self._back_off(neighbour, now)
+
+    def _give_up(self, neighbour: Neighbour, reason: str, now: TimeUs) -> None:
+        link = neighbour.link
+        log.warning(
+            "link given up",
+            extra={
+                "peer": self.network.names[link.peer],
+                "reason": reason,
+                "lost": len(link.queue),
+            },
+        )
+        link.give_up()
+        if link.neighbour:
+            self._link_down(link.peer, now)
+
+    def _link_down(self, peer: BrokerId, now: TimeUs) -> None:
+        self.step(LinkDown(peer), now)
+        for key, (parent, awaited) in list(self._waves.items()):
+            if parent == peer:
+                del self._waves[key]
+            elif peer in awaited:
+                self._on_echo(key, peer, now)
+
+    # What the driver does in the end.
+
+    def flush(self, now: TimeUs) -> None:
+        """Begin waves, move what is queued into the wires' buffers, see who may go on."""
+        self.now = now
+        if self.congested and not any(n.link.full for n in self.peers.values() if n.link.neighbour):
+            self.congested = False
+            self.clients.resume(now)
+        if self._settling:
+            self._begin_wave(now)
+        full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
+        for neighbour in self.peers.values():
+            link = neighbour.link
+            # Grant a peer no more while what it sends could only pile up here. In a tree nobody
+            # waits in a circle; on a ring one might, so there only publishers are held back.
+            link.open = not (self._tree and any(other is not link for other in full))
+            if neighbour.wire is not None:
+                neighbour.wire.out.extend(link.frames(now))
+
+    def take_closing(self) -> list[Wire]:
+        """Connections to close once their buffers are written."""
+        closing, self._closing = self._closing, []
+        return closing

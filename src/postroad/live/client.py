@@ -1,0 +1,294 @@
+"""A small asyncio MQTT 5 client that adds what is Postroad's own.
+
+    async with Client("localhost", 1883) as client:
+        await client.subscribe("quotes/#", where="price > 10")
+        await client.publish("quotes/ibm", b'{"price": 12}')
+        async for message in client:
+            ...
+
+Content filters travel in `$where`, an announcement of what will be published in `$advertise`.
+When a broker sends the client elsewhere (reason 0x9C, Use another server) it follows by itself:
+it connects there, subscribes again, and what is published meanwhile waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from types import TracebackType
+from typing import Any, cast
+
+import mqtt5
+from mqtt5 import ConnAckReasonCode, DisconnectReasonCode, PublishPacket, QoS
+
+from postroad.errors import InputError, RunFailed
+from postroad.live import mqtt
+
+CONNECT_S = 10.0
+PACKET_MAX = 256 << 20
+QUEUE_MAX = 10_000  # received and not yet taken: then reading pauses
+MOVES_MAX = 5
+
+
+class Client(asyncio.Protocol):
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = 1883,
+        *,
+        client_id: str = "",
+        advertise: str | None = None,
+        keep_alive: int = 60,
+    ) -> None:
+        self.host, self.port = host, port
+        self.client_id = client_id
+        self.advertise = advertise
+        self.keep_alive = keep_alive
+        self.moves = 0
+        self._subscriptions: dict[str, tuple[str | None, int]] = {}
+        self._inbox: asyncio.Queue[PublishPacket | None] = asyncio.Queue()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._unacknowledged: dict[int, bytes] = {}
+        self._next_id = 0
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+        self._connack: asyncio.Future[mqtt5.ConnAckPacket] | None = None
+        self._ready = asyncio.Event()  # connected, and writing is not paused
+        self._failure: Exception | None = None
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Client:
+        await self._connect()
+        self._start(self._ping())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(mqtt5.DisconnectPacket().write())
+            self._transport.close()
+        await asyncio.sleep(0)
+
+    # Connecting.
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(MOVES_MAX):
+            self._buffer = b""
+            self._connack = loop.create_future()
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await loop.create_connection(lambda: self, self.host, self.port)
+                    answer = await self._connack
+            except (OSError, TimeoutError) as error:
+                raise RunFailed(f"no broker answers at {self.host}:{self.port}: {error}") from None
+            if answer.reason_code == ConnAckReasonCode.SUCCESS:
+                self.client_id = answer.assigned_client_id or self.client_id
+                self._ready.set()
+                return
+            if not self._move_to(answer.server_reference):
+                raise RunFailed(f"the broker refuses: {answer.reason_str or answer.reason_code}")
+        raise RunFailed(f"sent on {MOVES_MAX} times")
+
+    def _move_to(self, reference: str | None) -> bool:
+        host, _, port = (reference or "").split(" ")[0].rpartition(":")
+        if not port.isdecimal():
+            return False
+        self.host, self.port = host or self.host, int(port)
+        self.moves += 1
+        return True
+
+    async def _follow(self) -> None:
+        """Connect where the broker said, subscribe again, send what was not acknowledged."""
+        try:
+            await self._connect()
+            for pattern, (where, qos) in list(self._subscriptions.items()):
+                await self._subscribe(pattern, where, qos)
+            assert self._transport is not None
+            for data in self._unacknowledged.values():
+                self._transport.write(bytes((data[0] | 8,)) + data[1:])
+        except (RunFailed, InputError) as error:
+            self._fail(error)
+
+    async def _ping(self) -> None:
+        while self.keep_alive:
+            await asyncio.sleep(self.keep_alive / 2)
+            if self._transport is not None and self._ready.is_set():
+                self._transport.write(mqtt5.PingReqPacket().write())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # What a program does.
+
+    async def subscribe(
+        self, pattern: str = "#", *, where: str | None = None, qos: int = 0
+    ) -> None:
+        """Ask for publications. Returns once every broker that can be reached knows."""
+        await self._subscribe(pattern, where, qos)
+        self._subscriptions[pattern] = (where, qos)
+
+    async def _subscribe(self, pattern: str, where: str | None, qos: int) -> None:
+        number, answer = self._ask()
+        wanted = mqtt5.TopicFilter(pattern, max_qos=QoS(qos), retain_as_published=False)
+        properties = [] if where is None else [("$where", where)]
+        packet = mqtt5.SubscribePacket(number, [wanted], user_properties=properties)
+        await self._send(packet.write())
+        granted = await answer
+        if int(granted.reason_codes[0]) >= 0x80:
+            raise InputError(granted.reason_str or f"refused: {granted.reason_codes[0]!r}")
+
+    async def unsubscribe(self, pattern: str) -> None:
+        number, answer = self._ask()
+        await self._send(mqtt5.UnsubscribePacket(number, [pattern]).write())
+        await answer
+        self._subscriptions.pop(pattern, None)
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """Publish; with qos 1 this returns once the broker has acknowledged it."""
+        number, answer = self._ask() if qos else (None, None)
+        packet = PublishPacket(
+            topic,
+            payload,
+            qos=QoS(qos),
+            retain=retain,
+            packet_id=number,
+            user_properties=list((properties or {}).items()),
+        )
+        data = packet.write()
+        if number is not None:
+            self._unacknowledged[number] = data
+        await self._send(data)
+        if answer is not None:
+            told = await answer
+            if int(told.reason_code) >= 0x80:
+                raise InputError(f"not published: {told.reason_str or told.reason_code!r}")
+
+    def __aiter__(self) -> AsyncIterator[PublishPacket]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[PublishPacket]:
+        while True:
+            message = await self._inbox.get()
+            if message is None:
+                raise self._failure or RunFailed("the connection is gone")
+            if self._inbox.qsize() < QUEUE_MAX and self._transport is not None:
+                self._transport.resume_reading()
+            yield message
+
+    def _ask(self) -> tuple[int, asyncio.Future[Any]]:
+        number = self._next_id
+        while True:
+            number = number % 65_535 + 1
+            if number not in self._answers:
+                break
+        self._next_id = number
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        return number, answer
+
+    async def _send(self, data: bytes) -> None:
+        await self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None
+        self._transport.write(data)
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        properties = [] if self.advertise is None else [("$advertise", self.advertise)]
+        packet = mqtt5.ConnectPacket(
+            self.client_id,
+            clean_start=True,
+            keep_alive=self.keep_alive,
+            user_properties=properties,
+        )
+        self._transport.write(packet.write())
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer + data if self._buffer else data
+        at = 0
+        try:
+            while end := mqtt.frame(data, at, PACKET_MAX) if at < len(data) else 0:
+                self._on_packet(mqtt.read(data[at:end], mqtt.V5))
+                at = end
+        except mqtt.Malformed as error:
+            self._fail(RunFailed(f"the broker sent what is no packet: {error}"))
+            return
+        self._buffer = data[at:]
+
+    def _on_packet(self, packet: mqtt5.Packet) -> None:
+        assert self._transport is not None
+        if isinstance(packet, PublishPacket):
+            if packet.packet_id is not None:
+                self._transport.write(mqtt5.PubAckPacket(packet.packet_id).write())
+            self._inbox.put_nowait(packet)
+            if self._inbox.qsize() >= QUEUE_MAX:
+                self._transport.pause_reading()
+        elif isinstance(packet, (mqtt5.PubAckPacket, mqtt5.SubAckPacket, mqtt5.UnsubAckPacket)):
+            self._unacknowledged.pop(packet.packet_id, None)
+            answer = self._answers.pop(packet.packet_id, None)
+            if answer is not None and not answer.done():
+                answer.set_result(packet)
+        elif isinstance(packet, mqtt5.ConnAckPacket):
+            if self._connack is not None and not self._connack.done():
+                self._connack.set_result(packet)
+        elif isinstance(packet, mqtt5.DisconnectPacket):
+            self._ready.clear()
+            moved = packet.reason_code in (
+                DisconnectReasonCode.USE_ANOTHER_SERVER,
+                DisconnectReasonCode.SERVER_MOVED,
+            )
+            if moved and self._move_to(packet.server_reference):
+                self._transport.abort()
+                self._transport = None
+                self._start(self._follow())
+            else:
+                reason = packet.reason_str or repr(packet.reason_code)
+                self._fail(RunFailed(f"the broker ended the connection: {reason}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None or self._closing:
+            return
+        if self._connack is not None and not self._connack.done():
+            self._connack.set_exception(OSError("the connection was closed"))
+        elif self._ready.is_set():
+            self._fail(RunFailed(f"the connection to {self.host}:{self.port} is gone"))
+
+    def pause_writing(self) -> None:
+        self._ready.clear()
+
+    def resume_writing(self) -> None:
+        self._ready.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self._inbox.put_nowait(None)
+        self._ready.set()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine of clients to its end."""
+    asyncio.run(work)

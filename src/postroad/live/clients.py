@@ -1,0 +1,626 @@
+"""The MQTT side of a broker: what each packet of a client means.
+
+MQTT 5 and 3.1.1, quality of service 0 and 1 (2 is refused), retained publications, last will,
+session expiry, keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say
+in CONNECT's user property `$advertise` what it will publish; otherwise its broker advertises
+each topic at the first publication to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import mqtt5
+from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
+
+from postroad.errors import InputError
+from postroad.filters import EVERYTHING, Filter, matches, parse
+from postroad.live import content, mqtt, topics
+from postroad.live.mqtt import V3, V5, Letter, Malformed
+from postroad.live.session import Connection, Held, Parcel, Session
+from postroad.model import Advertisement, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.routing.base import (
+    Advertise,
+    Deliver,
+    Effect,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from postroad.live.broker import Broker
+
+log = logging.getLogger("postroad.clients")
+
+TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
+TOPICS_KNOWN = 65_536
+CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
+SECOND_US = 1_000_000
+
+
+class Clients:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.limits = broker.network.limits
+        self.connections: dict[Connection, None] = {}
+        self.sessions: dict[str, Session] = {}
+        self.holders: dict[SubscriptionId, Held] = {}
+        self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
+        self.paused: dict[Connection, None] = {}
+        self.published = self.delivered = self.dropped = self.refused = 0
+        self._count = 0
+        self._topics: dict[bytes, str] = {}  # that may be published to, by their bytes
+
+    # Connections.
+
+    def opened(self, address: str, now: TimeUs) -> Connection:
+        connection = Connection(address, now)
+        self.connections[connection] = None
+        return connection
+
+    def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
+        self.broker.now = connection.heard_us = now
+        if connection.closing:
+            return
+        if connection.buffer:
+            connection.buffer += data
+            self.proceed(connection, now)
+        else:
+            self._process(connection, data, now)
+
+    def proceed(self, connection: Connection, now: TimeUs) -> None:
+        """Go on with what has been received, after more came or a hold was lifted."""
+        if not connection.closing and connection.buffer:
+            data = bytes(connection.buffer)
+            connection.buffer.clear()
+            self._process(connection, data, now)
+
+    def _process(self, connection: Connection, data: bytes, now: TimeUs) -> None:
+        at, size, limit = 0, len(data), self.limits.packet_bytes
+        self.dirty[connection] = None
+        try:
+            while at < size and not (connection.closing or connection.held or connection.paused):
+                if at + 1 < size and data[at + 1] < 128:
+                    end = at + 2 + data[at + 1]
+                    if end > size:
+                        break
+                else:
+                    end = mqtt.frame(data, at, limit)
+                    if not end:
+                        break
+                packet = data[at:end]
+                if connection.session is None:
+                    self._on_connect(connection, packet, now)
+                elif packet[0] >> 4 == 3:
+                    if not self._on_publish(connection, packet, now):
+                        break
+                else:
+                    self._on_packet(connection, mqtt.read(packet, connection.level), now)
+                at = end
+        except Malformed as error:
+            self.refuse(connection, error, now)
+            return
+        if at < size:
+            connection.buffer += data[at:] if at else data
+
+    def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
+        """Say why, as the standard has it, and close."""
+        self.refused += 1
+        log.warning("client refused", extra={"address": connection.address, "reason": str(error)})
+        if connection.session is None:
+            if connection.level == V5:
+                answer: Packet = mqtt5.ConnAckPacket(
+                    reason_code=ConnAckReasonCode(error.code), reason_str=str(error)
+                )
+            else:
+                answer = mqtt5.ConnAckPacket(reason_code=ConnAckReasonCode(error.code))
+        else:
+            answer = mqtt5.DisconnectPacket(
+                reason_code=mqtt5.DisconnectReasonCode(error.code), reason_str=str(error)
+            )
+        self.close(connection, answer, now)
+
+    def close(self, connection: Connection, last: Packet | None, now: TimeUs) -> None:
+        if connection.closing:
+            return
+        if last is not None:
+            self._write(connection, last)
+        connection.closing = True
+        connection.buffer.clear()
+        self.dirty[connection] = None
+        self._detach(connection, now)
+
+    def closed(self, connection: Connection, now: TimeUs) -> None:
+        """The driver lost the connection, or finished closing it."""
+        self.broker.now = now
+        connection.closing = True
+        self.connections.pop(connection, None)
+        self.paused.pop(connection, None)
+        self._detach(connection, now)
+
+    def _detach(self, connection: Connection, now: TimeUs) -> None:
+        session, connection.session = connection.session, None
+        if session is None or session.connection is not connection:
+            return
+        session.connection = None
+        session.changed()
+        life = session.life
+        will_s = session.will.will_delay_interval if session.will else 0
+        self.broker.after(
+            min(will_s, session.expiry_s) * SECOND_US,
+            lambda later: self._will(session, life, later),
+        )
+        if session.expiry_s < mqtt.NEVER:
+            self.broker.after(
+                session.expiry_s * SECOND_US, lambda later: self._expire(session, life, later)
+            )
+
+    def _will(self, session: Session, life: int, now: TimeUs) -> None:
+        if session.life == life and session.will is not None:
+            will, session.will = session.will, None
+            packet = PublishPacket(
+                will.topic, will.payload or b"", qos=will.qos, retain=will.retain,
+                packet_id=1 if int(will.qos) else None,
+                payload_format_indicator=will.payload_format_indicator,
+                message_expiry_interval=will.message_expiry_interval,
+                content_type=will.content_type, response_topic=will.response_topic,
+                correlation_data=will.correlation_data, user_properties=will.user_properties,
+            )  # fmt: skip
+            kept = mqtt.keep(packet.write(), V5)
+            self._publish(
+                session.client_id, will.topic, packet.payload, will.user_properties, kept, now
+            )
+
+    def _expire(self, session: Session, life: int, now: TimeUs) -> None:
+        if session.life == life and session.connection is None:
+            self._will(session, life, now)
+            self._end(session, now)
+
+    def _end(self, session: Session, now: TimeUs) -> None:
+        session.life += 1
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        for held in list(session.subscriptions.values()):
+            self._unsubscribe(held, now)
+        for advertisement_id in session.advertised.values():
+            self.broker.step(Unadvertise(advertisement_id), now)
+        session.advertised.clear()
+
+    def tick(self, now: TimeUs) -> None:
+        """Close connections that have been silent for too long."""
+        for connection in list(self.connections):
+            silent_us = now - connection.heard_us
+            if connection.session is None:
+                if now - connection.since_us > CONNECT_US:
+                    self.close(connection, None, now)
+            elif connection.keep_alive_us and silent_us > connection.keep_alive_us:
+                if connection.held or connection.paused:
+                    continue  # it may have spoken: nobody listened
+                self.refuse(connection, Malformed("nothing within the keep-alive", 0x8D), now)
+
+    # Packets.
+
+    def _write(self, connection: Connection, packet: Packet) -> None:
+        connection.out.append(mqtt.write(packet, connection.level))
+        self.dirty[connection] = None
+
+    def _on_connect(self, connection: Connection, data: bytes, now: TimeUs) -> None:
+        level = mqtt.level_of(data)
+        if level not in (V3, V5):
+            connection.level = V3 if level < V3 else V5
+            raise Malformed(f"protocol level {level} is not spoken here", 0x84)
+        connection.level = level
+        packet = mqtt.read(data, level)
+        assert isinstance(packet, mqtt5.ConnectPacket)
+        if packet.authentication_method is not None:
+            raise Malformed("no authentication method is known here", 0x8C)
+        client_id, assigned = packet.client_id, None
+        if not client_id:
+            if level == V3 and not packet.clean_start:
+                raise Malformed("a client without a name cannot keep a session", 0x85)
+            self._count += 1
+            client_id = assigned = f"auto-{self.broker.boot}-{self._count}"
+        will = packet.will
+        if will is not None and will.qos == 2:
+            raise Malformed("quality of service 2 is not offered", 0x9B)
+        if will is not None and not topics.valid_topic(will.topic):
+            raise Malformed("the will's topic is not valid", 0x90)
+        declared = self._declared(packet)
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            taken = mqtt5.DisconnectPacket(
+                reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
+            )
+            self.close(session.connection, taken, now)
+        if session is not None and (packet.clean_start or session.expiry_s == 0):
+            self._will(session, session.life, now)
+            self._end(session, now)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+        session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
+        session.will = will
+        connection.session = session
+        connection.keep_alive_us = packet.keep_alive * 1_500_000
+        capped = packet.session_expiry_interval != session.expiry_s
+        self._write(
+            connection,
+            mqtt5.ConnAckPacket(
+                session_present=present,
+                assigned_client_id=assigned,
+                session_expiry_interval=session.expiry_s if capped else None,
+                max_qos=mqtt5.QoS.AT_LEAST_ONCE,
+                max_packet_size=self.limits.packet_bytes,
+                shared_subscription_available=False,
+            ),
+        )
+        session.attach(connection, packet.receive_max, packet.max_packet_size)
+        session.drain(now)
+        if declared is not None and not session.declared:
+            session.declared = True
+            self._advertise(session, "$advertise", declared, now)
+        elif will is not None:
+            self._known(session, will.topic, now)
+
+    def _declared(self, packet: mqtt5.ConnectPacket) -> Filter | None:
+        for name, text in packet.user_properties:
+            if name == "$advertise":
+                try:
+                    return parse(text)
+                except InputError as error:
+                    raise Malformed(f"$advertise: {error}", 0x83) from None
+        return None
+
+    def _on_packet(self, connection: Connection, packet: Packet, now: TimeUs) -> None:
+        session = connection.session
+        assert session is not None
+        if isinstance(packet, mqtt5.PubAckPacket):
+            session.on_puback(packet.packet_id, now)
+        elif isinstance(packet, mqtt5.PingReqPacket):
+            self._write(connection, mqtt5.PingRespPacket())
+        elif isinstance(packet, mqtt5.SubscribePacket):
+            self._on_subscribe(connection, session, packet, now)
+        elif isinstance(packet, mqtt5.UnsubscribePacket):
+            codes = []
+            for pattern in packet.patterns:
+                held = session.subscriptions.get(pattern)
+                if held is not None:
+                    self._unsubscribe(held, now)
+                codes.append(mqtt5.UnsubAckReasonCode(0 if held else 17))
+            if not codes:
+                raise Malformed("UNSUBSCRIBE without a topic filter", 0x82)
+            self._write(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
+        elif isinstance(packet, mqtt5.DisconnectPacket):
+            if packet.session_expiry_interval is not None and connection.level == V5:
+                if session.expiry_s == 0 and packet.session_expiry_interval:
+                    raise Malformed("a session that ends cannot be prolonged now", 0x82)
+                session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
+            if packet.reason_code != mqtt5.DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+                session.will = None
+            self.close(connection, None, now)
+        else:
+            raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
+
+    def _on_subscribe(
+        self, connection: Connection, session: Session, packet: mqtt5.SubscribePacket, now: TimeUs
+    ) -> None:
+        if not packet.topic_filters:
+            raise Malformed("SUBSCRIBE without a topic filter", 0x82)
+        where = [text for name, text in packet.user_properties if name == "$where"]
+        codes: list[int] = []
+        reasons: list[str] = []
+        travels = False
+        for wanted in packet.topic_filters:
+            try:
+                if wanted.pattern.startswith("$share/"):
+                    raise _Refusal(0x9E, "shared subscriptions are not offered")
+                if len(where) > 1:
+                    raise _Refusal(0x83, "give one $where; join conditions with AND")
+                travels |= self._subscribe(
+                    session, wanted, where[0] if where else None, packet.subscription_id or 0, now
+                )
+                codes.append(min(int(wanted.max_qos), 1))
+            except _Refusal as refusal:
+                codes.append(refusal.code)
+                reasons.append(str(refusal))
+        answer = mqtt5.SubAckPacket(
+            packet.packet_id,
+            [mqtt5.SubAckReasonCode(code) for code in codes],
+            reason_str="; ".join(reasons) or None,
+        )
+        if reasons:
+            log.warning(
+                "subscription refused",
+                extra={"client": session.client_id, "reason": answer.reason_str},
+            )
+        if not travels:
+            self._write(connection, answer)
+            return
+
+        def settled(later: TimeUs) -> None:
+            if not connection.closing:
+                self._write(connection, answer)
+
+        self.broker.settle(settled)
+
+    def _subscribe(
+        self,
+        session: Session,
+        wanted: mqtt5.TopicFilter,
+        where: str | None,
+        identifier: int,
+        now: TimeUs,
+    ) -> bool:
+        """Hold one more subscription. True if other brokers were told of it."""
+        pattern = wanted.pattern
+        try:
+            topics.check_pattern(pattern)
+        except InputError as error:
+            raise _Refusal(0x8F, str(error)) from None
+        try:
+            filter = topics.as_filter(pattern, where)
+        except InputError as error:
+            raise _Refusal(0x83, f"$where: {error}") from None
+        old = session.subscriptions.get(pattern)
+        levels = None if topics.exact(pattern) else topics.matcher(pattern)
+        self._count += 1
+        held = Held(
+            session,
+            pattern,
+            f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}",
+            filter,
+            min(int(wanted.max_qos), 1),
+            wanted.no_local,
+            wanted.retain_as_published,
+            identifier,
+            levels,
+        )
+        session.subscriptions[pattern] = held
+        session.changed()
+        self.holders[held.id] = held
+        travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
+        if old is not None:
+            self._forget(old, now)
+        if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and old is None):
+            self._send_retained(held, now)
+        return travels
+
+    def _unsubscribe(self, held: Held, now: TimeUs) -> None:
+        del held.session.subscriptions[held.pattern]
+        held.session.changed()
+        self._forget(held, now)
+
+    def _forget(self, held: Held, now: TimeUs) -> None:
+        del self.holders[held.id]
+        self.broker.step(Unsubscribe(held.id), now)
+
+    def _send_retained(self, held: Held, now: TimeUs) -> None:
+        topic_matches = topics.matcher(held.pattern).fullmatch
+        for topic, kept in self.broker.retained.items():
+            if kept.kept and topic_matches(topic) and matches(held.filter, kept.attributes):
+                letter = Letter(kept.kept)
+                parcel = self._parcel(letter, min(letter.qos, held.qos), 1, kept.version[0])
+                if held.identifier:
+                    parcel.identifiers.append(held.identifier)
+                if held.session.deliver(parcel, now) and held.session.connection is not None:
+                    self.dirty[held.session.connection] = None
+
+    # Publications.
+
+    def _on_publish(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
+        """Publish; False if this packet has to wait."""
+        session = connection.session
+        assert session is not None
+        properties: list[tuple[str, str]] | None = None
+        qos = data[0] >> 1 & 3
+        # The usual packet is short, has no properties, and names a topic seen before.
+        known = None
+        if data[0] == 0x30 and data[1] < 128 and connection.level == V5:
+            topic_end = 4 + (data[2] << 8 | data[3]) if len(data) > 4 else 0
+            if data[topic_end : topic_end + 1] == b"\0":
+                known = self._topics.get(data[4:topic_end])
+        if known is not None:
+            topic, payload, packet_id = known, data[topic_end + 1 :], None
+        else:
+            packet = mqtt.read(data, connection.level)
+            assert isinstance(packet, PublishPacket)
+            topic, payload, properties = packet.topic, packet.payload, packet.user_properties
+            packet_id = packet.packet_id
+            refusal = self._check_publish(packet, qos)
+            if refusal is not None:
+                self.dropped += 1
+                if refusal.packet_id:
+                    self._write(connection, refusal)
+                return True
+        if not self._known(session, topic, now):
+            connection.held = True
+
+            def release(later: TimeUs) -> None:
+                connection.held = False
+                self.proceed(connection, later)
+                self.dirty[connection] = None
+
+            self.broker.settle(release)
+            return False
+        kept = data if known is not None else mqtt.keep(data, connection.level)
+        self._publish(session.client_id, topic, payload, properties, kept, now)
+        if packet_id is not None:
+            connection.out.append(b"\x40\x02" + packet_id.to_bytes(2, "big"))
+        if self.broker.congested:
+            connection.paused = True
+            self.paused[connection] = None
+        return True
+
+    def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
+        """Raise if it is against the standard; the answer if it is against our rules."""
+        topic = packet.topic
+        if packet.topic_alias is not None:
+            raise Malformed("topic aliases are not offered", 0x94)
+        if qos == 2:
+            raise Malformed("quality of service 2 is not offered", 0x9B)
+        if packet.subscription_ids:
+            raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
+        if not topics.valid_topic(topic):
+            if topic[:1] != "$":
+                raise Malformed("not a topic that can be published to", 0x90)
+            code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
+            return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
+        if len(self._topics) >= TOPICS_KNOWN:
+            self._topics.clear()
+        self._topics[topic.encode()] = topic
+        return None
+
+    def _publish(
+        self,
+        publisher: str,
+        topic: str,
+        payload: bytes,
+        properties: list[tuple[str, str]] | None,
+        kept: bytes,
+        now: TimeUs,
+    ) -> None:
+        self.published += 1
+        self._count += 1
+        attributes = content.attributes(topic, payload, properties)
+        publication = Publication(
+            publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
+        )
+        self.broker.step(Publish(publication), now)
+        if kept[0] & 1:
+            self.broker.retain(topic, kept if payload else b"", attributes, now)
+
+    def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
+        """Whether the network knows that the session publishes this; if not, now it is told."""
+        if topic in session.advertised or session.declared or "*" in session.advertised:
+            return True
+        if len(session.advertised) < TOPICS_MAX:
+            return not self._advertise(session, topic, topics.as_filter(topic), now)
+        before = dict(session.advertised)
+        travels = self._advertise(session, "*", EVERYTHING, now)
+        for name, advertisement_id in before.items():
+            del session.advertised[name]
+            self.broker.step(Unadvertise(advertisement_id), now)
+        return not travels
+
+    def _advertise(self, session: Session, name: str, filter: Filter, now: TimeUs) -> bool:
+        self._count += 1
+        advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
+        session.advertised[name] = advertisement_id
+        advertisement = Advertisement(advertisement_id, filter, session.client_id)
+        return self.broker.step(Advertise(advertisement), now)
+
+    def resume(self, now: TimeUs) -> None:
+        """The links have room again: go on with those who were paused."""
+        for connection in list(self.paused):
+            del self.paused[connection]
+            connection.paused = False
+            self.dirty[connection] = None
+            self.proceed(connection, now)
+            if self.broker.congested:
+                break
+
+    # Deliveries.
+
+    def deliver(self, effects: list[Effect], at: int, now: TimeUs) -> int:
+        """Hand out the deliveries that stand from `at` on; where the next other effect stands."""
+        first = effects[at]
+        assert type(first) is Deliver
+        publication = first.publication
+        try:
+            letter = Letter(publication.payload)
+        except Malformed as error:
+            log.warning("publication dropped", extra={"reason": str(error)})
+            self.dropped += 1
+            letter = None
+        several: dict[Session, list[Held]] = {}
+        holders, dirty = self.holders, self.dirty
+        plain = letter.plain(V5) if letter is not None else b""
+        count, end = 0, len(effects)
+        while at < end:
+            effect = effects[at]
+            if type(effect) is not Deliver or effect.publication is not publication:
+                break
+            at += 1
+            held = holders.get(effect.subscription_id)
+            if held is None or letter is None:
+                continue
+            connection = held.direct
+            if connection is not None and not connection.blocked:
+                connection.out.append(plain)
+                dirty[connection] = None
+                count += 1
+            elif len(held.session.subscriptions) == 1:
+                self._hand(held.session, [held], letter, publication, now)
+            else:
+                several.setdefault(held.session, []).append(held)
+        self.delivered += count
+        for session, all_held in several.items():
+            assert letter is not None
+            connection = session.connection
+            if (
+                len(all_held) == 1
+                and all_held[0].plain
+                and connection is not None
+                and not connection.blocked
+                and session.packet_max is None
+            ):
+                connection.out.append(letter.plain(connection.level))
+                dirty[connection] = None
+                self.delivered += 1
+            else:
+                self._hand(session, all_held, letter, publication, now)
+        return at
+
+    def _hand(
+        self,
+        session: Session,
+        all_held: list[Held],
+        letter: Letter,
+        publication: Publication,
+        now: TimeUs,
+    ) -> None:
+        """One letter for all subscriptions of a session that match: at the best quality."""
+        qos, retain, identifiers, wanted = 0, 0, [], False
+        mine = publication.publisher == session.client_id
+        for held in all_held:
+            if held.no_local and mine and publication.id.startswith(self.broker.boot):
+                continue
+            if held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
+                continue
+            wanted = True
+            qos = max(qos, min(letter.qos, held.qos))
+            if held.as_published:
+                retain |= letter.retain
+            if held.identifier:
+                identifiers.append(held.identifier)
+        if not wanted:
+            return
+        parcel = self._parcel(letter, qos, retain, publication.time_us)
+        parcel.identifiers = identifiers
+        if session.deliver(parcel, now):
+            self.delivered += 1
+        else:
+            self.dropped += 1
+        if session.connection is not None:
+            self.dirty[session.connection] = None
+
+    def _parcel(self, letter: Letter, qos: int, retain: int, published_us: TimeUs) -> Parcel:
+        expires_us = None
+        if b"\x02" in letter.properties:
+            packet = mqtt.read(letter.plain(V5), V5)
+            assert isinstance(packet, PublishPacket)
+            if packet.message_expiry_interval is not None:
+                expires_us = published_us + packet.message_expiry_interval * SECOND_US
+        return Parcel(letter, qos, retain, [], expires_us)
+
+
+class _Refusal(Exception):
+    """Why one topic filter of a SUBSCRIBE is refused; `code` is the standard's."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code

@@ -1,0 +1,69 @@
+"""What a publication says: its class is the topic, its attributes come from payload and properties.
+
+Attributes are the scalar fields of a JSON object in the payload, and the user properties. A user
+property is text, unless it reads as a JSON number or as true or false; in doubt put a text in
+double quotes. Where both name an attribute the property wins, and `class` is always the topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from postroad.model import Scalar
+
+_decode = msgspec.json.Decoder().decode
+_SCALARS = frozenset((str, int, float, bool))
+_INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
+
+
+def attributes(
+    topic: str, payload: bytes, properties: list[tuple[str, str]] | None = None
+) -> dict[str, Scalar]:
+    found: dict[str, Any] = {}
+    if payload[:1] == b"{":
+        try:
+            found = _decode(payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            pass  # any payload is welcome; this one says nothing to filters
+        else:
+            for value in found.values():
+                kind = type(value)
+                if kind is str or kind is float or kind is bool:
+                    continue
+                if kind is not int or not -_INT_MAX <= value < _INT_MAX:
+                    found = _scalars(found)
+                    break
+    if properties:
+        for name, text in properties:
+            if name[:1] != "$":
+                said = scalar(text)
+                if said is not None:
+                    found[name] = said
+    found["class"] = topic
+    return found
+
+
+def scalar(text: str) -> Scalar | None:
+    """The value that a user property's text stands for; None for the JSON null."""
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    if value is None:
+        return None
+    value = _scalars({"": value}).get("")
+    return text if value is None else value
+
+
+def _scalars(found: dict[str, Any]) -> dict[str, Scalar]:
+    made: dict[str, Scalar] = {}
+    for name, value in found.items():
+        kind = type(value)
+        if kind not in _SCALARS:
+            continue
+        if kind is int and not -_INT_MAX <= value < _INT_MAX:
+            continue
+        made[name] = value
+    return made

@@ -1,0 +1,133 @@
+"""`/metrics` for Prometheus, `/healthz`, and `/status` as JSON, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from postroad.live.server import Server
+
+REQUEST_MAX = 8192
+
+
+class Protocol(asyncio.Protocol):
+    """One request, one answer, closed."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.request = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.request += data
+        if b"\r\n\r\n" in self.request or len(self.request) > REQUEST_MAX:
+            code, kind, body = answer(self.server, self.request)
+            head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+            self.transport.close()
+
+
+def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
+    words = request.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) != 3 or words[0] != b"GET":
+        return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
+    match words[1].partition(b"?")[0]:
+        case b"/healthz":
+            return "200 OK", "text/plain", b"ok\n"
+        case b"/status":
+            body = json.dumps(status(server), indent=1).encode()
+            return "200 OK", "application/json", body
+        case b"/metrics":
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(_Metrics(status(server)))
+            return "200 OK", "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
+        case _:
+            return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
+
+
+def status(server: Server) -> dict[str, Any]:
+    """What a broker can tell of itself, as plain values."""
+    broker = server.broker
+    clients, names = broker.clients, server.network.names
+    return {
+        "network": server.network.name,
+        "broker": broker.name,
+        "scheme": server.network.scheme,
+        "uptime_s": (server.now() - server.started_us) / 1e6,
+        "connections": len(clients.connections),
+        "sessions": len(clients.sessions),
+        "subscriptions": len(clients.holders),
+        "retained": sum(bool(kept.kept) for kept in broker.retained.values()),
+        "table_entries": broker.router.table_entries(),
+        "published": clients.published,
+        "delivered": clients.delivered,
+        "dropped": clients.dropped,
+        "refused": clients.refused + broker.refused_wires,
+        "notes": broker.notes,
+        "congested": broker.congested,
+        "links": {
+            names[peer]: {
+                "connected": neighbour.link.connected,
+                "up": neighbour.link.up,
+                "neighbour": neighbour.link.neighbour,
+                "queued": len(neighbour.link.queue),
+                "resent": neighbour.link.resent,
+                "dropped": neighbour.link.dropped,
+                "cuts": neighbour.link.cuts,
+                "sent": neighbour.sent,
+                "received": neighbour.received,
+            }
+            for peer, neighbour in sorted(broker.peers.items())
+        },
+    }
+
+
+class _Metrics(Collector):
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = told
+
+    def collect(self) -> Iterator[Metric]:
+        told = self.told
+        for name, text in (
+            ("connections", "Client connections"),
+            ("sessions", "Client sessions, those of absent clients included"),
+            ("subscriptions", "Subscriptions of this broker's clients"),
+            ("retained", "Retained publications"),
+            ("table_entries", "Entries in the routing table"),
+            ("uptime_s", "Seconds since the broker started"),
+        ):
+            yield GaugeMetricFamily(f"postroad_{name}", text, value=told[name])
+        for name, text in (
+            ("published", "Publications of this broker's clients"),
+            ("delivered", "Publications handed to this broker's clients"),
+            ("dropped", "Publications dropped because a client was slow or its queue full"),
+            ("refused", "Connections closed because of what they sent"),
+        ):
+            yield CounterMetricFamily(f"postroad_{name}", text, value=told[name])
+        up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
+        queued = GaugeMetricFamily(
+            "postroad_link_queued", "Messages not acknowledged by the peer", labels=["peer"]
+        )
+        messages = CounterMetricFamily(
+            "postroad_link_messages", "Messages over a link", labels=["peer", "direction", "kind"]
+        )
+        lost = CounterMetricFamily(
+            "postroad_link_dropped", "Messages lost with a peer that was given up", labels=["peer"]
+        )
+        for peer, link in told["links"].items():
+            up.add_metric([peer], link["connected"])
+            queued.add_metric([peer], link["queued"])
+            lost.add_metric([peer], link["dropped"])
+            for direction in ("sent", "received"):
+                for kind, count in sorted(link[direction].items()):
+                    messages.add_metric([peer, direction, kind], count)
+        yield from (up, queued, messages, lost)

@@ -1,0 +1,267 @@
+"""One link between two brokers, as a state machine: bytes and `now` in, bytes and messages out.
+
+A link outlives its connections. Messages are numbered; the receiver acknowledges cumulatively;
+what is not acknowledged is sent again over the next connection, and what arrives twice is
+skipped. So while both ends live, a connection that breaks loses nothing and duplicates nothing,
+and the routers at both ends need not hear of it: what changed meanwhile is what is resent.
+
+Each end names its side of the link (`mine`); a name changes when the broker restarts or gives
+the link up. `Hello` says both names as one end knows them. If both ends agree, the link goes on
+where it was; if not, both start afresh and their routers are told `LinkDown` and `LinkUp`.
+
+Flow: an end may send up to number `until`, which the other grants with every frame. What waits
+beyond is queued here; `full` asks the broker to hold back whoever fills it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from postroad.model import BrokerId, TimeUs
+
+VERSION = 1  # what brokers must share to talk
+FRAME_MAX = 64 << 20
+BATCH_BYTES = 256 << 10  # a frame is closed once it has so many
+QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
+QUEUE_BYTES = 64 << 20
+WINDOW = 8_192  # messages that may be on the way unprocessed
+ACK_EVERY = 512
+ACK_AFTER_US = 50_000
+HEARTBEAT_US = 2_000_000
+SILENCE_US = 7_000_000  # nothing for so long: the connection is dead
+PATIENCE_US = 60_000_000  # no connection for so long: the link is given up
+HELLO_US = 5_000_000
+
+
+class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
+    version: int
+    network: str
+    broker: BrokerId
+    mine: str
+    yours: str
+    received: int
+
+
+class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
+    first: int
+    ack: int
+    until: int
+    messages: list[msgspec.Raw]
+
+
+class Ack(msgspec.Struct, array_like=True, tag="ack", frozen=True):
+    ack: int
+    until: int
+
+
+class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
+    reason: str
+
+
+Frame = Hello | Data | Ack | Bye
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Frame).decode
+
+
+class Refused(Exception):
+    """What the other end sent cannot be gone on with; the connection is closed."""
+
+
+def pack(frame: Frame) -> bytes:
+    body = _encode(frame)
+    return len(body).to_bytes(4, "big") + body
+
+
+def unpack(buffer: bytearray) -> list[Frame]:
+    """Take all whole frames off the front of a buffer."""
+    frames: list[Frame] = []
+    at, size = 0, len(buffer)
+    with memoryview(buffer) as view:
+        while size - at >= 4:
+            length = int.from_bytes(view[at : at + 4], "big")
+            if length > FRAME_MAX:
+                raise Refused(f"a frame of {length} bytes")
+            if size - at - 4 < length:
+                break
+            try:
+                # A copy, because messages may outlive the buffer.
+                frames.append(_decode(bytes(view[at + 4 : at + 4 + length])))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise Refused(f"not a frame: {error}") from None
+            at += 4 + length
+    del buffer[:at]
+    return frames
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a hello led to: the link goes on, or both ends start afresh."""
+
+    fresh: bool
+    was_up: bool
+
+
+class Link:
+    """This broker's end of the link to one peer."""
+
+    def __init__(self, me: BrokerId, peer: BrokerId, boot: str, neighbour: bool) -> None:
+        self.me, self.peer, self.boot = me, peer, boot
+        self.neighbour = neighbour  # otherwise opened for messages that leave the tree
+        self.lives = 0
+        self.yours = ""  # how the peer names its side; "" before the first hello
+        self.up = False  # whether the routers at both ends know of each other
+        self.connected = False  # whether hellos have been exchanged over a connection
+        self.queue: deque[bytes] = deque()  # sent and not acknowledged, then not yet sent
+        self.queue_bytes = 0
+        self.base = 0  # the number of the first message in the queue, less one
+        self.sent = 0  # the last number sent over this connection
+        self.granted = 0  # the last number the peer lets us send
+        self.received = 0
+        self.allowed = 0  # the last number we let the peer send
+        self.acked = 0  # what the peer knows that we received
+        self.open = True  # whether we grant more
+        self.heard_us: TimeUs = 0
+        self.spoke_us: TimeUs = 0
+        self.cut_us: TimeUs = 0
+        self.ack_due_us: TimeUs | None = None
+        self.resent = self.dropped = self.cuts = 0
+
+    @property
+    def mine(self) -> str:
+        return f"{self.boot}.{self.lives}"
+
+    @property
+    def full(self) -> bool:
+        return len(self.queue) >= QUEUE_MAX or self.queue_bytes >= QUEUE_BYTES
+
+    def hello(self, network: str) -> Hello:
+        return Hello(VERSION, network, self.me, self.mine, self.yours, self.received)
+
+    def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
+        """The peer's hello came over a new connection."""
+        self.heard_us = self.spoke_us = now
+        self.connected = True
+        was_up = self.up
+        agreed = was_up and hello.mine == self.yours and hello.yours == self.mine
+        if agreed:
+            if not self.base <= hello.received <= self.base + len(self.queue):
+                raise Refused("acknowledges what was never sent")
+            self._trim(hello.received)
+            self.resent += max(0, self.sent - self.base)
+        else:
+            self._forget()
+            self.yours = hello.mine
+            self.up = True
+        self.sent = self.base
+        self.acked = self.received
+        self.allowed = self.received + WINDOW if self.open else max(self.allowed, self.received)
+        self.granted = self.base + WINDOW
+        return Opened(not agreed, was_up)
+
+    def _forget(self) -> None:
+        self.dropped += len(self.queue)
+        self.queue.clear()
+        self.queue_bytes = self.base = self.sent = self.received = self.acked = self.allowed = 0
+
+    def give_up(self) -> None:
+        """Stop waiting for the peer: the next connection starts afresh."""
+        self._forget()
+        self.lives += 1
+        self.yours = ""
+        self.up = False
+
+    def send(self, message: bytes) -> None:
+        self.queue.append(message)
+        self.queue_bytes += len(message)
+
+    def on_cut(self, now: TimeUs) -> None:
+        """The connection is gone."""
+        if self.connected:
+            self.connected = False
+            self.cuts += 1
+            self.cut_us = now
+
+    def on_frame(self, frame: Data | Ack, now: TimeUs) -> list[msgspec.Raw]:
+        """The messages of a frame that are new."""
+        self.heard_us = now
+        if frame.ack > self.sent or frame.ack < 0:
+            raise Refused("acknowledges what was never sent")
+        self._trim(frame.ack)
+        self.granted = max(self.granted, frame.until)
+        if isinstance(frame, Ack):
+            return []
+        last = frame.first + len(frame.messages) - 1
+        if frame.first > self.received + 1 or frame.first < 1:
+            raise Refused(f"message {frame.first} after {self.received}")
+        new = frame.messages[self.received + 1 - frame.first :] if last > self.received else []
+        self.received = max(self.received, last)
+        if new and self.ack_due_us is None:
+            self.ack_due_us = now + ACK_AFTER_US
+        return new
+
+    def _trim(self, ack: int) -> None:
+        queue = self.queue
+        size = 0
+        for _ in range(min(ack - self.base, len(queue))):
+            size += len(queue.popleft())
+        self.queue_bytes -= size
+        self.base = max(self.base, ack)
+
+    def frames(self, now: TimeUs) -> list[bytes]:
+        """All that may be written now."""
+        if not self.connected:
+            return []
+        out: list[bytes] = []
+        last = min(self.base + len(self.queue), self.granted)
+        while self.sent < last:
+            batch: list[msgspec.Raw] = []
+            size = 0
+            start = self.sent - self.base
+            for message in _slice(self.queue, start, last - self.base):
+                batch.append(msgspec.Raw(message))
+                size += len(message)
+                if size >= BATCH_BYTES:
+                    break
+            out.append(pack(Data(self.sent + 1, self.received, self._grant(), batch)))
+            self.sent += len(batch)
+        if not out and self._ack_owed(now):
+            out.append(pack(Ack(self.received, self._grant())))
+        if out:
+            self.spoke_us = now
+            self.acked = self.received
+            self.ack_due_us = None
+        return out
+
+    def _ack_owed(self, now: TimeUs) -> bool:
+        return (
+            self.received - self.acked >= ACK_EVERY
+            or (self.ack_due_us is not None and now >= self.ack_due_us)
+            or (self.open and self.allowed < self.received + WINDOW // 2)
+            or now - self.spoke_us >= HEARTBEAT_US
+        )
+
+    def _grant(self) -> int:
+        if self.open:
+            self.allowed = self.received + WINDOW
+        return self.allowed
+
+    def tick(self, now: TimeUs) -> Literal["silent", "lost"] | None:
+        """Whether the connection is dead, or the whole link to be given up."""
+        if self.connected:
+            return "silent" if now - self.heard_us > SILENCE_US else None
+        return "lost" if self.up and now - self.cut_us > PATIENCE_US else None
+
+
+def _slice(queue: deque[bytes], start: int, end: int) -> Any:
+    """Part of a deque; from its right end if that is nearer."""
+    if start == 0 and end == len(queue):
+        return queue
+    if end == len(queue) and start > end - start:
+        part = [queue[-1 - k] for k in range(end - start)]
+        part.reverse()
+        return part
+    return [queue[k] for k in range(start, end)]

@@ -1,0 +1,121 @@
+"""Messages between brokers as bytes: MessagePack, each named by its class.
+
+Routing messages are dataclasses and are encoded as they stand; a filter travels as its canonical
+text. To these come the few messages that brokers exchange about themselves, whatever the scheme.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from postroad import model
+from postroad.errors import FilterError
+from postroad.filters import Filter, parse
+from postroad.routing.base import Message
+
+# `model` shows Filter to the type checker alone; msgspec resolves annotations at run time.
+vars(model)["Filter"] = Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Wave(Message):
+    """Pass this on, and answer with `Echo` once all you passed it to have answered.
+
+    Links are first in, first out: when the echoes are back, everything that was sent before the
+    wave has arrived everywhere, and so have the answers to it.
+    """
+
+    kind = "wave"
+    origin: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Echo(Message):
+    kind = "echo"
+    origin: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retain(Message):
+    """A topic's retained publication (none if `kept` is empty), as of a version: newest wins."""
+
+    kind = "retain"
+    topic: str
+    version: tuple[int, int]  # time and broker
+    kept: bytes
+    attributes: dict[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedVersions(Message):
+    """Which retained publications the sender has, so that only the others need to travel."""
+
+    kind = "retained_versions"
+    versions: dict[str, tuple[int, int]]
+
+
+class BadMessage(Exception):
+    """Bytes of a peer that are no message."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Filter):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} has no place in a message")
+
+
+_parsed = lru_cache(maxsize=1 << 16)(parse)
+
+
+def _made(kind: type, value: Any) -> Any:
+    if kind is Filter and isinstance(value, str):
+        try:
+            return _parsed(value)
+        except FilterError as error:
+            raise ValueError(str(error)) from None
+    raise NotImplementedError(f"{kind} has no place in a message")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_split = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
+
+
+class Codec:
+    """Encodes and decodes every message class there is once the schemes are imported."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[str, Callable[[Any], Message]] = {}
+        for kind in _descendants(Message):
+            assert kind.__name__ not in self._decoders, f"two messages named {kind.__name__}"
+            self._decoders[kind.__name__] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
+
+    def encode(self, message: Message) -> bytes:
+        return _encode((type(message).__name__, message))
+
+    def decode(self, data: Any) -> Message:
+        try:
+            name, body = _split(data)
+            return self._decoders[name](body)
+        except KeyError:
+            raise BadMessage(f"no message is named {name[:40]!r}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadMessage(str(error)) from None
+
+
+def _descendants(kind: type) -> list[type]:
+    found: list[type] = []
+    child: type
+    for child in kind.__subclasses__():
+        # A dataclass with slots is a copy of the class that was written; that one is not meant.
+        if vars(sys.modules[child.__module__]).get(child.__name__) is child:
+            found.append(child)
+        found.extend(_descendants(child))
+    return found

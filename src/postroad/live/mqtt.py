@@ -1,0 +1,410 @@
+"""MQTT packets as bytes: level 5 through the package `mqtt5`, level 3.1.1 through our own codec.
+
+Both speak the packet classes of `mqtt5`, so what is above never asks which level a client has.
+`Letter` is a publication ready to be delivered: cut into parts once, put together per level and
+quality of service, so that a fan-out costs one encoding for all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import mqtt5
+from mqtt5 import Packet, PublishPacket, QoS
+
+V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
+V5: Final = 5
+NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
+
+
+# What mqtt5 says of a packet, and the reason code that the standard has for it.
+_CODES: Final = {"Invalid topic": 0x90, "Invalid topic filter": 0x8F}
+
+
+class Malformed(Exception):
+    """Bytes that are no packet, or not one that may come now; `code` is the standard's reason."""
+
+    def __init__(self, text: str, code: int = 0x81) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def frame(data: bytes | bytearray, at: int, size_max: int) -> int:
+    """Where the packet that begins at `at` ends; 0 if more bytes are needed."""
+    end, shift, rest = at + 1, 0, 0
+    while True:
+        if end >= len(data):
+            return 0
+        byte = data[end]
+        end += 1
+        rest |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 21:
+            raise Malformed("the remaining length has more than four bytes")
+    if end + rest - at > size_max:
+        raise Malformed(f"a packet of {end + rest - at} bytes; {size_max} are allowed", 0x95)
+    return end + rest if end + rest <= len(data) else 0
+
+
+def level_of(data: bytes) -> int:
+    """The protocol level of a CONNECT packet."""
+    if data[0] != 0x10:
+        raise Malformed("the first packet is not CONNECT", 0x82)
+    at = 1
+    while data[at] & 128:
+        at += 1
+    length = int.from_bytes(data[at + 1 : at + 3], "big")
+    name, level = data[at + 3 : at + 3 + length], data[at + 3 + length : at + 4 + length]
+    if name != b"MQTT" or not level:
+        if name == b"MQIsdp":
+            return 3
+        raise Malformed("CONNECT names another protocol", 0x84)
+    return level[0]
+
+
+def read(data: bytes, level: int) -> Packet:
+    """The packet that these bytes are, all of them."""
+    try:
+        if level == V3:
+            return _read3(data)
+        if not data.isascii():
+            _check_texts(data)
+        packet, used = mqtt5.read(memoryview(data))
+    except (ValueError, IndexError, OverflowError) as error:
+        raise Malformed(str(error), _CODES.get(str(error), 0x81)) from None
+    if used != len(data):
+        raise Malformed("bytes after the packet's end")
+    return packet
+
+
+def write(packet: Packet, level: int) -> bytes:
+    """The packet's bytes; none for what 3.1.1 has no packet for."""
+    return packet.write() if level == V5 else _write3(packet)
+
+
+class Letter:
+    """A publication as it is kept and sent between brokers: a level 5 PUBLISH without packet id.
+
+    The first byte keeps the quality of service and the retain flag it was published with.
+    """
+
+    __slots__ = (
+        "_plain3", "_plain5", "bytes", "head", "payload", "properties", "qos", "retain", "topic",
+    )  # fmt: skip
+
+    def __init__(self, kept: bytes) -> None:
+        """Raises `Malformed` for bytes of a peer that are no letter."""
+        try:
+            self._cut(kept)
+        except IndexError:
+            raise Malformed("the letter ends too early") from None
+
+    def _cut(self, kept: bytes) -> None:
+        self.bytes = kept
+        first = kept[0]
+        self.qos = first >> 1 & 3
+        self.retain = first & 1
+        at = 1
+        while kept[at] & 128:
+            at += 1
+        at += 1
+        topic_end = at + 2 + (kept[at] << 8 | kept[at + 1])
+        properties_end, length = _varint(kept, topic_end)
+        properties_end += length
+        self.topic = kept[at:topic_end]  # with its two bytes of length
+        self.properties = kept[topic_end:properties_end]  # with their length
+        self.payload = kept[properties_end:]
+        self._plain5: bytes | None = None
+        self._plain3: bytes | None = None
+
+    def plain(self, level: int) -> bytes:
+        """At most once, not retained: the same bytes for every such subscriber."""
+        if level == V5:
+            made = self._plain5
+            if made is None:
+                kept = self.bytes
+                made = self._plain5 = kept if kept[0] == 0x30 else b"\x30" + kept[1:]
+            return made
+        made = self._plain3
+        if made is None:
+            made = self._plain3 = _packet(0x30, self.topic + self.payload)
+        return made
+
+    def addressed(
+        self,
+        level: int,
+        qos: int,
+        packet_id: int,
+        retain: int,
+        identifiers: list[int],
+        duplicate: bool = False,
+    ) -> bytes:
+        """The bytes for one subscriber in particular."""
+        first = 0x30 | duplicate << 3 | qos << 1 | retain
+        number = packet_id.to_bytes(2, "big") if qos else b""
+        if level == V3:
+            return _packet(first, b"".join((self.topic, number, self.payload)))
+        properties = self.properties
+        if identifiers:
+            start, _ = _varint(properties, 0)
+            added = b"".join(b"\x0b" + _as_varint(number) for number in identifiers)
+            properties = _as_varint(len(properties) - start + len(added)) + added
+            properties += self.properties[start:]
+        return _packet(first, b"".join((self.topic, number, properties, self.payload)))
+
+
+def keep(data: bytes, level: int) -> bytes:
+    """The bytes of a `Letter` from those of a client's PUBLISH."""
+    first = data[0]
+    if level == V5 and not first & 6:
+        return data
+    at = 1
+    while data[at] & 128:
+        at += 1
+    at += 1
+    topic_end = at + 2 + (data[at] << 8 | data[at + 1])
+    rest = data[topic_end + 2 :] if first & 6 else data[topic_end:]
+    if level == V3:
+        rest = b"\0" + rest
+    return _packet(first & ~8, data[at:topic_end] + rest)
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    length = len(body)
+    if length < 128:
+        return bytes((first, length)) + body
+    return bytes((first,)) + _as_varint(length) + body
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Where the variable byte integer ends, and its value."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return at, value
+        shift += 7
+
+
+def _as_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# Where the strings of a level 5 packet are. The Rust core answers one that is not UTF-8 with a
+# panic, which is slow and noisy, so they are looked at before it sees them.
+
+_SIZES: Final = {  # of properties that are numbers
+    **dict.fromkeys((0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 1),
+    **dict.fromkeys((0x13, 0x21, 0x22, 0x23), 2),
+    **dict.fromkeys((0x02, 0x11, 0x18, 0x27), 4),
+}
+_TEXTS: Final = {0x03: 1, 0x08: 1, 0x12: 1, 0x15: 1, 0x1A: 1, 0x1C: 1, 0x1F: 1, 0x26: 2}
+_BINARIES: Final = (0x09, 0x16)
+
+
+def _check_texts(data: bytes) -> None:
+    kind, flags = data[0] >> 4, data[0] & 15
+    at = 1
+    while data[at] & 128:
+        at += 1
+    reader = _Reader(data, at + 1)
+    if kind == 3:
+        reader.text()
+        reader.take(2 if flags & 6 else 0)
+        reader.properties()
+    elif kind == 1:
+        reader.binary()
+        reader.take(1)
+        flags = reader.int1()
+        reader.take(2)
+        reader.properties()
+        reader.text()
+        if flags & 4:
+            reader.properties()
+            reader.text()
+            reader.binary()
+        if flags & 0x80:
+            reader.text()
+    elif kind in (8, 10):
+        reader.take(2)
+        reader.properties()
+        while not reader.done():
+            reader.text()
+            reader.take(1 if kind == 8 else 0)
+    elif 4 <= kind <= 7 or kind >= 14:
+        reader.take(2 if kind < 14 else 0)
+        if not reader.done():
+            reader.take(1)
+        if not reader.done():
+            reader.properties()
+
+
+# MQTT 3.1.1.
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+
+    def take(self, count: int) -> bytes:
+        if self.at + count > len(self.data):
+            raise Malformed("the packet ends too early")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def int1(self) -> int:
+        return self.take(1)[0]
+
+    def int2(self) -> int:
+        return int.from_bytes(self.take(2), "big")
+
+    def binary(self) -> bytes:
+        return self.take(self.int2())
+
+    def text(self) -> str:
+        try:
+            text = self.binary().decode()
+        except UnicodeDecodeError:
+            raise Malformed("a string is not UTF-8") from None
+        if "\0" in text:
+            raise Malformed("a string has a null character")
+        return text
+
+    def properties(self) -> None:
+        """Look at the strings among a level 5 packet's properties."""
+        start, length = _varint(self.data, self.at)
+        self.at = start
+        end = start + length
+        while self.at < end:
+            name = self.int1()
+            if name in _SIZES:
+                self.take(_SIZES[name])
+            elif name in _TEXTS:
+                for _ in range(_TEXTS[name]):
+                    self.text()
+            elif name in _BINARIES:
+                self.binary()
+            elif name == 0x0B:
+                self.at, _ = _varint(self.data, self.at)
+            else:
+                raise Malformed(f"no property has the number {name}")
+
+    def done(self) -> bool:
+        return self.at == len(self.data)
+
+
+def _read3(data: bytes) -> Packet:
+    kind, flags = data[0] >> 4, data[0] & 15
+    at = 1
+    while data[at] & 128:
+        at += 1
+    reader = _Reader(data, at + 1)
+    if kind != 3 and flags != (2 if kind in (6, 8, 10) else 0):
+        raise Malformed("reserved flags are set")
+    packet: Packet
+    if kind == 3:
+        return _publish3(reader, flags)
+    if kind == 1:
+        packet = _connect3(reader)
+    elif kind == 4:
+        packet = mqtt5.PubAckPacket(_packet_id(reader))
+    elif kind == 8:
+        number = _packet_id(reader)
+        topics: list[mqtt5.TopicFilter] = []
+        while not reader.done() or not topics:
+            pattern, qos = reader.text(), reader.int1()
+            if qos > 2:
+                raise Malformed("a quality of service above 2")
+            topics.append(mqtt5.TopicFilter(pattern, max_qos=QoS(qos), retain_as_published=False))
+        packet = mqtt5.SubscribePacket(number, topics)
+    elif kind == 10:
+        number, patterns = _packet_id(reader), [reader.text()]
+        while not reader.done():
+            patterns.append(reader.text())
+        packet = mqtt5.UnsubscribePacket(number, patterns)
+    elif kind == 12:
+        packet = mqtt5.PingReqPacket()
+    elif kind == 14:
+        packet = mqtt5.DisconnectPacket()
+    else:
+        raise Malformed(f"packet type {kind} has no place here", 0x82)
+    if not reader.done():
+        raise Malformed("bytes after the packet's end")
+    return packet
+
+
+def _packet_id(reader: _Reader) -> int:
+    number = reader.int2()
+    if not number:
+        raise Malformed("packet identifier 0", 0x82)
+    return number
+
+
+def _publish3(reader: _Reader, flags: int) -> PublishPacket:
+    qos = flags >> 1 & 3
+    if qos == 3:
+        raise Malformed("a quality of service above 2")
+    topic = reader.text()
+    number = _packet_id(reader) if qos else None
+    return PublishPacket(
+        topic,
+        reader.data[reader.at :],
+        qos=QoS(qos),
+        retain=bool(flags & 1),
+        duplicate=bool(flags & 8),
+        packet_id=number,
+    )
+
+
+def _connect3(reader: _Reader) -> mqtt5.ConnectPacket:
+    reader.binary(), reader.int1()  # name and level, seen already
+    flags, keep_alive, client_id = reader.int1(), reader.int2(), reader.text()
+    if flags & 1 or (flags >> 3 & 3) == 3 or (flags & 0x38 and not flags & 4):
+        raise Malformed("CONNECT's flags contradict each other")
+    will = None
+    if flags & 4:
+        topic, payload = reader.text(), reader.binary()
+        will = mqtt5.Will(
+            topic, payload=payload, qos=QoS(flags >> 3 & 3), retain=bool(flags & 0x20)
+        )
+    username = reader.text() if flags & 0x80 else None
+    password = reader.binary() if flags & 0x40 else None
+    clean = bool(flags & 2)
+    return mqtt5.ConnectPacket(
+        client_id,
+        username=username,
+        password=password,
+        clean_start=clean,
+        will=will,
+        keep_alive=keep_alive,
+        session_expiry_interval=0 if clean else NEVER,
+    )
+
+
+_CONNACK3 = {0x00: 0, 0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5}
+
+
+def _write3(packet: Packet) -> bytes:
+    if isinstance(packet, mqtt5.ConnAckPacket):
+        code = _CONNACK3.get(int(packet.reason_code), 3)
+        return bytes((0x20, 2, packet.session_present, code))
+    if isinstance(packet, mqtt5.PubAckPacket):
+        return b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
+    if isinstance(packet, mqtt5.SubAckPacket):
+        codes = bytes(min(int(code), 0x80) for code in packet.reason_codes)
+        return _packet(0x90, packet.packet_id.to_bytes(2, "big") + codes)
+    if isinstance(packet, mqtt5.UnsubAckPacket):
+        return b"\xb0\x02" + packet.packet_id.to_bytes(2, "big")
+    if isinstance(packet, mqtt5.PingRespPacket):
+        return b"\xd0\x00"
+    assert isinstance(packet, mqtt5.DisconnectPacket), packet
+    return b""

@@ -1,0 +1,188 @@
+"""The network file: which brokers there are, where they listen, how they are joined.
+
+name = "example"
+scheme = "subscription_forwarding"
+links = [["A", "B"], ["B", "C"]]  # a tree; a ring scheme plans its own links over it
+
+[parameters]                      # the scheme's own
+covering = true
+
+[brokers.A]
+host = "127.0.0.1"                # where it listens and others reach it
+mqtt = 1883                       # for clients
+link = 7001                       # for other brokers
+http = 9001                       # metrics, health and status; always on loopback
+
+plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from postroad.errors import InputError
+from postroad.model import BrokerId
+from postroad.overlay import Overlay, from_links, small_world
+from postroad.routing import SCHEMES
+from postroad.routing.base import Interests, Plan
+from postroad.sim.sections import Section, key_lines
+
+LATENCY_US = 1000  # what plans assume of a link that the file does not describe
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    mqtt: int
+    link: int
+    http: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    packet_bytes: int = 1 << 20
+    session_queue: int = 1_000  # publications kept for a subscriber that is away or slow
+    session_expiry_s: int = 7 * 24 * 3600
+    trace_bytes: int = 64 << 20  # a trace file is closed at this size
+    trace_files: int = 4  # and so many are kept
+
+
+@dataclass(frozen=True)
+class Network:
+    name: str
+    scheme: str
+    config: Any
+    seed: int
+    overlay: Overlay
+    addresses: tuple[Address, ...]
+    limits: Limits
+    traces: Path | None
+    path: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.overlay.names
+
+    def number(self, name: str) -> BrokerId:
+        if name not in self.names:
+            raise InputError(
+                f"no broker {name!r}",
+                where=str(self.path),
+                remedy=f"choose one of: {', '.join(self.names)}",
+            )
+        return self.names.index(name)
+
+    def plan(self) -> Plan:
+        return SCHEMES[self.scheme].plan(self.overlay, Interests(), self.config, self.seed)
+
+    @property
+    def identity(self) -> str:
+        """What two brokers must agree on to be of one network: its name and how it routes."""
+        told = json.dumps(
+            [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
+             self.overlay.ends.tolist()]
+        )  # fmt: skip
+        return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def load(path: Path) -> Network:
+    """Read a network file; a wrong one is refused with the line and the key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    return _network(values, path, key_lines(text))
+
+
+def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+    top = Section(values, str(path), lines=lines)
+    name = top.take("name", str)
+    scheme = top.choice("scheme", list(SCHEMES))
+    seed = top.take("seed", int, 0)
+    config = top.section("parameters").configure(SCHEMES[scheme].config)
+    limits: Limits = top.section("limits").configure(Limits)
+    traces: str | None = top.take("traces", str, None)
+    addresses = _addresses(top)
+    overlay = _overlay(top, list(addresses), scheme, path, lines)
+    top.done()
+    return Network(
+        name=name,
+        scheme=scheme,
+        config=config,
+        seed=seed,
+        overlay=overlay,
+        addresses=tuple(addresses[broker] for broker in overlay.names),
+        limits=limits,
+        traces=None if traces is None else path.parent / traces,
+        path=path,
+    )
+
+
+def _addresses(top: Section) -> dict[str, Address]:
+    section = top.section("brokers")
+    taken: dict[tuple[str, int], str] = {}
+    found: dict[str, Address] = {}
+    for name in list(section.values):
+        if not name or "/" in name:
+            raise section.wrong(name, name, "name a broker without / in its name")
+        broker = section.section(name)
+        host = broker.take("host", str, "127.0.0.1")
+        ports: dict[str, int] = {}
+        for key in ("mqtt", "link", "http"):
+            port = ports[key] = broker.take(key, int, least=1)
+            where = ("127.0.0.1" if key == "http" else host, port)
+            if port > 65535:
+                raise broker.wrong(key, port, "give a port of at most 65535")
+            if where in taken:
+                raise broker.wrong(key, port, f"choose another: {taken[where]} has it")
+            taken[where] = f"brokers.{name}.{key}"
+        broker.done()
+        found[name] = Address(host, **ports)
+    if not found:
+        raise top.wrong("brokers", {}, "add a table [brokers.NAME] for each broker")
+    return found
+
+
+def _overlay(
+    top: Section, names: list[str], scheme: str, path: Path, lines: Mapping[str, int]
+) -> Overlay:
+    plan: str | None = top.take("plan", str, None)
+    pairs = top.take("links", list, [])
+    if plan is not None:
+        if SCHEMES[scheme].overlay != "ring":
+            raise top.wrong("plan", plan, f"leave it out: {scheme} runs on a tree of links")
+        if pairs:
+            raise top.wrong("links", pairs, "leave them out: the plan has the links")
+        ring = small_world.load(path.parent / plan, LATENCY_US)
+        if sorted(ring.names) != sorted(names):
+            raise top.wrong("plan", plan, "let brokers and plan name the same brokers")
+        return ring
+    where = f"{path}:{lines['links']}" if "links" in lines else str(path)
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2):
+            raise top.wrong("links", pair, "give pairs of brokers")
+        for name in pair:
+            if name not in names:
+                raise top.wrong("links", pair, f"choose from the brokers {', '.join(names)}")
+    number = {name: broker for broker, name in enumerate(names)}
+    if len(names) > 1:
+        made = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
+        if len(made.names) != len(names):
+            stray = next(name for name in names if name not in made.names)
+            raise top.wrong("links", pairs, f"join broker {stray!r} to the others")
+    ends = np.array([(number[a], number[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+    return Overlay(tuple(names), ends, np.full(len(ends), LATENCY_US, dtype=np.int64))

@@ -1,0 +1,251 @@
+"""The loop around a broker: sockets, the clock, and nothing else.
+
+Output is gathered while the loop is busy and written once per turn, so a burst of publications
+becomes one write per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import mqtt5
+
+from postroad.errors import InputError
+from postroad.live import http
+from postroad.live.broker import Broker, Wire
+from postroad.live.network import Network
+from postroad.live.session import Connection
+from postroad.live.traces import Traces
+from postroad.model import BrokerId, TimeUs
+
+log = logging.getLogger("postroad.server")
+
+BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
+DIAL_S = 5.0
+DRAIN_S = 2.0  # how long closing connections may take to be written
+
+
+def clock() -> Callable[[], TimeUs]:
+    """Microseconds since 1970 that never run backwards."""
+    zero = time.time_ns() - time.monotonic_ns()
+    return lambda: (zero + time.monotonic_ns()) // 1000
+
+
+class Server:
+    def __init__(self, network: Network, number: BrokerId) -> None:
+        self.network, self.number = network, number
+        self.now = clock()
+        started = self.now()
+        self.traces: Traces | None = None
+        if network.traces is not None:
+            limits = network.limits
+            self.traces = Traces(
+                network.traces, f"{network.name}-{started}", network.names, number,
+                limits.trace_bytes, limits.trace_files,
+            )  # fmt: skip
+        self.broker = Broker(network, number, started, self.traces)
+        self.started_us = started
+        self.loop = asyncio.get_running_loop()
+        self.stopped = asyncio.Event()
+        self.transports: dict[Connection | Wire, asyncio.Transport] = {}
+        self._servers: list[asyncio.Server] = []
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._dials: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        address = self.network.addresses[self.number]
+        await self._listen("mqtt", address.host, address.mqtt, lambda: ClientProtocol(self))
+        await self._listen("link", address.host, address.link, lambda: WireProtocol(self, None))
+        await self._listen("http", "127.0.0.1", address.http, lambda: http.Protocol(self))
+        self._turn()
+        log.info(
+            "broker started",
+            extra={"broker": self.broker.name, "mqtt": address.mqtt, "scheme": self.network.scheme},
+        )
+
+    async def _listen(
+        self, key: str, host: str, port: int, made: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        try:
+            server = await self.loop.create_server(made, host, port, backlog=1024)
+        except OSError as error:
+            await self.stop()
+            raise InputError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}",
+                where=f"brokers.{self.broker.name}.{key}",
+                remedy="end what uses this port, or choose another",
+            ) from None
+        self._servers.append(server)
+
+    async def stop(self) -> None:
+        """Tell the clients, write what is left, close everything."""
+        for server in self._servers:
+            server.close()
+        now = self.now()
+        bye = mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)
+        for connection in list(self.broker.clients.connections):
+            if connection.session is not None:
+                connection.session.will = None
+            self.broker.clients.close(connection, bye, now)
+        self._turn()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._dials:
+            task.cancel()
+        for transport in list(self.transports.values()):
+            transport.close()
+        waited = 0.0
+        while self.transports and waited < DRAIN_S:
+            await asyncio.sleep(0.01)
+            waited += 0.01
+        for transport in list(self.transports.values()):
+            transport.abort()
+        if self.traces is not None:
+            self.traces.flush()
+            self.traces.close()
+        self.stopped.set()
+
+    def soon(self) -> None:
+        """Something may have changed: look once this turn of the loop is over."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        broker, transports = self.broker, self.transports
+        now = self.now()
+        broker.tick(now)
+        broker.flush(now)
+        clients = broker.clients
+        while clients.dirty:
+            dirty, clients.dirty = clients.dirty, {}
+            for connection in dirty:
+                transport = transports.get(connection)
+                if transport is None:
+                    continue
+                out = connection.out
+                if out:
+                    transport.write(out[0] if len(out) == 1 else b"".join(out))
+                    out.clear()
+                if connection.closing:
+                    transport.close()
+                elif connection.held or connection.paused:
+                    transport.pause_reading()
+                else:
+                    transport.resume_reading()
+        for wire in [*broker.wires, *broker.take_closing()]:
+            transport = transports.get(wire)
+            if transport is not None:
+                if wire.out:
+                    transport.write(b"".join(wire.out))
+                    wire.out.clear()
+                if wire.closing:
+                    transport.close()
+        if self.traces is not None:
+            self.traces.flush()
+        for peer in broker.to_dial(now):
+            task = self.loop.create_task(self._dial(peer))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = max(0, broker.next_due_us() - now) / 1e6
+        self._timer = self.loop.call_later(wait_s, self._turn)
+
+    async def _dial(self, peer: BrokerId) -> None:
+        address = self.network.addresses[peer]
+        try:
+            made = self.loop.create_connection(
+                lambda: WireProtocol(self, peer), address.host, address.link
+            )
+            await asyncio.wait_for(made, DIAL_S)
+        except (OSError, TimeoutError):
+            self.broker.dial_failed(peer, self.now())
+            self.soon()
+
+
+class ClientProtocol(asyncio.Protocol):
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.clients = server.broker.clients
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
+        self.connection = self.clients.opened(peer_name(transport), self.server.now())
+        self.server.transports[self.connection] = self.transport
+
+    def data_received(self, data: bytes) -> None:
+        self.clients.received(self.connection, data, self.server.now())
+        self.server.soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.transports.pop(self.connection, None)
+        self.clients.closed(self.connection, self.server.now())
+        self.server.soon()
+
+    def pause_writing(self) -> None:
+        self.connection.blocked = True
+
+    def resume_writing(self) -> None:
+        self.connection.blocked = False
+        if self.connection.session is not None:
+            self.connection.session.drain(self.server.now())
+            self.clients.dirty[self.connection] = None
+            self.server.soon()
+
+
+class WireProtocol(asyncio.Protocol):
+    def __init__(self, server: Server, dialled: BrokerId | None) -> None:
+        self.server, self.dialled = server, dialled
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self.server
+        self.wire = server.broker.wire_opened(peer_name(transport), self.dialled, server.now())
+        server.transports[self.wire] = cast(asyncio.Transport, transport)
+        server.soon()
+
+    def data_received(self, data: bytes) -> None:
+        self.server.broker.wire_received(self.wire, data, self.server.now())
+        self.server.soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.transports.pop(self.wire, None)
+        self.server.broker.wire_closed(self.wire, self.server.now())
+        self.server.soon()
+
+
+def peer_name(transport: asyncio.BaseTransport) -> str:
+    name: Any = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
+
+
+async def serve(network: Network, number: BrokerId) -> None:
+    """Run one broker until SIGTERM or SIGINT."""
+    server = Server(network, number)
+    await server.start()
+    ended = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        server.loop.add_signal_handler(name, ended.set)
+    await ended.wait()
+    log.info("broker stops", extra={"broker": server.broker.name})
+    await server.stop()
+
+
+def run(network: Network, number: BrokerId) -> None:
+    """`serve` on uvloop where it is installed, which is faster, and on asyncio otherwise."""
+    made: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
+        import uvloop
+
+        made = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=made) as runner:
+        runner.run(serve(network, number))

@@ -1,0 +1,107 @@
+"""MQTT topics as classes: which names are valid, and what a topic pattern means as a filter.
+
+`+` stands for one level and `#` for the rest. As a filter on `class`, `a/+/c` is a LIKE pattern
+together with the demand that there be no further slash, which is exact. Only a `+` before a
+fixed level in a pattern that ends in `#` cannot be said that way: there the filter lets a
+little more through, and the subscriber's broker compares level by level.
+"""
+
+from __future__ import annotations
+
+import re
+
+from postroad.errors import InputError
+from postroad.filters import EVERYTHING, Filter, parse
+from postroad.filters.constraints import Constraint
+from postroad.filters.language import normal_form
+from postroad.filters.like import escape
+from postroad.filters.sql import compare, resembles
+
+TOPIC_MAX = 65_535  # bytes, by the standard
+LEVELS_MAX = 64
+
+
+def valid_topic(topic: str) -> bool:
+    """Whether a client may publish to this topic. `$…` is the broker's own."""
+    if not topic or topic[0] == "$":
+        return False
+    return not ("+" in topic or "#" in topic or "\0" in topic) and topic.count("/") < LEVELS_MAX
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `InputError` unless this is a topic filter of the standard."""
+    levels = pattern.split("/")
+    if not pattern or "\0" in pattern or len(levels) > LEVELS_MAX:
+        raise InputError(f"{pattern[:60]!r} is no topic filter", remedy="name a topic")
+    for number, level in enumerate(levels):
+        if "#" in level and (level != "#" or number != len(levels) - 1):
+            raise InputError(
+                f"# in {pattern[:60]!r} is not the last level", remedy="write # alone, at the end"
+            )
+        if "+" in level and level != "+":
+            raise InputError(
+                f"+ in {pattern[:60]!r} is not a whole level", remedy="write + alone between /"
+            )
+
+
+def exact(pattern: str) -> bool:
+    """Whether `as_filter` says all that the pattern says."""
+    levels = pattern.split("/")
+    return not (levels[-1] == "#" and "+" in levels[: _plain_from(levels)])
+
+
+def _plain_from(levels: list[str]) -> int:
+    """Before which level a `+` would have a fixed level after it."""
+    fixed = [number for number, level in enumerate(levels) if level not in ("+", "#")]
+    return fixed[-1] if fixed else 0
+
+
+def as_filter(pattern: str, where: str | None = None) -> Filter:
+    """The filter for a topic pattern and, if given, a content filter's text."""
+    alternatives = [{} if demand is None else {"class": demand} for demand in _demands(pattern)]
+    topics = normal_form(alternatives)
+    if where is None:
+        return topics
+    content = parse(where)
+    if topics == EVERYTHING:
+        return content
+    return parse(f"({topics}) AND ({content})")
+
+
+def _demands(pattern: str) -> list[Constraint | None]:
+    levels = pattern.split("/")
+    open_ended = levels[-1] == "#"
+    if open_ended:
+        levels.pop()
+    if not levels:
+        return [None]
+    text = "/".join("%" if level == "+" else escape(level) for level in levels)
+    if "+" not in levels:
+        here: Constraint | None = compare("=", "/".join(levels))
+        if not open_ended:
+            return [here]
+        return [here, resembles(f"{text}/%", False)]
+    deeper = resembles("/".join(["%"] * (len(levels) + 1)), True)
+    shallow = resembles(text, False)
+    if open_ended:
+        least = "/".join(["%"] * len(levels))
+        return [_both(shallow, resembles(least, False)), resembles(f"{text}/%", False)]
+    return [_both(shallow, deeper)]
+
+
+def _both(first: Constraint | None, second: Constraint | None) -> Constraint | None:
+    if first is None or second is None:
+        return first or second
+    return first.meet(second)
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """A regular expression that `fullmatch`es the topics of a pattern."""
+    levels = pattern.split("/")
+    open_ended = levels[-1] == "#"
+    if open_ended:
+        levels.pop()
+    text = "/".join("[^/]*" if level == "+" else re.escape(level) for level in levels)
+    if open_ended:
+        text = f"{text}(/.*)?" if levels else ".*"
+    return re.compile(text, re.DOTALL)

@@ -1,0 +1,207 @@
+"""Three brokers as processes; mosquitto's clients, paho, our own client and commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live_harness import (
+    Processes,
+    environment,
+    free_ports,
+    need_mosquitto,
+    wait_for,
+    write_network,
+)
+from postroad.errors import InputError
+from postroad.live.client import Client
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    folder = tmp_path_factory.mktemp("chain")
+    links = [("A", "B"), ("B", "C")]
+    with Processes(
+        write_network(folder, ["A", "B", "C"], links, free=True, top='traces = "traces"')
+    ) as running:
+        yield running
+
+
+def subscriptions(chain: Processes, name: str) -> int:
+    told = chain.status(name)
+    assert told is not None
+    count: int = told["subscriptions"]
+    return count
+
+
+@pytest.mark.parametrize("level", ["5", "311"])
+def test_mosquitto_pub_and_sub(chain: Processes, level: str) -> None:
+    need_mosquitto()
+    where = ["-D", "subscribe", "user-property", "$where", "price > 10 AND symbol = 'IBM'"]
+    command = ["mosquitto_sub", "-V", level, "-p", str(chain.mqtt("C")), "-t", f"q{level}/+"]
+    command += ["-q", "1", "-C", "1", "-W", "20", "-v", *(where if level == "5" else [])]
+    before = subscriptions(chain, "C")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listening:
+        wait_for(lambda: subscriptions(chain, "C") > before)
+        wait_for(lambda: (chain.status("A") or {})["table_entries"] > 0)
+        rows = [{"symbol": "IBM", "price": 5}] if level == "5" else []
+        for row in [*rows, {"symbol": "IBM", "price": 12.5}]:
+            subprocess.run(
+                ["mosquitto_pub", "-V", level, "-p", str(chain.mqtt("A")), "-q", "1",
+                 "-t", f"q{level}/ibm", "-m", json.dumps(row)],
+                check=True, timeout=20,
+            )  # fmt: skip
+        out, _ = listening.communicate(timeout=30)
+    assert out == f'q{level}/ibm {{"symbol": "IBM", "price": 12.5}}\n'
+    assert "postroad_link_messages_total" in chain.get("B", "/metrics")
+
+
+def test_paho_with_filter_properties_and_refusal(chain: Processes) -> None:
+    import paho.mqtt.client as paho
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    got: list[tuple[str, bytes]] = []
+    answers: list[Any] = []
+    ready = threading.Event()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv5)
+    client.on_message = lambda _c, _u, message: got.append((message.topic, message.payload))
+
+    def on_subscribe(_c: Any, _u: Any, _mid: int, codes: list[Any], properties: Any) -> None:
+        answers.append((codes[0].value, getattr(properties, "ReasonString", None)))
+        ready.set()
+
+    client.on_subscribe = on_subscribe
+    client.connect("127.0.0.1", chain.mqtt("B"))
+    client.loop_start()
+    try:
+        for text in ("x >", "x > 1"):
+            ready.clear()
+            properties = Properties(PacketTypes.SUBSCRIBE)
+            properties.UserProperty = ("$where", text)
+            client.subscribe("paho/#", qos=1, properties=properties)
+            assert ready.wait(10)
+        assert answers[0][0] == 0x83
+        assert "$where" in answers[0][1]
+        assert answers[1][0] == 1
+        told = Properties(PacketTypes.PUBLISH)
+        told.UserProperty = ("x", "2")
+        client.publish("paho/a", b"no filter can read this", qos=1, properties=told)
+        client.publish("paho/b", b'{"x": 0}', qos=1)
+        wait_for(lambda: got)
+        client.publish("paho/c", b'{"x": 7}', qos=0)
+        wait_for(lambda: len(got) == 2)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    assert got == [("paho/a", b"no filter can read this"), ("paho/c", b'{"x": 7}')]
+
+
+def test_own_client_and_commands(chain: Processes) -> None:
+    async def talk() -> list[bytes]:
+        async with (
+            Client("127.0.0.1", chain.mqtt("A")) as near,
+            Client("127.0.0.1", chain.mqtt("C")) as far,
+        ):
+            await far.subscribe("own/#", where="n >= 3", qos=1)
+            with pytest.raises(InputError, match=r"\$where"):
+                await far.subscribe("own/x", where="n >=")
+            for number in range(6):
+                await near.publish("own/t", b'{"n": %d}' % number, qos=1)
+            command = [sys.executable, "-m", "postroad", "publish"]
+            command += ["--broker", f"127.0.0.1:{chain.mqtt('B')}", "own/c", '{"n": 9}']
+            made = await asyncio.create_subprocess_exec(*command, env=environment())
+            assert await made.wait() == 0
+            found = []
+            async for message in far:
+                found.append(message.payload)
+                if len(found) == 4:
+                    break
+            return found
+
+    found = asyncio.run(asyncio.wait_for(talk(), 60))
+    assert found == [b'{"n": 3}', b'{"n": 4}', b'{"n": 5}', b'{"n": 9}']
+
+
+def test_traces_are_rows_of_the_pipelines_table(chain: Processes) -> None:
+    from postroad.pipeline.schemas import TRACE_KINDS, TRACES
+
+    async def talk() -> None:
+        async with (
+            Client("127.0.0.1", chain.mqtt("A"), client_id="tracer") as near,
+            Client("127.0.0.1", chain.mqtt("C")) as far,
+        ):
+            await far.subscribe("traced")
+            await near.publish("traced", b"x", qos=1)
+            async for _ in far:
+                return
+
+    asyncio.run(asyncio.wait_for(talk(), 60))
+    rows = [
+        json.loads(line)
+        for path in (chain.path.parent / "traces").glob("traces-*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    mine = [row for row in rows if row.get("publisher") == "tracer"]
+    assert {row["kind"] for row in mine} == {"publish", "send", "receive", "deliver"}
+    for row in rows:
+        assert row["kind"] in TRACE_KINDS
+        assert set(row) <= set(TRACES.names)
+        assert all(field.nullable or field.name in row for field in TRACES.fields)
+    (delivery,) = [row for row in mine if row["kind"] == "deliver"]
+    assert (delivery["broker"], delivery["hops"]) == ("C", 2)
+    assert delivery["time_us"] >= delivery["published_us"]
+
+
+def test_network_up_status_and_down(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A", "B"], [("A", "B")], free=True)
+
+    def postroad(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "postroad", "network", *words, str(path)]
+        return subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    try:
+        started = postroad("up")
+        assert started.returncode == 0, started.stderr
+        again = postroad("up")
+        assert again.returncode == 2
+        assert "running already" in again.stderr
+        told = json.loads(postroad("status", "--json").stdout)
+        assert all(told[name]["links"] for name in "AB")
+    finally:
+        stopped = postroad("down")
+    assert stopped.stdout == "2 brokers stopped\n"
+    gone = postroad("status")
+    assert gone.returncode == 1
+    assert "no answer" in gone.stdout
+
+
+def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    import socket
+
+    path = write_network(tmp_path, ["A"], [], free=True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = path.read_text()
+        first = next(line for line in text.splitlines() if line.startswith("mqtt = "))
+        path.write_text(text.replace(first, f"mqtt = {port}"))
+        command = [sys.executable, "-m", "postroad", "broker", "--network", str(path), "--id", "A"]
+        ended = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=30, check=False
+        )
+    assert ended.returncode == 2
+    (line,) = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert f"cannot listen on 127.0.0.1:{port}" in line
+    assert free_ports(1)

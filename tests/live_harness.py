@@ -1,0 +1,352 @@
+"""Live brokers without sockets or clocks: a network in memory, and one of real processes.
+
+`Memory` drives whole brokers deterministically: bytes take a drawn time, arrive in drawn pieces,
+connections are cut with what is on them. `Processes` starts `postroad broker` on free ports and
+ends every one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import mqtt5
+import pytest
+
+from postroad.live import mqtt
+from postroad.live.broker import Broker, Wire
+from postroad.live.network import Network, load
+
+ROOT = Path(__file__).resolve().parents[1]
+STEP_US = 1000
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for made in sockets:
+        made.bind(("127.0.0.1", 0))
+    ports = [made.getsockname()[1] for made in sockets]
+    for made in sockets:
+        made.close()
+    return ports
+
+
+def write_network(
+    folder: Path,
+    names: Sequence[str],
+    links: Iterable[tuple[str, str]],
+    scheme: str = "subscription_forwarding",
+    parameters: str = "",
+    top: str = "",
+    free: bool = False,
+) -> Path:
+    ports = iter(free_ports(3 * len(names)) if free else range(20_000, 20_000 + 3 * len(names)))
+    lines = [f'name = "test"\nscheme = "{scheme}"']
+    lines.append(f"links = {json.dumps([list(pair) for pair in links])}")
+    lines.append(top)
+    lines.append(f"[parameters]\n{parameters}")
+    for name in names:
+        lines.append(f"[brokers.{name}]")
+        lines += [f"{key} = {next(ports)}" for key in ("mqtt", "link", "http")]
+    path = folder / "network.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+class Pipe:
+    """One connection between two brokers: two directions of bytes under way."""
+
+    def __init__(self, ends: list[tuple[int, Wire]]) -> None:
+        self.ends = ends
+        self.under_way: list[deque[tuple[int, bytes]]] = [deque(), deque()]
+
+
+class Memory:
+    def __init__(self, network: Network, seed: int = 0) -> None:
+        self.network = network
+        self.draw = random.Random(seed)
+        self.now = 10**15
+        self.brokers = [Broker(network, n, self.now) for n in range(len(network.names))]
+        self.pipes: list[Pipe] = []
+        self.down: set[frozenset[int]] = set()
+        self.fakes: list[Fake] = []
+
+    def run(self, duration_us: int) -> None:
+        for _ in range(duration_us // STEP_US):
+            self.step()
+
+    def until(self, done: Callable[[], Any], limit_us: int = 20_000_000) -> None:
+        end = self.now + limit_us
+        while not done():
+            assert self.now < end, "did not come about"
+            self.step()
+
+    def settle(self) -> None:
+        self.until(
+            lambda: all(
+                n.link.connected for b in self.brokers for n in b.peers.values() if n.link.neighbour
+            )
+        )
+        self.run(50_000)
+
+    def step(self) -> None:
+        self.now += STEP_US
+        for number, broker in enumerate(self.brokers):
+            broker.tick(self.now)
+            broker.flush(self.now)
+            for wire in broker.take_closing():
+                self._close(wire)
+            for peer in broker.to_dial(self.now):
+                if frozenset((number, peer)) in self.down:
+                    broker.dial_failed(peer, self.now)
+                    continue
+                mine = broker.wire_opened("memory", peer, self.now)
+                theirs = self.brokers[peer].wire_opened("memory", None, self.now)
+                self.pipes.append(Pipe([(number, mine), (peer, theirs)]))
+        for pipe in list(self.pipes):
+            self._move(pipe)
+        for fake in self.fakes:
+            fake.collect()
+
+    def _move(self, pipe: Pipe) -> None:
+        for side in (0, 1):
+            _, wire = pipe.ends[side]
+            line = pipe.under_way[side]
+            data = b"".join(wire.out)
+            wire.out.clear()
+            while data:
+                cut = self.draw.randint(1, len(data)) if self.draw.random() < 0.3 else len(data)
+                earliest = line[-1][0] if line else 0
+                arrival = max(earliest, self.now + self.draw.randint(0, 5) * STEP_US)
+                line.append((arrival, data[:cut]))
+                data = data[cut:]
+            while line and line[0][0] <= self.now and pipe in self.pipes:
+                number, far = pipe.ends[1 - side]
+                self.brokers[number].wire_received(far, line.popleft()[1], self.now)
+
+    def _close(self, wire: Wire) -> None:
+        for pipe in list(self.pipes):
+            if any(end is wire for _, end in pipe.ends):
+                self.pipes.remove(pipe)
+                for number, end in pipe.ends:
+                    if end is not wire:
+                        self.brokers[number].wire_closed(end, self.now)
+
+    def cut(self, a: int, b: int) -> None:
+        """Break the connection; part of what is under way may still arrive."""
+        self.down.add(frozenset((a, b)))
+        for pipe in list(self.pipes):
+            if {number for number, _ in pipe.ends} == {a, b}:
+                for side in (0, 1):
+                    number, far = pipe.ends[1 - side]
+                    for _, data in list(pipe.under_way[side])[: self.draw.randint(0, 3)]:
+                        self.brokers[number].wire_received(far, data, self.now)
+                if pipe in self.pipes:
+                    self.pipes.remove(pipe)
+                for number, end in pipe.ends:
+                    self.brokers[number].wire_closed(end, self.now)
+
+    def mend(self, a: int, b: int) -> None:
+        self.down.discard(frozenset((a, b)))
+
+    def client(self, broker: int, name: str = "", level: int = 5, **options: Any) -> Fake:
+        """A connected client."""
+        fake = Fake(self, broker, level)
+        self.fakes.append(fake)
+        options.setdefault("clean_start", True)
+        if level == mqtt.V5:
+            fake.send(mqtt5.ConnectPacket(name, **options))
+        else:
+            clean = 2 if options["clean_start"] else 0
+            body = b"\x00\x04MQTT\x04" + bytes((clean, 0, 0)) + _text(name)
+            fake.raw(bytes((0x10, len(body))) + body)
+        self.run(20_000)
+        return fake
+
+
+class Fake:
+    """A client's end of a connection without a socket."""
+
+    def __init__(self, memory: Memory, broker: int, level: int) -> None:
+        self.memory, self.broker, self.level = memory, memory.brokers[broker], level
+        self.connection = self.broker.clients.opened("memory", memory.now)
+        self.packets: list[Any] = []
+        self.bytes: list[bytes] = []
+        self.acknowledges = True
+        self.number = 0
+
+    def send(self, packet: mqtt5.Packet) -> None:
+        self.raw(packet.write())
+
+    def raw(self, data: bytes) -> None:
+        self.broker.clients.received(self.connection, data, self.memory.now)
+
+    def collect(self) -> None:
+        data = b"".join(self.connection.out)
+        self.connection.out.clear()
+        at = 0
+        while at < len(data):
+            end = mqtt.frame(data, at, 1 << 28)
+            self.bytes.append(data[at:end])
+            if self.level == mqtt.V5:
+                packet, _ = mqtt5.read(memoryview(data[at:end]))
+                self.packets.append(packet)
+                owed = isinstance(packet, mqtt5.PublishPacket) and packet.packet_id
+                if owed and self.acknowledges and not self.connection.closing:
+                    self.send(mqtt5.PubAckPacket(packet.packet_id))
+            at = end
+
+    def drop(self) -> None:
+        """The connection is lost without a word."""
+        self.broker.clients.closed(self.connection, self.memory.now)
+
+    def subscribe(self, pattern: str, where: str | None = None, **options: Any) -> Any:
+        self.number += 1
+        identifier = options.pop("identifier", None)
+        options.setdefault("retain_as_published", False)
+        options.setdefault("max_qos", mqtt5.QoS.AT_MOST_ONCE)
+        packet = mqtt5.SubscribePacket(
+            self.number,
+            [mqtt5.TopicFilter(pattern, **options)],
+            subscription_id=identifier,
+            user_properties=[] if where is None else [("$where", where)],
+        )
+        self.send(packet)
+        self.memory.until(lambda: self.last(mqtt5.SubAckPacket))
+        return self.last(mqtt5.SubAckPacket, take=True)
+
+    def publish(self, topic: str, payload: bytes = b"", **options: Any) -> None:
+        qos = options.get("qos", mqtt5.QoS.AT_MOST_ONCE)
+        if int(qos):
+            self.number += 1
+            options["packet_id"] = self.number
+        self.send(mqtt5.PublishPacket(topic, payload, **options))
+
+    def last(self, kind: type, take: bool = False) -> Any:
+        found = next((packet for packet in self.packets if isinstance(packet, kind)), None)
+        if take and found is not None:
+            self.packets.remove(found)
+        return found
+
+    def got(self) -> list[tuple[str, bytes]]:
+        """The publications so far, and forget them."""
+        found = [(p.topic, p.payload) for p in self.packets if isinstance(p, mqtt5.PublishPacket)]
+        self.packets = [p for p in self.packets if not isinstance(p, mqtt5.PublishPacket)]
+        return found
+
+
+def _text(text: str) -> bytes:
+    return len(text.encode()).to_bytes(2, "big") + text.encode()
+
+
+def memory(
+    folder: Path,
+    names: Sequence[str],
+    links: Iterable[tuple[str, str]],
+    seed: int = 0,
+    **more: Any,
+) -> Memory:
+    made = Memory(load(write_network(folder, names, links, **more)), seed)
+    made.settle()
+    return made
+
+
+class Processes:
+    """Real brokers, each a process; all ended on leaving."""
+
+    def __init__(self, path: Path) -> None:
+        self.network = load(path)
+        self.path = path
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Processes:
+        for name in self.network.names:
+            self.start(name)
+        self.wait_linked()
+        return self
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "postroad", "broker"]
+        command += ["--network", str(self.path), "--id", name]
+        log = self.path.parent / f"{name}.log"
+        with log.open("ab") as out:
+            self.running[name] = subprocess.Popen(
+                command, stdout=out, stderr=out, env=environment()
+            )
+
+    def wait_linked(self, limit_s: float = 60) -> None:
+        def linked() -> bool:
+            told = [self.status(name) for name in self.network.names]
+            return all(
+                row is not None and all(k["connected"] for k in row["links"].values())
+                for row in told
+            )
+
+        wait_for(linked, limit_s)
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        try:
+            told: dict[str, Any] = json.loads(self.get(name, "/status"))
+        except OSError:
+            assert self.running[name].poll() is None, self.log(name)
+            return None
+        return told
+
+    def get(self, name: str, path: str) -> str:
+        port = self.network.addresses[self.network.number(name)].http
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def log(self, name: str) -> str:
+        return (self.path.parent / f"{name}.log").read_text()
+
+    def mqtt(self, name: str) -> int:
+        return self.network.addresses[self.network.number(name)].mqtt
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+def wait_for(done: Callable[[], Any], limit_s: float = 20) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end, "did not come about in time"
+        time.sleep(0.05)
+
+
+def need_mosquitto() -> None:
+    """Skip unless Debian's clients are there, or can be installed."""
+    if shutil.which("mosquitto_pub") and shutil.which("mosquitto_sub"):
+        return
+    found = subprocess.run(["sh", str(ROOT / "scripts" / "ensure-mosquitto")], check=False)
+    if found.returncode:
+        pytest.skip("mosquitto_pub and mosquitto_sub are missing and could not be installed")

@@ -1,0 +1,358 @@
+"""Whole brokers in memory: what a client may count on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mqtt5
+import pytest
+
+from live_harness import Fake, Memory, memory
+from postroad.live import mqtt
+from postroad.routing import SCHEMES
+
+CHAIN = (["A", "B", "C"], [("A", "B"), ("B", "C")])
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Memory:
+    return memory(tmp_path, *CHAIN)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_filtered_publications_cross_the_network_under_every_scheme(
+    tmp_path: Path, scheme: str
+) -> None:
+    chain = memory(tmp_path, *CHAIN, scheme=scheme)
+    dear, all_quotes = chain.client(2, "dear"), chain.client(1, "all")
+    assert dear.subscribe("quotes/+", "price > 10").reason_codes[0] == 0
+    assert all_quotes.subscribe("quotes/#").reason_codes[0] == 0
+    publisher = chain.client(0, "p")
+    # At once, without waiting for the network to hear of a new publisher.
+    for price in (5, 15):
+        publisher.publish("quotes/ibm", b'{"price": %d}' % price)
+    publisher.publish("news", b'{"price": 99}')
+    chain.run(3_000_000)
+    assert dear.got() == [("quotes/ibm", b'{"price": 15}')]
+    assert sorted(all_quotes.got()) == [
+        ("quotes/ibm", b'{"price": 15}'),
+        ("quotes/ibm", b'{"price": 5}'),
+    ]
+    assert not any(broker.notes for broker in chain.brokers)
+
+
+def test_publications_cross_only_links_that_lead_to_a_subscriber(chain: Memory) -> None:
+    middle = chain.client(1, "m")
+    middle.subscribe("a")
+    publisher = chain.client(0, "p")
+    for topic in ("a", "b"):
+        publisher.publish(topic)
+    chain.run(50_000)
+    assert chain.brokers[0].peers[1].sent["publication"] == 1
+    assert "publication" not in chain.brokers[1].peers[2].sent
+
+
+def test_overlapping_subscriptions_get_one_copy_with_all_identifiers(chain: Memory) -> None:
+    client = chain.client(0, "c")
+    client.subscribe("a/#", identifier=1)
+    client.subscribe("a/+", identifier=2, max_qos=ONCE)
+    chain.client(2, "p").publish("a/b", b"x", qos=ONCE)
+    chain.run(100_000)
+    (packet,) = [p for p in client.packets if isinstance(p, mqtt5.PublishPacket)]
+    assert sorted(packet.subscription_ids) == [1, 2]
+    assert packet.qos == 1
+
+
+def test_no_local_keeps_ones_own_publications_away(chain: Memory) -> None:
+    client = chain.client(0, "c")
+    client.subscribe("a", no_local=True)
+    client.publish("a", b"own")
+    chain.client(1, "c").publish("a", b"other")  # the same name at another broker
+    chain.run(100_000)
+    assert client.got() == [("a", b"other")]
+
+
+def test_retained_publications_wait_at_every_broker(chain: Memory) -> None:
+    publisher = chain.client(0, "p")
+    publisher.publish("t/1", b'{"x": 1}', retain=True)
+    publisher.publish("t/2", b'{"x": 2}', retain=True)
+    publisher.publish("t/3", b'{"x": 3}', retain=True)
+    publisher.publish("t/3", b"", retain=True)
+    chain.run(100_000)
+    late = chain.client(2, "late")
+    late.subscribe("t/+", "x >= 2 OR x IS NULL")
+    chain.run(20_000)
+    (packet,) = [p for p in late.packets if isinstance(p, mqtt5.PublishPacket)]
+    assert (packet.topic, packet.retain) == ("t/2", True)
+
+
+def test_retained_publications_are_reconciled_when_a_link_starts_afresh(chain: Memory) -> None:
+    chain.client(0, "p").publish("t", b"old", retain=True)
+    chain.run(50_000)
+    chain.cut(1, 2)
+    chain.run(61_000_000)  # longer than a link is waited for
+    chain.client(2, "p").publish("t", b"new", retain=True)
+    chain.client(0, "q").publish("u", b"u", retain=True)
+    chain.mend(1, 2)
+    chain.settle()
+    for broker in (0, 2):
+        late = chain.client(broker, f"late{broker}")
+        late.subscribe("#")
+        chain.run(20_000)
+        assert sorted(late.got()) == [("t", b"new"), ("u", b"u")]
+
+
+def test_will_is_published_for_a_client_that_vanishes_only(chain: Memory) -> None:
+    watcher = chain.client(2, "w")
+    watcher.subscribe("gone/+")
+    for name in ("a", "b"):
+        will = mqtt5.Will(f"gone/{name}", payload=b"x")
+        client = chain.client(0, name, will=will)
+        if name == "a":
+            client.drop()
+        else:
+            client.send(mqtt5.DisconnectPacket())
+    delayed = mqtt5.Will("gone/late", payload=b"x", will_delay_interval=2)
+    slow = chain.client(0, "late", will=delayed, session_expiry_interval=60)
+    slow.drop()
+    chain.run(500_000)
+    assert watcher.got() == [("gone/a", b"x")]
+    chain.run(3_000_000)
+    assert watcher.got() == [("gone/late", b"x")]
+
+
+def test_session_keeps_quality_1_until_it_expires(chain: Memory) -> None:
+    options = {"session_expiry_interval": 10, "clean_start": False}
+    client = chain.client(2, "s", **options)
+    client.subscribe("t", max_qos=ONCE)
+    client.acknowledges = False
+    publisher = chain.client(0, "p")
+    publisher.publish("t", b"1", qos=ONCE)
+    chain.run(50_000)
+    assert client.got() == [("t", b"1")]
+    client.drop()
+    publisher.publish("t", b"2", qos=ONCE)
+    publisher.publish("t", b"lost", qos=mqtt5.QoS.AT_MOST_ONCE)
+    chain.run(50_000)
+    back = chain.client(2, "s", **options)
+    assert back.last(mqtt5.ConnAckPacket).session_present
+    duplicates = [p.duplicate for p in back.packets if isinstance(p, mqtt5.PublishPacket)]
+    assert duplicates == [True, False]
+    assert back.got() == [("t", b"1"), ("t", b"2")]
+    back.drop()
+    chain.run(12_000_000)
+    assert chain.brokers[2].router.table_entries() == 0
+    again = chain.client(2, "s", **options)
+    assert not again.last(mqtt5.ConnAckPacket).session_present
+
+
+def test_slow_subscriber_is_limited_by_its_own_queue(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\nsession_queue = 5\n")
+    slow, other = net.client(0, "slow", receive_max=2), net.client(0, "other")
+    slow.subscribe("t", max_qos=ONCE)
+    other.subscribe("t")
+    slow.acknowledges = False
+    publisher = net.client(0, "p")
+    for number in range(20):
+        publisher.publish("t", b"%d" % number, qos=ONCE)
+    net.run(20_000)
+    assert len(other.got()) == 20
+    assert [payload for _, payload in slow.got()] == [b"0", b"1"]
+    session = net.brokers[0].clients.sessions["slow"]
+    assert (len(session.waiting), session.dropped) == (5, 13)
+
+
+def test_keep_alive_closes_a_silent_client(chain: Memory) -> None:
+    client = chain.client(0, "c", keep_alive=2)
+    chain.run(2_900_000)
+    assert not client.connection.closing
+    chain.run(300_000)
+    assert client.connection.closing
+    assert client.last(mqtt5.DisconnectPacket).reason_code == 0x8D
+
+
+def test_second_connection_takes_the_session_over(chain: Memory) -> None:
+    first = chain.client(0, "c")
+    chain.client(0, "c")
+    assert first.last(mqtt5.DisconnectPacket).reason_code == 0x8E
+
+
+def test_wrong_filter_is_refused_with_where_and_why(chain: Memory) -> None:
+    client = chain.client(0, "c")
+    answer = client.subscribe("t", "price >")
+    assert answer.reason_codes[0] == 0x83
+    assert "$where" in answer.reason_str
+    assert "price >" in answer.reason_str or "end" in answer.reason_str
+    client.raw(b"\x82\x09\x00\x09\x00\x00\x03#/a\x00")
+    chain.run(10_000)
+    assert client.last(mqtt5.SubAckPacket, take=True).reason_codes[0] == 0x8F
+    assert client.subscribe("$share/g/t").reason_codes[0] == 0x9E
+    assert not client.connection.closing
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (mqtt5.PublishPacket("t", b"", qos=mqtt5.QoS.EXACTLY_ONCE, packet_id=1).write(), 0x9B),
+        (b"\x30\x06\x00\x03a/+\x00", 0x90),
+        (mqtt5.PublishPacket("", b"", topic_alias=1).write(), 0x94),
+        (mqtt5.PublishPacket("t", b"", subscription_ids=[1]).write(), 0x82),
+        (mqtt5.ConnectPacket("again").write(), 0x82),
+        (b"\x82\x03\x00\x01\x00", 0x82),
+        (mqtt5.PingRespPacket().write(), 0x82),
+    ],
+)
+def test_what_the_standard_forbids_ends_the_connection(
+    chain: Memory, data: bytes, code: int
+) -> None:
+    client = chain.client(0, "c")
+    client.raw(data)
+    chain.run(10_000)
+    assert client.last(mqtt5.DisconnectPacket).reason_code == code
+    assert client.connection.closing
+
+
+def test_quality_2_is_granted_as_1_and_topics_with_a_dollar_are_the_brokers(chain: Memory) -> None:
+    client = chain.client(0, "c")
+    assert client.last(mqtt5.ConnAckPacket).max_qos == 1
+    assert client.subscribe("#", max_qos=mqtt5.QoS.EXACTLY_ONCE).reason_codes[0] == 1
+    client.publish("$own", b"x", qos=ONCE)
+    chain.run(10_000)
+    assert client.last(mqtt5.PubAckPacket).reason_code == 0x90
+    assert client.got() == []
+
+
+def test_level_3_1_1_clients_and_unknown_levels(chain: Memory) -> None:
+    old = chain.client(0, "old", level=mqtt.V3)
+    assert old.bytes == [b"\x20\x02\x00\x00"]
+    old.raw(b"\x82\x08\x00\x01\x00\x03t/+\x01")
+    chain.run(50_000)
+    chain.client(2, "p").publish("t/x", b"new", qos=ONCE)
+    chain.run(50_000)
+    assert old.bytes[1:] == [b"\x90\x03\x00\x01\x01", b"\x32\x0a\x00\x03t/x\x00\x01new"]
+    ancient = Fake(chain, 0, mqtt.V3)
+    ancient.raw(b"\x10\x0e\x00\x06MQIsdp\x03\x02\x00\x00\x00\x00")
+    ancient.collect()
+    assert ancient.bytes == [b"\x20\x02\x00\x01"]
+    assert ancient.connection.closing
+    old.raw(b"\x82\x08\x00\x03\x00\x03#/t\x01")
+    assert old.connection.closing
+
+
+def test_publisher_of_many_topics_is_taken_to_publish_anything(tmp_path: Path) -> None:
+    chain = memory(tmp_path, *CHAIN, scheme="advertisement_forwarding")
+    client = chain.client(2, "c")
+    client.subscribe("t/#")
+    publisher = chain.client(0, "p")
+    for number in range(80):
+        publisher.publish(f"t/{number}", b"x")
+    chain.run(20_000_000)
+    assert len(client.got()) == 80
+    assert list(chain.brokers[0].clients.sessions["p"].advertised) == ["*"]
+    publisher.send(mqtt5.DisconnectPacket())
+    client.send(mqtt5.DisconnectPacket())
+    chain.run(200_000)
+    assert [broker.router.table_entries() for broker in chain.brokers] == [0, 0, 0]
+
+
+def test_client_may_declare_what_it_will_publish(tmp_path: Path) -> None:
+    chain = memory(tmp_path, *CHAIN, scheme="advertisement_forwarding")
+    chain.client(0, "p", user_properties=[("$advertise", "class LIKE 't/%'")])
+    chain.run(100_000)
+    assert len(chain.brokers[2].router.advertisements) == 1  # type: ignore[attr-defined]
+    wrong = chain.client(0, "q", user_properties=[("$advertise", "class LIKE")])
+    assert wrong.last(mqtt5.ConnAckPacket).reason_code == 0x83
+
+
+def test_cuts_under_load_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
+    for seed in range(5):
+        chain = memory(tmp_path, *CHAIN, seed=seed)
+        client = chain.client(2, "c")
+        client.subscribe("t")
+        publisher = chain.client(0, "p")
+        sent = []
+        for number in range(400):
+            sent.append(("t", b"%d" % number))
+            publisher.publish(*sent[-1])
+            chain.step()
+            if chain.draw.random() < 0.03:
+                a = chain.draw.randint(0, 1)
+                chain.cut(a, a + 1)
+                chain.run(chain.draw.randint(1, 30) * 1000)
+                chain.mend(a, a + 1)
+        chain.settle()
+        chain.run(500_000)
+        assert client.got() == sent, f"seed {seed}"
+        assert all(n.link.lives == 0 for b in chain.brokers for n in b.peers.values())
+
+
+def test_subscriptions_made_while_a_link_is_cut_are_all_that_travels_then(chain: Memory) -> None:
+    client = chain.client(2, "c")
+    for number in range(50):
+        client.subscribe(f"t/{number}")
+    assert chain.brokers[1].peers[2].received["subscription"] == 50
+    chain.cut(1, 2)
+    client.subscribe("extra")  # answered although the link is down, after a while
+    chain.mend(1, 2)
+    chain.settle()
+    assert chain.brokers[1].peers[2].received["subscription"] == 51
+    chain.client(0, "p").publish("extra", b"x")
+    chain.run(50_000)
+    assert client.got() == [("extra", b"x")]
+
+
+def test_publishers_are_held_back_while_a_link_is_full(
+    chain: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from postroad.live import link as links
+
+    monkeypatch.setattr(links, "QUEUE_MAX", 50)
+    client = chain.client(2, "c")
+    client.subscribe("t")
+    publisher = chain.client(0, "p")
+    chain.cut(0, 1)
+    packet = mqtt5.PublishPacket("t", b"x").write()
+    publisher.raw(packet * 500)
+    chain.run(200_000)
+    assert publisher.connection.paused
+    assert len(chain.brokers[0].peers[1].link.queue) <= 51
+    chain.mend(0, 1)
+    chain.settle()
+    chain.until(lambda: sum(isinstance(p, mqtt5.PublishPacket) for p in client.packets) == 500)
+    chain.until(lambda: not publisher.connection.paused)
+
+
+def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: Path) -> None:
+    import msgspec
+
+    from postroad.live import link as links
+    from postroad.live.messages import Codec, Retain
+    from postroad.model import Publication
+    from postroad.routing.base import PublicationMessage
+
+    chain = memory(tmp_path, ["A", "B"], [("A", "B")])
+    chain.cut(0, 1)
+    broker, client = chain.brokers[0], chain.client(0, "c")
+    client.subscribe("t")
+    encode = Codec().encode
+    hollow = PublicationMessage(Publication("p", "1", {"class": "t"}, b"\x30", 1), 1)
+    for message, closes in ((hollow, False), (Retain("t", (1, 1), b"\x30\x02", {}), True)):
+        wire = broker.wire_opened("peer", None, chain.now)
+        hello = links.Hello(links.VERSION, chain.network.identity, 1, f"x{closes}", "", 0)
+        data = links.Data(1, 0, 9000, [msgspec.Raw(encode(message))])
+        broker.wire_received(wire, links.pack(hello) + links.pack(data), chain.now)
+        assert wire.closing == closes
+    assert broker.clients.dropped == 1
+    assert not client.connection.closing
+
+
+def test_a_peer_of_another_network_is_refused(tmp_path: Path, chain: Memory) -> None:
+    from postroad.live import link as links
+
+    broker = chain.brokers[0]
+    wire = broker.wire_opened("stranger", None, chain.now)
+    hello = links.Hello(links.VERSION, "other#1", 1, "x.0", "", 0)
+    broker.wire_received(wire, links.pack(hello), chain.now)
+    assert wire.closing
+    assert b"belongs to" in wire.out[-1]
