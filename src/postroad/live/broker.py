@@ -28,10 +28,14 @@ from postroad.routing.base import (
     Input,
     LinkDown,
     LinkUp,
+    Measure,
     Message,
+    Move,
     Note,
+    Ping,
     Publish,
     Received,
+    Resume,
     Send,
     SetTimer,
     Start,
@@ -178,6 +182,8 @@ class Broker:
                     log.info("note", extra={"note": text})
                 case Deliver():
                     pass  # seen to above
+                case Move() | Resume() | Ping() | Measure():
+                    raise AssertionError("a network file cannot ask for relocation")
         if self.traces is not None and type(given) is Publish:
             self.traces.published(given.publication, now)
         return told
