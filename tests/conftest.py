@@ -16,6 +16,14 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On several processes: all that needs Spark in one of them, other files wherever they fit."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session for all tests: two cores, two shuffle partitions, loopback only, UTC, no UI."""
