@@ -17,7 +17,7 @@ REASONS = (
     (("Table III", "storage", "50%"), "not explained: no reading we tried gives the paper's 30%"),
     (("_max",), "a maximum over one network: it varies by 10 to 45% between ours"),
     (("mbr", "link"), "not explained; MBR's trees may be other than spanning trees"),
-    (("multimodal",), "where the five peaks fall: they differ from seed to seed"),
+    (("multimodal",), "where the five peaks fall: between seeds averages differ twofold"),
     (("node_p80",), "read off a plot"),
     (("mbr",), "which values Forgy's random start puts together"),
     (("Table III", "storage", "1%"), "rounding of 2%, and where the load of 50 zones falls"),
