@@ -20,7 +20,7 @@ seat is told (`Moving`), holds back what it has for it, and answers (`Flushed`);
 so that the old host has then seen all that was sent to it. It passes the tables on (`Seated`)
 and says so (`Done`); the new host invites what was held back (`Resume`). Publications wait
 meanwhile, none is lost or repeated. One seat moves at a time in a neighbourhood, and a crash of
-a server that hosts another's seat loses that seat until it is handed over anew.
+a server that hosts another's seat loses that seat until the network is planned anew.
 
 A subscription that meets several zones is narrowed to each, so that a publication finds it at
 one proxy server only. Zones hold every publication, whatever its attributes, so subscriptions
