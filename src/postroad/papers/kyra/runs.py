@@ -389,7 +389,7 @@ def claims(results: Results) -> list[Claim]:
             )
             for rate in RATES
         ]
-        said = ", ".join(f"{rate:.0%}: {first:.3g} to {last:.3g}" for rate, first, last in pairs)
+        said = ", ".join(f"{rate:.0%}: {first:.4g} to {last:.4g}" for rate, first, last in pairs)
         text = f"Larger cliques and more trees {'lower' if falls else 'raise'} {metric} (Table II)"
         made.append(Claim(text, all((last < first) == falls for _, first, last in pairs), said))
     spread = [[results.grid(rate, ms[1], count, "nru").mean for count in trees] for rate in RATES]
