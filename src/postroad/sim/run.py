@@ -185,7 +185,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         begin, end = zero_us + fault.start_us, zero_us + fault.end_us
         simulator.fault(replace(fault, start_us=begin, end_us=end))
     host: dict[BrokerId, BrokerId] = {}
-    for move in scenario.moves:
+    for move in scenario.hand_overs:
         given = Received(HandOver(move.seat, move.to), host.get(move.seat, move.seat))
         later.append((move.time_us, 0, given.sender, given))
         host[move.seat] = move.to

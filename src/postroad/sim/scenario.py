@@ -38,7 +38,7 @@ link = ["0", "1"]                # partition (brokers: one side of it), aside_lo
 start = 1.0
 end = 2.5
 
-[[moves]]                        # kyra: a server's seat passes to another of its clique
+[[hand_overs]]                   # kyra: a server's seat passes to another of its clique
 seat = "3"
 to = "5"
 time = 3.0
@@ -73,7 +73,7 @@ _FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "parti
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Reseat:
     """At a time, the seat that was planned for one server passes to another of its clique."""
 
     time_us: TimeUs
@@ -98,7 +98,7 @@ class Scenario:
     until_us: TimeUs | None = None
     relocation: str | None = None
     relocation_config: Any = None  # its defaults if None
-    moves: tuple[Move, ...] = ()
+    hand_overs: tuple[Reseat, ...] = ()
 
 
 def load(path: Path) -> Scenario:
@@ -153,7 +153,7 @@ def from_dict(
     if rate_per_s is None and copy_us:
         raise brokers.wrong("copy_us", copy_us, "set brokers.rate_per_s too")
     faults = _faults(top, overlay)
-    moves = _moves(top, overlay, scheme)
+    hand_overs = _hand_overs(top, overlay, scheme)
     section = top.section("workload")
     workload = workloads.read(section, folder, overlay.names, seed, bad or workloads.refuse)
     top.done()
@@ -171,7 +171,7 @@ def from_dict(
         until_us=None if until_s is None else round(until_s * 1_000_000),
         relocation=relocation,
         relocation_config=relocation_config,
-        moves=moves,
+        hand_overs=hand_overs,
     )
 
 
@@ -299,11 +299,11 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _moves(top: Section, overlay: Overlay, scheme: str) -> tuple[Move, ...]:
+def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ...]:
     number = {name: broker for broker, name in enumerate(overlay.names)}
-    moves = []
-    for position, values in enumerate(top.take("moves", list, [])):
-        section = Section(values, top.where, f"moves[{position}]")
+    found = []
+    for position, values in enumerate(top.take("hand_overs", list, [])):
+        section = Section(values, top.where, f"hand_overs[{position}]")
         if scheme != "kyra":
             raise top.wrong("scheme", scheme, "only kyra has seats that move")
         time_us = round(section.take("time", float, least=0) * 1_000_000)
@@ -314,8 +314,8 @@ def _moves(top: Section, overlay: Overlay, scheme: str) -> tuple[Move, ...]:
                 raise section.wrong(key, name, "name a broker of the overlay")
             ends.append(number[str(name)])
         section.done()
-        moves.append(Move(time_us, *ends))
-    return tuple(sorted(moves, key=lambda move: move.time_us))
+        found.append(Reseat(time_us, *ends))
+    return tuple(sorted(found, key=lambda reseat: reseat.time_us))
 
 
 def _share(section: Section) -> float:

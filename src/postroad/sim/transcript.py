@@ -51,7 +51,7 @@ from postroad.routing.kyra import (
     NewPublication,
     Notification,
     ProxyMessage,
-    Resume,
+    Ready,
     Seated,
     TreePublication,
     TreeSubscription,
@@ -175,7 +175,7 @@ def told(message: Message) -> str:
             return f"{message.kind} seat {seat} to broker {to}"
         case Seated(seat, proxied, heard):
             return f"seated {seat}: {len(proxied)} of the clique, {len(heard)} of the trees"
-        case Flushed(seat) | Done(seat) | Resume(seat):
+        case Flushed(seat) | Done(seat) | Ready(seat):
             return f"{message.kind} seat {seat}"
         case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
             return f"{message.kind} {filter}"

@@ -129,9 +129,9 @@ def test_a_seat_cannot_be_handed_to_another_clique() -> None:
         ("kyra", {"seat": "0", "to": "1", "time": 1.0, "why": "?"}),
     ],
 )
-def test_wrong_moves_are_told(tmp_path: Path, scheme: str, move: dict[str, Any]) -> None:
+def test_wrong_hand_overs_are_told(tmp_path: Path, scheme: str, move: dict[str, Any]) -> None:
     overlay = {"kind": "full_tree", "fanout": 2, "height": 1}
     workload: dict[str, Any] = {"subscriptions": [], "publications": []}
-    told = {"scheme": scheme, "overlay": overlay, "workload": workload, "moves": [move]}
+    told = {"scheme": scheme, "overlay": overlay, "workload": workload, "hand_overs": [move]}
     with pytest.raises(InputError):
         from_dict(told, "scenario", tmp_path)
