@@ -9,6 +9,7 @@ import pytest
 from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.published import FIGURE_7, RATES, TABLE_3, TABLE_4
 from postroad.papers.kyra.workload import DISTRIBUTIONS, events, interests, scaled
+from postroad.pipeline import sweep
 
 ROWS = [
     {"kind": "compare", "topology": 1, "seed": 0, "distribution": "zipf", "rate": rate,
@@ -88,3 +89,14 @@ def test_zipf_popularity_falls_with_rank() -> None:
     assert chance.mean() == pytest.approx(0.1)
     assert chance[0] == 1
     assert chance[999] == pytest.approx(chance[499] / 2, rel=0.01)
+
+
+def test_a_sweep_can_run_the_points() -> None:
+    parameters = {"distribution": "uniform", "rate": 0.1, "servers": 20, "schemes": "fbr kyra"}
+    run = {
+        "run_id": "1", "attempt": 1, "replicate": 0, "seed": 7, "parameters": parameters,
+        "entry": "postroad.papers.kyra.runs:sweep_point",
+    }  # fmt: skip
+    row = sweep.perform(run)
+    assert row["status"] == "ok", row["error"]
+    assert dict(row["metrics"])["kyra|node_mean"] > 0

@@ -8,6 +8,7 @@ import sys
 PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
     "cost": "postroad.bench.cost",
+    "kyra": "postroad.bench.kyra",
     "live": "postroad.bench.live",
     "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",

@@ -13,7 +13,8 @@ mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status; always on loopback
 
-plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote.
+plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote, or for kyra what
+`postroad plan kyra` wrote.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links, small_world
+from postroad.planning import kyra
 from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
 from postroad.sim.sections import Section, key_lines
@@ -163,14 +165,18 @@ def _overlay(
     plan: str | None = top.take("plan", str, None)
     pairs = top.take("links", list, [])
     if plan is not None:
-        if SCHEMES[scheme].overlay != "ring":
+        planned: Overlay
+        if SCHEMES[scheme].overlay != "ring" and scheme != "kyra":
             raise top.wrong("plan", plan, f"leave it out: {scheme} runs on a tree of links")
         if pairs:
             raise top.wrong("links", pairs, "leave them out: the plan has the links")
-        ring = small_world.load(path.parent / plan, LATENCY_US)
-        if sorted(ring.names) != sorted(names):
+        if scheme == "kyra":
+            planned = kyra.load(path.parent / plan)
+        else:
+            planned = small_world.load(path.parent / plan, LATENCY_US)
+        if sorted(planned.names) != sorted(names):
             raise top.wrong("plan", plan, "let brokers and plan name the same brokers")
-        return ring
+        return planned
     where = f"{path}:{lines['links']}" if "links" in lines else str(path)
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2):

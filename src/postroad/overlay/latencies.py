@@ -10,14 +10,18 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra, minimum_spanning_tree
 
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import IntArray, Overlay
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+# scipy takes a quarter of a second to import: only those who need it wait for it.
 
 
 def between_all(overlay: Overlay) -> IntArray:
@@ -29,6 +33,9 @@ def between_all(overlay: Overlay) -> IntArray:
 
 def spanning_tree(direct_us: IntArray, members: Sequence[BrokerId] | IntArray) -> IntArray:
     """The links of a minimum spanning tree over some brokers, as pairs in ascending order."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     picked = np.asarray(members, np.int64)
     if len(picked) < 2:
         return np.zeros((0, 2), np.int64)
@@ -100,6 +107,8 @@ def _number(word: str) -> bool:
 
 
 def _graph(lines: list[tuple[int, str]], path: Path) -> Overlay:
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
     number: dict[str, BrokerId] = {}
     links = []
     for place, line in lines:
@@ -124,6 +133,8 @@ def _graph(lines: list[tuple[int, str]], path: Path) -> Overlay:
 
 def graph(nodes: int, ends: IntArray, latency_us: IntArray) -> csr_array:
     """An undirected graph for scipy, where 0 means no link: a link takes at least 1 µs."""
+    from scipy.sparse import coo_array
+
     both = np.concatenate([ends, ends[:, ::-1]])
     keys, place = np.unique(both[:, 0] * nodes + both[:, 1], return_inverse=True)
     least = np.full(len(keys), np.inf)

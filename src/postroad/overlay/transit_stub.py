@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from postroad import draws
 from postroad.errors import InputError
@@ -48,6 +47,8 @@ class Underlay:
 
     @cached_property
     def _shortest(self) -> tuple[IntArray, IntArray]:
+        from scipy.sparse.csgraph import dijkstra
+
         network = graph(self.routers_count, self.ends, self.latency_us)
         homes, place = np.unique(self.home, return_inverse=True)
         took, before = dijkstra(network, indices=homes, return_predecessors=True)
@@ -154,6 +155,8 @@ def _jittered(random: np.random.Generator, count: int, mean: int) -> IntArray:
 
 def _connected(random: np.random.Generator, nodes: int, share: float) -> IntArray:
     """The links of a connected random graph, each pair joined with this probability."""
+    from scipy.sparse.csgraph import connected_components
+
     a, b = np.triu_indices(nodes, 1)
     while True:
         kept = random.random(len(a)) < share

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from postroad import draws
 from postroad.overlay import IntArray
@@ -22,6 +21,8 @@ def forgy(wanted: npt.NDArray[np.bool_], count: int, seed: int) -> IntArray:
     Of two equally near groups a cell joins the first. A group that loses all its cells stays
     where it was.
     """
+    from scipy.sparse import csr_array
+
     cells = csr_array(wanted.astype(np.float64))  # sparse products also sum in a fixed order
     cells_count = len(wanted)
     random = np.random.default_rng(draws.bits(seed, "groups.forgy", cells_count, count))

@@ -150,8 +150,11 @@ def divider(
     alpha: float = zones.ALPHA,
 ) -> Callable[[int], list[Zone]]:
     """Divides the space by what is asked for and, where known, by what is published."""
-    points = points or zones.corners(filters)
-    load = zones.loads(filters, points, alpha)
+    if points:
+        load = zones.loads(filters, points, alpha)
+    else:  # a corner stands for its own filter at least, even if it lies just outside
+        points = zones.corners(filters)
+        load = np.maximum(zones.loads(filters, points, alpha), max(1, len(filters)) ** -alpha)
     names = list(attributes) or zones.attributes_of(filters)
     return lambda count: zones.partition(filters, points, load, names, count)
 

@@ -161,8 +161,8 @@ def loads(filters: Sequence[Filter], points: Sequence[Point], alpha: float = ALP
     index: Index[int] = Index()
     for number, filter in enumerate(filters):
         index.insert(number, filter)
-    popularity = [len(index.match(point)) for point in points]
-    return np.asarray(np.array(popularity, np.float64) / max(1, len(filters))) ** alpha
+    matching = np.array([len(index.match(point)) for point in points], np.float64)
+    return np.asarray((matching / max(1, len(filters))) ** alpha)
 
 
 def intervals(load: Loads, count: int) -> list[tuple[int, int]]:

@@ -18,9 +18,9 @@ Joining and leaving: every server begins in its own seat. One that leaves hands 
 another server of the clique, one that joins is handed a seat (`HandOver`). Whoever sends to the
 seat is told (`Moving`), holds back what it has for it, and answers (`Flushed`); links are FIFO,
 so that the old host has then seen all that was sent to it. It passes the tables on (`Seated`)
-and says so (`Done`); the new host invites what was held back (`Resume`). Publications wait
+and says so (`Done`); the new host invites what was held back (`Ready`). Publications wait
 meanwhile, none is lost or repeated. One seat moves at a time in a neighbourhood, and a crash of
-a server that hosts another's seat loses that seat until it is handed over anew.
+a server that hosts another's seat loses that seat until the network is planned anew.
 
 A subscription that meets several zones is narrowed to each, so that a publication finds it at
 one proxy server only. Zones hold every publication, whatever its attributes, so subscriptions
@@ -200,8 +200,8 @@ class Done(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Resume(Message):
-    kind = "resume"
+class Ready(Message):
+    kind = "ready"
     seat: Seat
 
 
@@ -484,11 +484,11 @@ class Kyra(Router):
                 return self._flushed(seat, sender, now)
             case Seated():
                 return self._seated(message, now)
-            case Done(seat) | Resume(seat):
+            case Done(seat) | Ready(seat):
                 move = self.moves.get(seat)
                 if move is not None:  # the old host itself waits for nothing
                     move.done = move.done or isinstance(message, Done)
-                    move.resumed = move.resumed or isinstance(message, Resume)
+                    move.resumed = move.resumed or isinstance(message, Ready)
                 return self._arrived(seat, now)
             case _:
                 return [Note(f"dropped: no place for a {message.kind} message here")]
@@ -574,7 +574,7 @@ class Kyra(Router):
                 narrowed = self.plan.layout.tree_zones[tree].narrow(filter)
                 if narrowed is not None:
                     router.on_subscribe(Subscription(str(filter), narrowed), now)
-        effects: list[Effect] = [Send(server, Resume(seat)) for server in self._senders(seat)]
+        effects: list[Effect] = [Send(server, Ready(seat)) for server in self._senders(seat)]
         if seat in self.moves:
             self.moves[seat].done = self.moves[seat].resumed = True
         return effects + self._arrived(seat, now)

@@ -56,7 +56,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipMessage(Message):
+class GroupMessage(Message):
     """Whether the sender is a member of a group."""
 
     kind = "membership"
@@ -127,7 +127,7 @@ class MulticastGroups(Unicast):
         for group in [] if known else self.plan.groups_of(subscription.filter):
             self.own[group] = self.own.get(group, 0) + 1
             if self.own[group] == 1:
-                effects += [Send(peer, MembershipMessage(group, True)) for peer in self.up]
+                effects += [Send(peer, GroupMessage(group, True)) for peer in self.up]
         return effects
 
     def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
@@ -139,12 +139,12 @@ class MulticastGroups(Unicast):
             self.own[group] -= 1
             if not self.own[group]:
                 del self.own[group]
-                effects += [Send(peer, MembershipMessage(group, False)) for peer in self.up]
+                effects += [Send(peer, GroupMessage(group, False)) for peer in self.up]
         return effects
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         effects = super().on_link_up(peer, now)
-        return effects + [Send(peer, MembershipMessage(group, True)) for group in self.own]
+        return effects + [Send(peer, GroupMessage(group, True)) for group in self.own]
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         for group in list(self.members):
@@ -183,7 +183,7 @@ class MulticastGroups(Unicast):
         return [Send(peer, onward) for peer in peers if peer != sender]
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
-        if isinstance(message, MembershipMessage):
+        if isinstance(message, GroupMessage):
             self._set(message.group, sender, message.present)
             return []
         if not isinstance(message, ListedMessage):

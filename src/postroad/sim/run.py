@@ -29,10 +29,12 @@ from postroad.routing.base import (
     Interests,
     Plan,
     Publish,
+    Received,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
+from postroad.routing.kyra import HandOver
 from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
@@ -182,6 +184,11 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
             )
         begin, end = zero_us + fault.start_us, zero_us + fault.end_us
         simulator.fault(replace(fault, start_us=begin, end_us=end))
+    host: dict[BrokerId, BrokerId] = {}
+    for move in scenario.hand_overs:
+        given = Received(HandOver(move.seat, move.to), host.get(move.seat, move.seat))
+        later.append((move.time_us, 0, given.sender, given))
+        host[move.seat] = move.to
     published_us: dict[PublicationKey, TimeUs] = {}
     for posting in workload.postings:
         publication = Publication(

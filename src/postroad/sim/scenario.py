@@ -37,6 +37,11 @@ link = ["0", "1"]                # partition (brokers: one side of it), aside_lo
                                  # of what does not travel over the tree)
 start = 1.0
 end = 2.5
+
+[[hand_overs]]                   # kyra: a server's seat passes to another of its clique
+seat = "3"
+to = "5"
+time = 3.0
 """
 
 from __future__ import annotations
@@ -67,6 +72,15 @@ _HOSTS = 490  # of a generated latency matrix, at least: as many as PlanetLab ha
 _FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
 
 
+@dataclass(frozen=True, slots=True)
+class Reseat:
+    """At a time, the seat that was planned for one server passes to another of its clique."""
+
+    time_us: TimeUs
+    seat: BrokerId
+    to: BrokerId
+
+
 @dataclass(frozen=True)
 class Scenario:
     """All that a run depends on."""
@@ -84,6 +98,7 @@ class Scenario:
     until_us: TimeUs | None = None
     relocation: str | None = None
     relocation_config: Any = None  # its defaults if None
+    hand_overs: tuple[Reseat, ...] = ()
 
 
 def load(path: Path) -> Scenario:
@@ -138,6 +153,7 @@ def from_dict(
     if rate_per_s is None and copy_us:
         raise brokers.wrong("copy_us", copy_us, "set brokers.rate_per_s too")
     faults = _faults(top, overlay)
+    hand_overs = _hand_overs(top, overlay, scheme)
     section = top.section("workload")
     workload = workloads.read(section, folder, overlay.names, seed, bad or workloads.refuse)
     top.done()
@@ -155,6 +171,7 @@ def from_dict(
         until_us=None if until_s is None else round(until_s * 1_000_000),
         relocation=relocation,
         relocation_config=relocation_config,
+        hand_overs=hand_overs,
     )
 
 
@@ -280,6 +297,25 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
         plain: FaultKind = "link_down" if kind == "partition" else kind  # type: ignore[assignment]
         faults.extend(Fault(plain, place, start, end, amount) for place in places)
     return tuple(faults)
+
+
+def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ...]:
+    number = {name: broker for broker, name in enumerate(overlay.names)}
+    found = []
+    for position, values in enumerate(top.take("hand_overs", list, [])):
+        section = Section(values, top.where, f"hand_overs[{position}]")
+        if scheme != "kyra":
+            raise top.wrong("scheme", scheme, "only kyra has seats that move")
+        time_us = round(section.take("time", float, least=0) * 1_000_000)
+        ends = []
+        for key in ("seat", "to"):
+            name = section.any(key)
+            if str(name) not in number:
+                raise section.wrong(key, name, "name a broker of the overlay")
+            ends.append(number[str(name)])
+        section.done()
+        found.append(Reseat(time_us, *ends))
+    return tuple(sorted(found, key=lambda reseat: reseat.time_us))
 
 
 def _share(section: Section) -> float:

@@ -44,9 +44,15 @@ from postroad.routing.base import (
 from postroad.routing.beaconvey import RangeMessage
 from postroad.routing.direct import ListedMessage
 from postroad.routing.kyra import (
+    Done,
+    Flushed,
+    HandOver,
+    Moving,
     NewPublication,
     Notification,
     ProxyMessage,
+    Ready,
+    Seated,
     TreePublication,
     TreeSubscription,
     TreeUnsubscription,
@@ -165,6 +171,12 @@ def told(message: Message) -> str:
             return f"{message.kind} on tree {tree}: {filter}"
         case ProxyMessage(_, filter) | UnproxyMessage(_, filter):
             return f"{message.kind} {filter}"
+        case HandOver(seat, to) | Moving(seat, to):
+            return f"{message.kind} seat {seat} to broker {to}"
+        case Seated(seat, proxied, heard):
+            return f"seated {seat}: {len(proxied)} of the clique, {len(heard)} of the trees"
+        case Flushed(seat) | Done(seat) | Ready(seat):
+            return f"{message.kind} seat {seat}"
         case SubscriptionMessage(filter) | UnsubscriptionMessage(filter):
             return f"{message.kind} {filter}"
         case AdvertisementMessage(advertisement):

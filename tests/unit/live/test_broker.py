@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import mqtt5
+import numpy as np
 import pytest
 
 from live_harness import Fake, Memory, memory
+from postroad.filters import parse
 from postroad.live import mqtt
+from postroad.overlay.latencies import as_overlay
+from postroad.planning import kyra as planning
 from postroad.routing import SCHEMES
 
 CHAIN = (["A", "B", "C"], [("A", "B"), ("B", "C")])
@@ -40,6 +44,27 @@ def test_filtered_publications_cross_the_network_under_every_scheme(
         ("quotes/ibm", b'{"price": 5}'),
     ]
     assert not any(broker.notes for broker in chain.brokers)
+
+
+def test_kyra_runs_on_a_plan(tmp_path: Path) -> None:
+    names = ["A", "B", "C"]
+    direct_us = np.full((3, 3), 1000) * (1 - np.eye(3, dtype=np.int64))
+    divide = planning.divider([parse("price < 5"), parse("price > 10"), parse("price > 20")])
+    layout = planning.layout(direct_us, [[0, 1, 2]], divide)
+    assert all(zone is not None for zone in layout.zones)
+    planning.save(as_overlay(names, direct_us), layout, tmp_path / "plan.json", {})
+    made = memory(tmp_path, names, [], scheme="kyra", top='plan = "plan.json"')
+    dear, all_quotes = made.client(2, "dear"), made.client(1, "all")
+    dear.subscribe("quotes/+", "price > 10")
+    all_quotes.subscribe("quotes/#")
+    publisher = made.client(0, "p")
+    for price in (1, 15, 99):
+        publisher.publish("quotes/ibm", b'{"price": %d}' % price)
+    publisher.publish("quotes/none")
+    made.run(3_000_000)
+    assert sorted(payload for _, payload in dear.got()) == [b'{"price": 15}', b'{"price": 99}']
+    assert len(all_quotes.got()) == 4
+    assert not any(broker.notes for broker in made.brokers)
 
 
 def test_publications_cross_only_links_that_lead_to_a_subscriber(chain: Memory) -> None:

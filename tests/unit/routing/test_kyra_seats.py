@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import networks
+from postroad.errors import InputError
 from postroad.filters import Filter, matches, parse
 from postroad.model import Publication, Subscription
 from postroad.overlay import from_parents
@@ -17,13 +20,14 @@ from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Note, Publish, Received, Subscribe, Unsubscribe
 from postroad.routing.kyra import Config, HandOver, Kyra
 from postroad.sim.engine import Simulator
+from postroad.sim.scenario import from_dict
 
 seeds = st.integers(min_value=0, max_value=2**32)
 GAP_US = 200_000  # between two hand-overs: one at a time
 
 
 @given(seed=seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_seats_move_amid_publications_and_nothing_is_lost_or_repeated(seed: int) -> None:
     draw = random.Random(seed)
     overlay = networks.overlay(draw)
@@ -114,3 +118,20 @@ def test_a_seat_cannot_be_handed_to_another_clique() -> None:
     for message in (HandOver(0, 1), HandOver(0, 0), HandOver(2, 0)):
         (effect,) = router.step(Received(message, 0), 0)
         assert isinstance(effect, Note)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "move"),
+    [
+        ("fbr", {"seat": "0", "to": "1", "time": 1.0}),
+        ("kyra", {"seat": "9", "to": "1", "time": 1.0}),
+        ("kyra", {"seat": "0", "to": "1"}),
+        ("kyra", {"seat": "0", "to": "1", "time": 1.0, "why": "?"}),
+    ],
+)
+def test_wrong_hand_overs_are_told(tmp_path: Path, scheme: str, move: dict[str, Any]) -> None:
+    overlay = {"kind": "full_tree", "fanout": 2, "height": 1}
+    workload: dict[str, Any] = {"subscriptions": [], "publications": []}
+    told = {"scheme": scheme, "overlay": overlay, "workload": workload, "hand_overs": [move]}
+    with pytest.raises(InputError):
+        from_dict(told, "scenario", tmp_path)
