@@ -267,6 +267,7 @@ class Grape(Tracing):
         self.sessions.pop(name, None)
         self.courses.pop(name, None)
 
-    def memory_entries(self) -> int:
+    def table_entries(self) -> int:
         words = sum(3 + session.bits.bit_length() // 64 for session in self.sessions.values())
-        return words + sum(len(session.reports) for session in self.sessions.values())
+        reports = sum(len(session.reports) for session in self.sessions.values())
+        return super().table_entries() + words + reports
