@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from postroad.errors import InputError
 from postroad.filters import parse
 from postroad.model import Scalar
-from postroad.overlay.wide_area import readable
 from postroad.sim.workload import Interest, Posting, Workload
 
 COLUMNS = ("date", "symbol", "open", "high", "low", "close", "volume")
 
 
-@dataclass(frozen=True)
-class Quote:
+class Quote(NamedTuple):
     """One day of one stock."""
 
     date: str
@@ -54,33 +52,37 @@ class Quote:
 @lru_cache(maxsize=2)
 def read_quotes(path: Path) -> dict[str, list[Quote]]:
     """Daily OHLCV rows (CSV with a header, gzip too), per symbol in order of date."""
-    found: dict[str, list[Quote]] = {}
     try:
-        with readable(path) as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(
-                    f"no column {missing[0]!r}",
-                    where=str(path),
-                    remedy=f"name the columns {', '.join(COLUMNS)}",
-                )
-            for row in reader:
-                opened, high, low, close = (round(float(row[name]), 4) for name in COLUMNS[2:6])
-                if min(opened, high, low, close) > 0:
-                    volume = int(float(row["volume"]))
-                    quote = Quote(row["date"], opened, high, low, close, volume)
-                    found.setdefault(row["symbol"], []).append(quote)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
         ) from None
     except ValueError as error:
+        raise InputError(f"not CSV: {error}", where=str(path), remedy="mend the file") from None
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing:
         raise InputError(
-            f"line {reader.line_num}: {error}", where=str(path), remedy="give numbers"
-        ) from None
-    for quotes in found.values():
-        quotes.sort(key=lambda quote: quote.date)
+            f"no column {missing[0]!r}",
+            where=str(path),
+            remedy=f"name the columns {', '.join(COLUMNS)}",
+        )
+    for name in COLUMNS[2:]:
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = np.flatnonzero(numbers.isna())
+        if len(wrong):
+            raise InputError(
+                f"{name} is {table[name].iloc[wrong[0]]!r}",
+                where=f"{path}:{wrong[0] + 2}",
+                remedy="give a number",
+            )
+        table[name] = numbers.round(4)
+    table = table[(table[list(COLUMNS[2:6])] > 0).all(axis=1)].sort_values(["symbol", "date"])
+    table["volume"] = table["volume"].astype("int64")
+    found: dict[str, list[Quote]] = {}
+    columns = [table[name].tolist() for name in ("symbol", "date", *COLUMNS[2:])]
+    for symbol, *row in zip(*columns, strict=True):
+        found.setdefault(symbol, []).append(Quote(*row))
     return found
 
 
