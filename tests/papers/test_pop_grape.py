@@ -15,7 +15,7 @@ from postroad.overlay import from_parents
 from postroad.relocation import grape, plan, pop
 from postroad.relocation.grape import Grape
 from postroad.relocation.pop import Pop, RelocationAnswer, RelocationRequest, TraceResult
-from postroad.relocation.selection import Estimate, Report, estimates, select
+from postroad.relocation.selection import Estimate, Report, estimates, packed, select
 from postroad.routing.advertisement_forwarding import Config
 from postroad.routing.base import Advertise, Move, PublicationMessage, Publish, Received, Subscribe
 from postroad.routing.tables import LOCAL
@@ -193,7 +193,7 @@ class Literal:
 
     def downstream(self, broker: int, before: int | None) -> int:
         """Algorithm 3, without its cache."""
-        bits = self.stats[broker].bits
+        bits = int.from_bytes(self.stats[broker].vector, "little")
         for peer in self.neighbours(broker):
             if peer != before:
                 bits |= self.downstream(peer, broker)
@@ -228,7 +228,7 @@ def random_reports(draw: random.Random, count: int, bits: int = 40) -> list[Repo
         draw.shuffle(ways)
         deliveries = delivered.bit_count() * draw.randint(1, 3)
         reports.append(
-            Report(names[number], delivered, deliveries, draw.randint(0, 50), tuple(ways))
+            Report(names[number], packed(delivered), deliveries, draw.randint(0, 50), tuple(ways))
         )
     return reports
 

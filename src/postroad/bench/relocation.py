@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from postroad import draws
-from postroad.relocation.selection import Report, estimates, select
+from postroad.relocation.selection import Report, estimates, packed, select
 
 
 def reports(count: int, bits: int, seed: int = 1) -> list[Report]:
@@ -21,7 +21,7 @@ def reports(count: int, bits: int, seed: int = 1) -> list[Report]:
         for word in range(0, bits, 64):
             vector |= draws.bits(seed, "bench.bits", broker, word) << word
         vector &= (1 << bits) - 1
-        made.append(Report(broker, vector, vector.bit_count(), 100, tuple(delays[broker])))
+        made.append(Report(broker, packed(vector), vector.bit_count(), 100, tuple(delays[broker])))
     return made
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
-from postroad.relocation.selection import Report, estimates, select
+from postroad.relocation.selection import Report, estimates, packed, select
 
 Delivered = tuple[str, str, BrokerId]
 """Publisher, publication, and the broker of the subscriber it was delivered to."""
@@ -63,7 +63,7 @@ def advise(
         reports = [
             Report(
                 broker,
-                bits[publisher].get(broker, 0),
+                packed(bits[publisher].get(broker, 0)),
                 counts[publisher].get(broker, 0),
                 match_us,
                 ways[broker],

@@ -7,7 +7,7 @@ walk down the tree and one up.
 
 Delay is the sum over deliveries, not their average: all candidates have the same deliveries, so
 the order and the normalised values are the same, and integers stay exact. A bit vector is an
-integer; its cardinality is the message rate.
+integer while it is computed with and bytes while it travels; its cardinality is the message rate.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ class Report:
     """What a broker tells of a trace session: what it delivered, and how long it takes."""
 
     broker: BrokerId
-    bits: int  # the n-th is set if the session's n-th publication was delivered here
+    vector: bytes  # the n-th bit is set if the session's n-th publication was delivered here
     deliveries: int
     client_us: TimeUs  # to wait, be matched, and reach a local client
     delays_us: tuple[tuple[BrokerId, TimeUs], ...]  # the same to each neighbour, with the link
+
+
+def packed(bits: int) -> bytes:
+    """A bit vector as it travels: as many bytes as it needs."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 class Estimate(NamedTuple):
@@ -62,7 +67,7 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
                 down_us[other] = delay_us
                 order.append(other)
     assert len(order) == count, "the reports are of one tree"
-    bits = [report.bits for report in reports]
+    bits = [int.from_bytes(report.vector, "little") for report in reports]
     inside = [report.deliveries for report in reports]  # at and below each broker
     before = [0] * count  # what a broker's parent has had on the sides already seen
     delay_us = sum([report.deliveries * report.client_us for report in reports])

@@ -67,8 +67,9 @@ def rows(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str,
     def add(experiment: str, methods: Iterable[str], **varied: Any) -> None:
         points.extend((experiment, replace(base, method=method, **varied)) for method in methods)
 
-    for spread in (1, 2, 4, 8, 16, 32, 63) if full else (1, 16):
+    for spread in (1, 2, 4, 8, 16, 32, 63) if full else (1, 4, 16, 63):
         add("enterprise", METHODS, spread=spread)
+    for spread in (1, 2, 4, 8, 16, 32, 63) if full else (1, 16, 63):
         add("random", METHODS, spread=spread, subscribers="random")
     for spread in (1, 4, 16, 64, 127) if full else (16,):
         add("cluster", METHODS, spread=spread, place="cluster")
@@ -76,9 +77,9 @@ def rows(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str,
         add("fan-out 4", METHODS, spread=spread, fanout=4)
     weights = [f"{metric} {weight}" for metric in grape.PRIORITIES for weight in WEIGHTS]
     add("weights", weights if full else ["load 1", "delay 100", "delay 1", "load 100"])
-    for threshold in THRESHOLDS if full else (10, 100):
+    for threshold in THRESHOLDS if full else (10, 100, 400, 12_800):
         add("thresholds", ("pop", "load 100"), place="cluster", threshold=threshold)
-    for margin in (0.0, 0.5, 1.0, 2.0, 4.0) if full else (0.0, 2.0):
+    for margin in (0.0, 0.5, 1.0, 2.0, 4.0):
         add("ping-pong", ("pop",), subscribers="random", threshold=25, margin=margin)
     return [
         {
