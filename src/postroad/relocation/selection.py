@@ -71,13 +71,13 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
     inside = [report.deliveries for report in reports]  # at and below each broker
     before = [0] * count  # what a broker's parent has had on the sides already seen
     delay_us = sum([report.deliveries * report.client_us for report in reports])
-    for number in reversed(order):
+    for number in order[:0:-1]:
         above = parent[number]
-        if above >= 0:
-            before[number] = bits[above]
-            bits[above] |= bits[number]
-            inside[above] += inside[number]
-            delay_us += inside[number] * down_us[number]
+        before[number] = bits[above]
+        bits[above] |= bits[number]
+        within = inside[number]
+        inside[above] += within
+        delay_us += within * down_us[number]
     rates = [vector.bit_count() for vector in bits]
     total = inside[0]
     loads = [sum(rates)] * count
@@ -93,11 +93,12 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
         loads[number] = loads[above] - rates[number] + rest.bit_count()
         within = inside[number]
         delays[number] = delays[above] - within * down_us[number] + (total - within) * up_us[number]
-    get = pings_us.get
-    return [
-        Estimate(broker, load, delay + total * get(broker, 0))
-        for broker, load, delay in zip(place, loads, delays, strict=True)
-    ]
+    if pings_us:
+        delays = [
+            delay + total * pings_us.get(broker, 0)
+            for broker, delay in zip(place, delays, strict=True)
+        ]
+    return list(map(Estimate._make, zip(place, loads, delays, strict=True)))
 
 
 def keep(found: Sequence[Estimate], values: Sequence[int], weight: float) -> list[Estimate]:

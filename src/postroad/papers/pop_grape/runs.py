@@ -80,7 +80,7 @@ def rows(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str,
     for threshold in THRESHOLDS if full else (10, 100, 400, 12_800):
         add("thresholds", ("pop", "load 100"), place="cluster", threshold=threshold)
     for margin in (0.0, 0.5, 1.0, 2.0, 4.0):
-        add("ping-pong", ("pop",), subscribers="random", threshold=25, margin=margin)
+        add("ping-pong", ("pop",), threshold=25, margin=margin)
     return [
         {
             "experiment": experiment,
