@@ -75,7 +75,7 @@ def page(
     lines += ["## The paper's stated numbers", ""]
     lines += ["Changes are against static, in percent. Paper: PlanetLab, up to.", ""]
     lines += ["| figure | what | paper | measured |", "|---|---|---:|---:|"]
-    lines += [f"| {c.figure} | {c.claim} | {c.paper:g}% | {c.measured:.3g}% |" for c in claims]
+    lines += [f"| {c.figure} | {c.claim} | {c.paper:g}% | {c.measured:.1f}% |" for c in claims]
     lines += ["", DIFFERENCES]
     for name, (heading, axis, _) in SHOWN.items():
         lines += [f"## {heading}", "", f"![{name}]({figures}/{name.replace(' ', '-')}.png)", ""]
@@ -83,7 +83,12 @@ def page(
         lines.append("|---:|---|" + "---:|" * len(LABELS))
         for (experiment, value, method), found in table.items():
             if experiment == name:
-                cells = [f"{found[metric]:,.3g}" for metric in LABELS]
+                cells = [_shown(found[metric]) for metric in LABELS]
                 lines.append(f"| {value:g} | {method} | " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _shown(value: float) -> str:
+    """Three digits, and never an exponent where a reader expects a number."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
