@@ -92,7 +92,7 @@ def random_scenario(
 
 @every
 @given(seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_publishers_on_the_move_are_heard_exactly_once(
     relocation: tuple[str, Any], scheme: tuple[str, Any], seed: int
 ) -> None:
@@ -109,7 +109,7 @@ def test_publishers_on_the_move_are_heard_exactly_once(
 
 @every
 @given(seed=seeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_faults_lose_only_what_they_touch(
     relocation: tuple[str, Any], scheme: tuple[str, Any], seed: int
 ) -> None:
@@ -136,7 +136,7 @@ def test_faults_lose_only_what_they_touch(
 
 @every
 @given(seed=seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_recorded_inputs_replay_to_the_same_effects(
     relocation: tuple[str, Any], scheme: tuple[str, Any], seed: int
 ) -> None:

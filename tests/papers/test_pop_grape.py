@@ -15,7 +15,7 @@ from postroad.overlay import from_parents
 from postroad.relocation import grape, plan, pop
 from postroad.relocation.grape import Grape
 from postroad.relocation.pop import Pop, RelocationAnswer, RelocationRequest, TraceResult
-from postroad.relocation.selection import Estimate, Report, estimates, select
+from postroad.relocation.selection import Estimate, Report, estimates, packed, select
 from postroad.routing.advertisement_forwarding import Config
 from postroad.routing.base import Advertise, Move, PublicationMessage, Publish, Received, Subscribe
 from postroad.routing.tables import LOCAL
@@ -138,6 +138,33 @@ def test_a_margin_keeps_a_publisher_where_the_difference_is_small() -> None:
         assert len(simulator.moves) == moves
 
 
+def moves_to_and_fro(margin: float) -> int:
+    """Two brokers, three subscribers each; a tenth of the publications is for either of them."""
+    config = pop.Config(threshold=5, traced_max=1000, margin=margin)
+    simulator, _ = network([0, 0], {}, config)
+    for broker in (0, 1):
+        wanted = parse(f"class = 'STOCK' AND x = {broker}")
+        for number in range(3):
+            name = f"s{broker}-{number}"
+            simulator.at(simulator.now, broker, Subscribe(Subscription(name, wanted)))
+    simulator.run()
+    draw = random.Random(1)
+    zero = simulator.now
+    for number in range(600):
+        publication = Publication("p", str(number), {"class": "STOCK", "x": draw.randrange(10)})
+        simulator.at(zero + 20_000 * number, 0, Publish(publication))
+    simulator.run()
+    return len(simulator.moves)
+
+
+def test_pop_ping_pongs_and_a_margin_stops_it() -> None:
+    """The paper leaves a threshold against ping-pong as future work (section III-B)."""
+    without, some, enough = (moves_to_and_fro(margin) for margin in (0.0, 0.75, 3.0))
+    assert without > 30  # of at most 120 decisions
+    assert some < without / 2
+    assert enough == 0
+
+
 def test_figure_3_bit_vector_of_session_b34_m212() -> None:
     """B34-M213, 215, 216, 217, 220, 222, 225 and 226 are delivered; the session starts at 212."""
     router = plan("grape", grape.Config(), SCHEME, from_parents([0]), Config(), 0).router(0)
@@ -193,7 +220,7 @@ class Literal:
 
     def downstream(self, broker: int, before: int | None) -> int:
         """Algorithm 3, without its cache."""
-        bits = self.stats[broker].bits
+        bits = int.from_bytes(self.stats[broker].vector, "little")
         for peer in self.neighbours(broker):
             if peer != before:
                 bits |= self.downstream(peer, broker)
@@ -228,7 +255,7 @@ def random_reports(draw: random.Random, count: int, bits: int = 40) -> list[Repo
         draw.shuffle(ways)
         deliveries = delivered.bit_count() * draw.randint(1, 3)
         reports.append(
-            Report(names[number], delivered, deliveries, draw.randint(0, 50), tuple(ways))
+            Report(names[number], packed(delivered), deliveries, draw.randint(0, 50), tuple(ways))
         )
     return reports
 

@@ -219,7 +219,7 @@ def afresh(net: Net) -> Net:
 
 @pytest.mark.parametrize("covering", [False, True])
 @given(seed=seeds)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_moves_at_random_moments_lose_nothing_and_keep_order(covering: bool, seed: int) -> None:
     check_moves(seed, covering)
 
@@ -256,7 +256,7 @@ def check_faults(seed: int, covering: bool) -> None:
 
 @pytest.mark.parametrize("covering", [False, True])
 @given(seed=seeds)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_faults_during_moves_strand_no_publisher_and_lose_only_what_they_touch(
     covering: bool, seed: int
 ) -> None:

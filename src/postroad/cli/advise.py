@@ -1,9 +1,10 @@
-"""`postroad advise …`: what to build, from the cost model."""
+"""`postroad advise …`: what to build, from the cost model, and where publishers should be."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -107,3 +108,93 @@ def _row(option: Any, capacity: float | None) -> dict[str, Any]:
 
 def _levels(levels: list[int]) -> str:
     return ", ".join(map(str, levels)) or "none"
+
+
+@advise.command()
+@click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("deliveries", type=click.Path(path_type=Path))
+@click.option("--priority", type=click.Choice(["load", "delay"]), default="load", show_default=True)
+@click.option("--weight", type=click.FloatRange(0, 100), default=100.0, show_default=True)
+@click.option("--trace-id", help="Which run, if the deliveries of several are in the table.")
+@JSON
+def placement(
+    scenario: Path,
+    deliveries: Path,
+    priority: str,
+    weight: float,
+    trace_id: str | None,
+    as_json: bool,
+) -> None:
+    """Where each publisher should connect, and what that would save in load and delay.
+
+    SCENARIO says which brokers there are and where publishers connect now; DELIVERIES is what
+    `postroad simulate --deliveries` or a sweep with `traces` recorded. Nobody is moved.
+    """
+    from postroad.relocation import advice
+    from postroad.sim import deliveries as recorded
+    from postroad.sim.scenario import load
+
+    given = load(scenario)
+    names = given.overlay.names
+    homes: dict[str, int] = {}
+    for interest in given.workload.advertisements:
+        if homes.setdefault(interest.client, interest.broker) != interest.broker:
+            raise InputError(
+                f"publisher {interest.client!r} is at two brokers",
+                where=str(scenario),
+                remedy="give each publisher one broker",
+            )
+    found = recorded.read(deliveries, names, trace_id)
+    unknown = sorted({publisher for publisher, _, _ in found} - homes.keys())
+    if unknown:
+        raise InputError(
+            f"unknown publisher {unknown[0]!r}",
+            where=str(deliveries),
+            remedy="give the scenario that these deliveries were recorded under",
+        )
+    advised = advice.advise(given.overlay, homes, found, priority, weight, given.service_us)
+    load_now, load_then = sum(a.load for a in advised), sum(a.load_then for a in advised)
+    total = sum(a.deliveries for a in advised)
+    delay_now, delay_then = (
+        sum(delay_us * a.deliveries for a, delay_us in pairs) / total
+        for pairs in (
+            [(a, a.delay_us) for a in advised],
+            [(a, a.delay_us_then) for a in advised],
+        )
+    )
+    if as_json:
+        rows = [
+            asdict(a) | {"current": names[a.current], "target": names[a.target]} for a in advised
+        ]
+        whole = {
+            "priority": priority, "weight": weight, "publishers": rows,
+            "load": load_now, "load_then": load_then,
+            "delay_us": delay_now, "delay_us_then": delay_then,
+        }  # fmt: skip
+        click.echo(json.dumps(whole))
+        return
+    table = Table("publisher", "at", "should be at", title=f"{priority} {weight:g}%")
+    for name in ("deliveries", "messages", "then", "delay ms", "then"):
+        table.add_column(name, justify="right")
+    for a in advised:
+        moved = a.target != a.current
+        table.add_row(
+            a.publisher,
+            names[a.current],
+            names[a.target] if moved else "stays",
+            f"{a.deliveries:,}",
+            f"{a.load:,}",
+            f"{a.load_then:,}" if moved else "",
+            f"{a.delay_us / 1000:,.1f}",
+            f"{a.delay_us_then / 1000:,.1f}" if moved else "",
+        )
+    show(table)
+    click.echo(
+        f"messages {load_now:,} to {load_then:,} ({_change(load_now, load_then)}), average delay "
+        f"{delay_now / 1000:,.1f} to {delay_then / 1000:,.1f} ms "
+        f"({_change(delay_now, delay_then)})"
+    )
+
+
+def _change(now: float, then: float) -> str:
+    return f"{100 * (then / now - 1):+.0f}%" if now else "unchanged"

@@ -362,3 +362,76 @@ def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     near = sum(abs(cell.off) <= kyra_page.FAR for cell in cells)
     click.echo(f"{near} of {len(cells)} published numbers within {kyra_page.FAR:.0%}")
     click.echo(f"{len(found):,} points in {took:.1f} s; results.csv and figures in {out}, {page}")
+
+
+@reproduce.command("pop-grape")
+@_options("pop-grape", "Few small runs (default), or all points, twice, at full length.")
+@click.option(
+    "--quotes",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Daily OHLCV quotes (CSV, gzip too); without them a series is generated.",
+)
+@click.option(
+    "--latencies",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Square matrix of round trips in ms (CSV, gzip too); without it one is generated.",
+)
+def pop_grape(
+    quick: bool,
+    quotes: Path | None,
+    latencies: Path | None,
+    out: Path,
+    page: Path | None,
+    workers: int,
+) -> None:
+    """Figures 5 to 7 of POP and GRAPE."""
+    from postroad.papers.pop_grape import runs
+    from postroad.report import pop_grape_page
+    from postroad.report.figures import pop_grape as figures
+
+    page = page or out / "page.md"
+    folder = out / "figures"
+    _make_folders(folder, page.parent)
+    todo = runs.rows(not quick, quotes, latencies)
+    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
+    table = runs.means(found)
+    claims = runs.claims(table)
+    for name, (_, axis, metrics) in pop_grape_page.SHOWN.items():
+        drawn = (
+            figures.weights(table, metrics)
+            if name == "weights"
+            else figures.panels(table, name, axis, metrics)
+        )
+        drawn.savefig(folder / f"{name.replace(' ', '-')}.png", dpi=80)
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["table", "row", "column", "paper", "measured"])
+        writer.writerows(
+            [f"figure {c.figure}", c.claim, "%", f"{c.paper:g}", f"{c.measured:.6g}"]
+            for c in claims
+        )
+        for (experiment, value, method), metrics_of in table.items():
+            writer.writerows(
+                [experiment, f"{value:g} {method}", metric, "", f"{measured:.6g}"]
+                for metric, measured in metrics_of.items()
+            )
+    sources = [
+        "generated quotes" if quotes is None else quotes.name,
+        "a generated latency matrix" if latencies is None else latencies.name,
+    ]
+    how = (
+        f"Made by `postroad reproduce pop-grape --{'quick' if quick else 'full'}` with "
+        f"{' and '.join(sources)}: {len(found):,} runs in {took:.0f} s with {workers} processes, "
+        f"{busy:.0f} s of processor time."
+    )
+    shown = Path(os.path.relpath(folder, page.parent)).as_posix()
+    page.write_text(pop_grape_page.page(table, claims, how, shown), encoding="utf-8")
+    for claim in claims:
+        click.echo(
+            f"Figure {claim.figure}: {claim.claim}: paper {claim.paper:g}%, "
+            f"measured {claim.measured:.3g}%"
+        )
+    lost = sum(row["lost"] + row["twice"] for row in found)
+    click.echo(f"{len(found):,} runs in {took:.1f} s; results in {out}, page {page}")
+    if lost:
+        raise RunFailed(f"{lost:g} publications were lost or delivered twice")

@@ -25,7 +25,7 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
-from postroad.relocation.selection import Report, estimates, keep, select
+from postroad.relocation.selection import Report, estimates, keep, packed, select
 from postroad.relocation.tracing import Seen, Tracing
 from postroad.routing.base import (
     Effect,
@@ -189,7 +189,7 @@ class Grape(Tracing):
         here = session.measured.queue_us + session.measured.match_us
         own = Report(
             self.broker,
-            session.bits,
+            packed(session.bits),
             session.deliveries,
             here,
             tuple((peer, here + way_us) for peer, way_us in session.measured.output_us),
@@ -267,6 +267,7 @@ class Grape(Tracing):
         self.sessions.pop(name, None)
         self.courses.pop(name, None)
 
-    def memory_entries(self) -> int:
+    def table_entries(self) -> int:
         words = sum(3 + session.bits.bit_length() // 64 for session in self.sessions.values())
-        return words + sum(len(session.reports) for session in self.sessions.values())
+        reports = sum(len(session.reports) for session in self.sessions.values())
+        return super().table_entries() + words + reports

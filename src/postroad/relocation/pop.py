@@ -214,6 +214,7 @@ class Pop(Tracing):
         for key in [k for k, one in self.outstanding.items() if one.advertisement_id == name]:
             del self.outstanding[key]
 
-    def memory_entries(self) -> int:
+    def table_entries(self) -> int:
         waiting = sum(1 + len(one.waiting) for one in self.outstanding.values())
-        return sum(map(len, self.profiles.values())) + waiting
+        profiles = sum(map(len, self.profiles.values()))
+        return super().table_entries() + profiles + waiting

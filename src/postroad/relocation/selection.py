@@ -7,7 +7,7 @@ walk down the tree and one up.
 
 Delay is the sum over deliveries, not their average: all candidates have the same deliveries, so
 the order and the normalised values are the same, and integers stay exact. A bit vector is an
-integer; its cardinality is the message rate.
+integer while it is computed with and bytes while it travels; its cardinality is the message rate.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ class Report:
     """What a broker tells of a trace session: what it delivered, and how long it takes."""
 
     broker: BrokerId
-    bits: int  # the n-th is set if the session's n-th publication was delivered here
+    vector: bytes  # the n-th bit is set if the session's n-th publication was delivered here
     deliveries: int
     client_us: TimeUs  # to wait, be matched, and reach a local client
     delays_us: tuple[tuple[BrokerId, TimeUs], ...]  # the same to each neighbour, with the link
+
+
+def packed(bits: int) -> bytes:
+    """A bit vector as it travels: as many bytes as it needs."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 class Estimate(NamedTuple):
@@ -62,17 +67,17 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
                 down_us[other] = delay_us
                 order.append(other)
     assert len(order) == count, "the reports are of one tree"
-    bits = [report.bits for report in reports]
+    bits = [int.from_bytes(report.vector, "little") for report in reports]
     inside = [report.deliveries for report in reports]  # at and below each broker
     before = [0] * count  # what a broker's parent has had on the sides already seen
     delay_us = sum([report.deliveries * report.client_us for report in reports])
-    for number in reversed(order):
+    for number in order[:0:-1]:
         above = parent[number]
-        if above >= 0:
-            before[number] = bits[above]
-            bits[above] |= bits[number]
-            inside[above] += inside[number]
-            delay_us += inside[number] * down_us[number]
+        before[number] = bits[above]
+        bits[above] |= bits[number]
+        within = inside[number]
+        inside[above] += within
+        delay_us += within * down_us[number]
     rates = [vector.bit_count() for vector in bits]
     total = inside[0]
     loads = [sum(rates)] * count
@@ -88,11 +93,12 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
         loads[number] = loads[above] - rates[number] + rest.bit_count()
         within = inside[number]
         delays[number] = delays[above] - within * down_us[number] + (total - within) * up_us[number]
-    get = pings_us.get
-    return [
-        Estimate(broker, load, delay + total * get(broker, 0))
-        for broker, load, delay in zip(place, loads, delays, strict=True)
-    ]
+    if pings_us:
+        delays = [
+            delay + total * pings_us.get(broker, 0)
+            for broker, delay in zip(place, delays, strict=True)
+        ]
+    return list(map(Estimate._make, zip(place, loads, delays, strict=True)))
 
 
 def keep(found: Sequence[Estimate], values: Sequence[int], weight: float) -> list[Estimate]:

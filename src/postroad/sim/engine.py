@@ -356,9 +356,7 @@ class Simulator:
         forwards = False
         delivers = False
         links = self.links[number]
-        late_us = self.copy_us and self.copy_us * sum(
-            effect.message.carries for effect in effects if type(effect) is Send
-        )
+        late_us = self.copy_us and self.copy_us * _copies(effects)
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effect
                 message = effect.message
@@ -643,6 +641,14 @@ class Simulator:
 def _pause_of(publisher: Publisher) -> Pause:
     waits = publisher.target is not None or publisher.grace > 0
     return publisher.home, waits, publisher.grace
+
+
+def _copies(effects: Sequence[Effect]) -> int:
+    """How many copies of publications a step makes, for neighbours and for clients."""
+    return sum(
+        effect.message.carries if type(effect) is Send else type(effect) is Deliver
+        for effect in effects
+    )
 
 
 def _publication(given: Input) -> bool:

@@ -3,7 +3,8 @@
 A publication is owed to every subscription that matches it and stands from well before it is
 made until well after. A change takes time to travel, so around one (`settle_us`: two trips
 across the network unless the scenario says otherwise) a delivery may or may not happen; and
-around a fault nothing is owed, but nothing wrong is allowed either.
+around a fault nothing is owed, but nothing wrong is allowed either. Where publishers move, a
+publication may be held back meanwhile, and the time allowed is longer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from postroad.matching import Index, LinearScan
 from postroad.model import PublicationKey, SubscriptionId, TimeUs
 from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
+from postroad.relocation.publisher import GRACE_US
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest
 
@@ -34,6 +36,8 @@ def expected(
     settle_us = scenario.settle_us
     if settle_us is None:
         settle_us = 2 * diameter_us(scenario.overlay)
+        if scenario.relocation is not None:  # a publication may wait for its publisher's move
+            settle_us = 3 * settle_us + (GRACE_US if scenario.faults else 0)
     matcher: Index[Filter] | LinearScan[Filter] = LinearScan() if brute else Index()
     holders: dict[Filter, list[Interest]] = {}
     for interest in scenario.workload.subscriptions:

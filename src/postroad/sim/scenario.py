@@ -25,7 +25,7 @@ latency_us = 5000                # wide_area: brokers, and a file of round trips
 [brokers]
 rate_per_s = 2000                # without it a broker takes no time
 buffer = 1000                    # without it a queue has no bound
-copy_us = 50                     # and so long for each copy of a publication it sends
+copy_us = 50                     # and so long per copy of a publication, to whomever
 
 [workload]                       # or [workload.generate], [workload.followed], [workload.social]
 subscriptions = "subscriptions.csv"

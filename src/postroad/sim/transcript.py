@@ -208,7 +208,10 @@ def told(message: Message) -> str:
         case TraceRequest(_, session):
             return f"{message.kind} {session}"
         case TraceAnswer(_, session, reports):
-            brokers = ", ".join(f"{r.broker}: {r.deliveries} as {r.bits:b}" for r in reports)
+            brokers = ", ".join(
+                f"{one.broker}: {one.deliveries} as {int.from_bytes(one.vector, 'little'):b}"
+                for one in reports
+            )
             return f"{message.kind} {session}: {brokers}"
         case Gossip():
             names = ", ".join(_name(post) for _, post in message.messages) or "nothing new"

@@ -270,10 +270,10 @@ def _rows(section: Section, key: str, folder: Path) -> Iterator[Row]:
         return iter([(f"{place}[{n}]", dict(row)) for n, row in enumerate(value)])
     if not isinstance(value, str):
         raise section.wrong(key, value, "give a file's name or a list of tables")
-    return _file_rows(folder / value)
+    return file_rows(folder / value)
 
 
-def _file_rows(path: Path) -> Iterator[Row]:
+def file_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix == ".csv":

@@ -1,0 +1,289 @@
+"""The experiments behind Figures 5 to 7: points, runs, and what they show.
+
+`run_point` takes and returns plain values, so a process pool or a Spark sweep can call it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from postroad.model import BrokerId, TimeUs
+from postroad.overlay import IntArray, Overlay, from_parents
+from postroad.overlay.wide_area import generated_matrix, read_matrix
+from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
+from postroad.papers.pop_grape.workload import Quote, made_up_quotes, read_quotes, workload
+from postroad.relocation import grape, pop
+from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
+from postroad.sim.oracle import expected
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario
+
+MINUTE = 60_000_000
+METHODS = ("static", "pop", "load 100", "delay 100")
+WEIGHTS = (1, 25, 50, 75, 100)
+THRESHOLDS = (10, 25, 50, 100, 400, 1600, 12_800)
+PLACES = {
+    "planetlab": {"brokers": 63, "service_us": 5000},
+    "cluster": {"brokers": 127, "service_us": 1000},
+}
+RELOCATING = {
+    "trace_result", "relocation_request", "relocation_answer", "trace_request", "trace_answer",
+    "migration_update", "migration_complete", "migration_abort",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """One network, one workload, one method."""
+
+    place: str = "planetlab"
+    method: str = "static"  # static, pop, or GRAPE's priority and weight, such as "load 75"
+    subscribers: str = "enterprise"
+    spread: int = 16  # X: brokers with subscribers, of each publisher
+    fanout: int = 2
+    threshold: int = 100
+    margin: float = 0.0
+    publishers: int = 16
+    per_publisher: int = 40
+    minutes: float = 18.0
+    seed: int = 0
+
+
+def rows(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str, Any]]:
+    """Every run. Methods of a point share network and workload, so differences are paired."""
+    base = Point() if full else Point(publishers=6, minutes=9.0)
+    seeds = range(2 if full else 1)
+    points: list[tuple[str, Point]] = []
+
+    def add(experiment: str, methods: Iterable[str], **varied: Any) -> None:
+        points.extend((experiment, replace(base, method=method, **varied)) for method in methods)
+
+    for spread in (1, 2, 4, 8, 16, 32, 63) if full else (1, 4, 16, 63):
+        add("enterprise", METHODS, spread=spread)
+    for spread in (1, 2, 4, 8, 16, 32, 63) if full else (1, 16, 63):
+        add("random", METHODS, spread=spread, subscribers="random")
+    for spread in (1, 4, 16, 64, 127) if full else (16,):
+        add("cluster", METHODS, spread=spread, place="cluster")
+    for spread in (1, 16, 63) if full else (16,):
+        add("fan-out 4", METHODS, spread=spread, fanout=4)
+    weights = [f"{metric} {weight}" for metric in grape.PRIORITIES for weight in WEIGHTS]
+    add("weights", weights if full else ["load 1", "delay 100", "delay 1", "load 100"])
+    for threshold in THRESHOLDS if full else (10, 100, 400, 12_800):
+        add("thresholds", ("pop", "load 100"), place="cluster", threshold=threshold)
+    for margin in (0.0, 0.5, 1.0, 2.0, 4.0):
+        add("ping-pong", ("pop",), threshold=25, margin=margin)
+    return [
+        {
+            "experiment": experiment,
+            "quotes": "" if quotes is None else str(quotes),
+            "matrix": "" if matrix is None else str(matrix),
+            **asdict(replace(point, seed=seed)),
+        }
+        for experiment, point in points
+        for seed in seeds
+    ]
+
+
+@lru_cache(maxsize=2)
+def _matrix(path: str) -> IntArray:
+    return read_matrix(Path(path)) if path else generated_matrix(490, seed=1)
+
+
+@lru_cache(maxsize=2)
+def _quotes(path: str) -> dict[str, list[Quote]]:
+    return read_quotes(Path(path)) if path else made_up_quotes(64, 1500, seed=1)
+
+
+def network(point: Point, matrix: IntArray) -> Overlay:
+    """A balanced tree; its brokers on random hosts of the matrix, or all close together."""
+    count = int(PLACES[point.place]["brokers"])
+    tree = from_parents([max(0, (broker - 1) // point.fanout) for broker in range(count)])
+    if point.place == "cluster":
+        direct = np.full((count, count), 300, np.int64)
+    else:
+        hosts = np.random.default_rng(point.seed).choice(len(matrix), count, replace=False)
+        direct = matrix[np.ix_(hosts, hosts)]
+    latency = direct[tree.ends[:, 0], tree.ends[:, 1]]
+    return replace(tree, latency_us=latency, direct_us=direct)
+
+
+def scenario_of(row: Mapping[str, Any]) -> Scenario:
+    point = Point(**{name: row[name] for name in Point.__dataclass_fields__})
+    overlay = network(point, _matrix(row["matrix"]))
+    posed = workload(
+        _quotes(row["quotes"]),
+        brokers=overlay.brokers_count,
+        publishers=point.publishers,
+        per_publisher=point.per_publisher,
+        spread=point.spread,
+        subscribers=point.subscribers,
+        minutes=point.minutes,
+        seed=1000 + point.seed,
+    )
+    relocation: str | None = None
+    config: Any = None
+    if point.method == "pop":
+        relocation = "pop"
+        traced = 50 if point.threshold == 100 else max(1, point.threshold // 2)
+        config = pop.Config(threshold=point.threshold, traced_max=traced, margin=point.margin)
+    elif point.method != "static":
+        relocation = "grape"
+        priority, weight = point.method.split()
+        config = grape.Config(point.threshold, priority, float(weight))
+    service_us = int(PLACES[point.place]["service_us"])
+    return Scenario(
+        "advertisement_forwarding",
+        overlay,
+        posed,
+        seed=point.seed,
+        service_us=service_us,
+        copy_us=service_us,
+        relocation=relocation,
+        relocation_config=config,
+    )
+
+
+def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One run and the metrics of section V-B."""
+    scenario = scenario_of(row)
+    since = round(row["minutes"] * MINUTE * 2 / 3)
+    until = round(row["minutes"] * MINUTE)
+    brokers = scenario.overlay.brokers_count
+    late = copies = outputs = 0
+    asked_us: dict[str, TimeUs] = {}
+    selections: list[TimeUs] = []
+
+    def watch(now: TimeUs, broker: BrokerId, given: Input, effects: Sequence[Effect]) -> None:
+        nonlocal late, copies, outputs
+        if since <= now < until:
+            late += type(given) in (Received, Publish)
+            for effect in effects:
+                if type(effect) is Send:
+                    copies += effect.message.carries
+                    outputs += 1
+                elif type(effect) is Deliver:
+                    copies += 1
+                    outputs += 1
+        for effect in effects:
+            if type(effect) is Send and effect.message.kind in ASKING:
+                name = effect.message.advertisement_id  # type: ignore[attr-defined]
+                if type(given) is not Received or given.message.kind == "trace_result":
+                    asked_us[name] = now  # not passed on, but asked here
+            elif type(effect) is Move:
+                selections.append(now - asked_us.pop(effect.advertisement_id, now))
+
+    result = run(scenario, watch)
+    window_s = (until - since) / 1e6
+    delays: dict[str, list[TimeUs]] = {}
+    hops: list[int] = []
+    for key, subscription, _, time_us, far, _ in result.deliveries:
+        if result.published_us[key] >= since:
+            delays.setdefault(subscription, []).append(time_us - result.published_us[key])
+            hops.append(far)
+    messages: Counter[str] = Counter()
+    for link in result.links:
+        messages.update(link.messages)
+    relocating = sum(messages[kind] for kind in RELOCATING)
+    owed, _ = expected(scenario)
+    got = Counter(delivery[:2] for delivery in result.deliveries)
+    waits = [moved.wait_us for moved in result.moves]
+    busy_us = scenario.service_us * late + scenario.copy_us * copies
+    return {
+        **row,
+        "message_rate": late / window_s / brokers,
+        "input_utilisation": busy_us / 1e6 / window_s / brokers,
+        "output_utilisation": scenario.copy_us * outputs / 1e6 / window_s / brokers,
+        "delay_ms": float(np.mean([np.mean(times) for times in delays.values()])) / 1000,
+        "hops": float(np.mean(hops)) if hops else 0.0,
+        "overhead": 100 * relocating / max(1, messages.total()),
+        "table_entries": float(np.mean([broker.table_entries_max for broker in result.brokers])),
+        "selection_ms": float(np.mean(selections)) / 1000 if selections else 0.0,
+        "wait_ms": float(np.mean(waits)) / 1000 if waits else 0.0,
+        "moves": len(waits),
+        "lost": sum(pair not in got for pair in owed),
+        "twice": sum(count > 1 for count in got.values()),
+    }
+
+
+ASKING = ("relocation_request", "trace_request")
+METRICS = [
+    "message_rate", "input_utilisation", "output_utilisation", "delay_ms", "hops", "overhead",
+    "table_entries", "selection_ms", "wait_ms", "moves", "lost", "twice",
+]  # fmt: skip
+
+
+def run_rows(
+    todo: Sequence[Mapping[str, Any]], workers: int, tick: Callable[[], object]
+) -> list[dict[str, Any]]:
+    """All runs, in processes; the order of the rows is kept."""
+    if workers == 1:
+        return [_ticked(run_point(row), tick) for row in todo]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return [_ticked(found, tick) for found in pool.map(run_point, todo, chunksize=1)]
+
+
+def _ticked(found: dict[str, Any], tick: Callable[[], object]) -> dict[str, Any]:
+    tick()
+    return found
+
+
+Key = tuple[str, float, str]
+VARIED = {"weights": "spread", "thresholds": "threshold", "ping-pong": "margin"}
+
+
+def means(found: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
+    """Per experiment, varied value and method, the mean of each metric."""
+    grouped: dict[Key, list[Mapping[str, Any]]] = {}
+    for row in found:
+        varied = row[VARIED.get(row["experiment"], "spread")]
+        grouped.setdefault((row["experiment"], varied, row["method"]), []).append(row)
+    return {
+        key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
+        for key, group in grouped.items()
+    }
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number the paper states, and what we measured for it."""
+
+    figure: str
+    claim: str
+    paper: float
+    measured: float
+
+
+def claims(table: Mapping[Key, Mapping[str, float]]) -> list[Claim]:
+    """The paper's stated numbers beside ours, in percent."""
+
+    def change(key: Key, metric: str) -> float:
+        return 100 * (table[key][metric] / table[key[0], key[1], "static"][metric] - 1)
+
+    made = []
+    for stated in REDUCTIONS:
+        keys = [key for key in table if key[0] == "enterprise" and key[2] == stated.method]
+        best = min(change(key, stated.metric) for key in keys)
+        text = f"{stated.what}, {stated.method}: largest change"
+        made.append(Claim(stated.figure, text, stated.value, best))
+    for stated in OVERHEADS:
+        experiment = "enterprise" if "defaults" in stated.what else "thresholds"
+        keys = [key for key in table if key[0] == experiment and key[2] == stated.method]
+        most = max(table[key][stated.metric] for key in keys)
+        made.append(
+            Claim(stated.figure, f"{stated.what}, {stated.method}: most", stated.value, most)
+        )
+    for a, b in (("load 1", "delay 100"), ("delay 1", "load 100")):
+        for metric, word in (("message_rate", "message rate"), ("delay_ms", "delay")):
+            one, other = (table["weights", 16, method][metric] for method in (a, b))
+            text = f"{word} of {a}% against {b}%"
+            made.append(Claim("7a", text, 0, 100 * (one / other - 1)))
+    return made
