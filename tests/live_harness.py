@@ -106,6 +106,8 @@ class Memory:
         for number, broker in enumerate(self.brokers):
             broker.tick(self.now)
             broker.flush(self.now)
+            for work, then in broker.take_work():
+                then(work(), self.now)
             for wire in broker.take_closing():
                 self._close(wire)
             for peer in broker.to_dial(self.now):
@@ -181,7 +183,9 @@ class Fake:
 
     def __init__(self, memory: Memory, broker: int, level: int) -> None:
         self.memory, self.broker, self.level = memory, memory.brokers[broker], level
-        self.connection = self.broker.clients.opened("memory", memory.now)
+        opened = self.broker.clients.opened("memory:1", memory.now)
+        assert opened is not None
+        self.connection = opened
         self.packets: list[Any] = []
         self.bytes: list[bytes] = []
         self.acknowledges = True

@@ -14,6 +14,7 @@ it connects there, subscribes again, and what is published meanwhile waits.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import Any, cast
@@ -39,11 +40,15 @@ class Client(asyncio.Protocol):
         client_id: str = "",
         advertise: str | None = None,
         keep_alive: int = 60,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
         self.advertise = advertise
         self.keep_alive = keep_alive
+        self.username, self.password, self.tls = username, password, tls
         self.moves = 0
         self._subscriptions: dict[str, tuple[str | None, int]] = {}
         self._inbox: asyncio.Queue[PublishPacket | None] = asyncio.Queue()
@@ -86,7 +91,7 @@ class Client(asyncio.Protocol):
             self._connack = loop.create_future()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    await loop.create_connection(lambda: self, self.host, self.port)
+                    await loop.create_connection(lambda: self, self.host, self.port, ssl=self.tls)
                     answer = await self._connack
             except (OSError, TimeoutError) as error:
                 raise RunFailed(f"no broker answers at {self.host}:{self.port}: {error}") from None
@@ -218,6 +223,8 @@ class Client(asyncio.Protocol):
         properties = [] if self.advertise is None else [("$advertise", self.advertise)]
         packet = mqtt5.ConnectPacket(
             self.client_id,
+            username=self.username,
+            password=None if self.password is None else self.password.encode(),
             clean_start=True,
             keep_alive=self.keep_alive,
             user_properties=properties,

@@ -13,6 +13,11 @@ mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status; always on loopback
 
+tls = "certs"                     # a folder of certificates, see certificates.py
+users = "users.json"              # see users.py; everyone else is refused
+traces = "traces"                 # a folder for rolling trace files
+[limits]                          # see Limits
+
 plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote.
 """
 
@@ -52,6 +57,9 @@ class Limits:
     packet_bytes: int = 1 << 20
     session_queue: int = 1_000  # publications kept for a subscriber that is away or slow
     session_expiry_s: int = 7 * 24 * 3600
+    connections_per_address: int = 10_000
+    connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
+    subscriptions_per_client: int = 10_000
     trace_bytes: int = 64 << 20  # a trace file is closed at this size
     trace_files: int = 4  # and so many are kept
 
@@ -66,6 +74,8 @@ class Network:
     addresses: tuple[Address, ...]
     limits: Limits
     traces: Path | None
+    tls: Path | None
+    users: Path | None
     path: Path
 
     @property
@@ -115,7 +125,7 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
     seed = top.take("seed", int, 0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     limits: Limits = top.section("limits").configure(Limits)
-    traces: str | None = top.take("traces", str, None)
+    traces, tls, users = (_path(top, key, path) for key in ("traces", "tls", "users"))
     addresses = _addresses(top)
     overlay = _overlay(top, list(addresses), scheme, path, lines)
     top.done()
@@ -127,9 +137,17 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         overlay=overlay,
         addresses=tuple(addresses[broker] for broker in overlay.names),
         limits=limits,
-        traces=None if traces is None else path.parent / traces,
+        traces=traces,
+        tls=tls,
+        users=users,
         path=path,
     )
+
+
+def _path(top: Section, key: str, path: Path) -> Path | None:
+    """A file or folder that the network file names, beside it."""
+    name: str | None = top.take(key, str, None)
+    return None if name is None else path.parent / name
 
 
 def _addresses(top: Section) -> dict[str, Address]:

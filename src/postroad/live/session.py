@@ -15,6 +15,7 @@ from mqtt5 import Will
 
 from postroad.filters import Filter
 from postroad.live.mqtt import V5, Letter
+from postroad.live.users import User
 from postroad.model import AdvertisementId, SubscriptionId, TimeUs
 
 PACKET_IDS = 65_535
@@ -30,7 +31,7 @@ class Connection:
         self.buffer = bytearray()
         self.out: list[bytes] = []
         self.blocked = False  # the client reads too slowly: set by the driver
-        self.held = False  # its next publication waits for the network to know it
+        self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.closing = False
         self.heard_us = self.since_us = now
@@ -84,6 +85,7 @@ class Session:
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
         self.will: Will | None = None
         self.advertised: dict[str, AdvertisementId] = {}
+        self.user: User | None = None  # None where no users are kept
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
         self._next_id = 0
