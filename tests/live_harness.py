@@ -83,9 +83,9 @@ class Memory:
         self.down: set[frozenset[int]] = set()
         self.fakes: list[Fake] = []
 
-    def run(self, duration_us: int) -> None:
-        for _ in range(duration_us // STEP_US):
-            self.step()
+    def run(self, duration_us: int, step_us: int = STEP_US) -> None:
+        for _ in range(duration_us // step_us):
+            self.step(step_us)
 
     def until(self, done: Callable[[], Any], limit_us: int = 20_000_000) -> None:
         end = self.now + limit_us
@@ -101,8 +101,8 @@ class Memory:
         )
         self.run(50_000)
 
-    def step(self) -> None:
-        self.now += STEP_US
+    def step(self, step_us: int = STEP_US) -> None:
+        self.now += step_us
         for number, broker in enumerate(self.brokers):
             broker.tick(self.now)
             broker.flush(self.now)
@@ -159,6 +159,17 @@ class Memory:
                     self.pipes.remove(pipe)
                 for number, end in pipe.ends:
                     self.brokers[number].wire_closed(end, self.now)
+
+    def restart(self, number: int) -> None:
+        """A broker loses everything and starts again; its clients' connections are gone."""
+        for pipe in list(self.pipes):
+            if any(end == number for end, _ in pipe.ends):
+                self.pipes.remove(pipe)
+                for other, wire in pipe.ends:
+                    if other != number:
+                        self.brokers[other].wire_closed(wire, self.now)
+        self.fakes = [fake for fake in self.fakes if fake.broker is not self.brokers[number]]
+        self.brokers[number] = Broker(self.network, number, self.now)
 
     def mend(self, a: int, b: int) -> None:
         self.down.discard(frozenset((a, b)))
