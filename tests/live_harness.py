@@ -8,12 +8,12 @@ ends every one.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import deque
@@ -25,7 +25,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from postroad.live import mqtt
+from postroad.live import logs, mqtt, server
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network, load
 
@@ -278,13 +278,27 @@ def memory(
     return made
 
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["postroad.live.server", "uvloop"])
+
+
+def _broker(path: Path, name: str) -> None:
+    """What `postroad broker` does, in a process that has imported everything already."""
+    with (path.parent / f"{name}.log").open("ab") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    logs.set_up("info")
+    network = load(path)
+    server.run(network, network.number(name))
+
+
 class Processes:
     """Real brokers, each a process; all ended on leaving."""
 
     def __init__(self, path: Path) -> None:
         self.network = load(path)
         self.path = path
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Any] = {}
 
     def __enter__(self) -> Processes:
         for name in self.network.names:
@@ -293,13 +307,9 @@ class Processes:
         return self
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "postroad", "broker"]
-        command += ["--network", str(self.path), "--id", name]
-        log = self.path.parent / f"{name}.log"
-        with log.open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                command, stdout=out, stderr=out, env=environment()
-            )
+        process = FORKS.Process(target=_broker, args=(self.path, name))
+        process.start()
+        self.running[name] = process
 
     def wait_linked(self, limit_s: float = 60) -> None:
         def linked() -> bool:
@@ -315,7 +325,7 @@ class Processes:
         try:
             told: dict[str, Any] = json.loads(self.get(name, "/status"))
         except OSError:
-            assert self.running[name].poll() is None, self.log(name)
+            assert self.running[name].exitcode is None, self.log(name)
             return None
         return told
 
@@ -340,11 +350,10 @@ class Processes:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
+            process.join(10)
+            if process.exitcode is None:
                 process.kill()
-                process.wait()
+                process.join()
 
 
 def environment() -> dict[str, str]:

@@ -303,7 +303,7 @@ def test_thousands_of_mutated_packets_on_both_ports(tmp_path: Path) -> None:
     draw = random.Random(11)
     with Processes(path) as running:
         running.running["B"].terminate()  # its place is taken by a hostile peer
-        running.running["B"].wait(10)
+        running.running["B"].join(10)
         address = running.network.addresses[0]
         frames = peer_frames(running.network.identity)
         sent = 0
