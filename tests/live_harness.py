@@ -50,6 +50,7 @@ def write_network(
     scheme: str = "subscription_forwarding",
     parameters: str = "",
     top: str = "",
+    tables: str = "",
     free: bool = False,
 ) -> Path:
     ports = iter(free_ports(3 * len(names)) if free else range(20_000, 20_000 + 3 * len(names)))
@@ -57,6 +58,7 @@ def write_network(
     lines.append(f"links = {json.dumps([list(pair) for pair in links])}")
     lines.append(top)
     lines.append(f"[parameters]\n{parameters}")
+    lines.append(tables)
     for name in names:
         lines.append(f"[brokers.{name}]")
         lines += [f"{key} = {next(ports)}" for key in ("mqtt", "link", "http")]

@@ -30,10 +30,12 @@ from postroad.routing.base import (
     LinkDown,
     LinkUp,
     Measure,
+    Measured,
     Message,
     Move,
     Note,
     Ping,
+    Pinged,
     Publish,
     Received,
     Resume,
@@ -199,11 +201,27 @@ class Broker:
                     log.info("note", extra={"note": text})
                 case Deliver():
                     pass  # seen to above
-                case Move() | Resume() | Ping() | Measure():
-                    raise AssertionError("a network file cannot ask for relocation")
+                case Move():
+                    self.clients.moves.move(effect, now)
+                case Resume():
+                    self.clients.moves.go_on(effect, now)
+                case Ping(advertisement_id, brokers):
+                    direct_us = self.plan.direct_us
+                    times = tuple((other, direct_us(self.number, other)) for other in brokers)
+                    self._answer(Pinged(advertisement_id, times))
+                case Measure():
+                    output = tuple(self.plan.links()[self.number].items())
+                    self._answer(Measured(0, 0, output))
         if self.traces is not None and type(given) is Publish:
             self.traces.published(given.publication, now)
         return told
+
+    def _answer(self, given: Input) -> None:
+        """Give the router an answer once this step is over."""
+        self.after(1, lambda later: self._given(given, later))
+
+    def _given(self, given: Input, now: TimeUs) -> None:
+        self.step(given, now)
 
     def _set_timer(self, name: str, after_us: TimeUs) -> None:
         self._sequence += 1

@@ -18,10 +18,18 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, matches, parse
 from postroad.live import content, mqtt, topics, users
+from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
 from postroad.live.session import Connection, Held, Parcel, Session
 from postroad.live.users import User, Users
-from postroad.model import Advertisement, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.model import (
+    Advertisement,
+    AdvertisementId,
+    Publication,
+    Subscription,
+    SubscriptionId,
+    TimeUs,
+)
 from postroad.routing.base import (
     Advertise,
     Deliver,
@@ -53,6 +61,7 @@ class Clients:
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
         self.published = self.delivered = self.dropped = self.refused = 0
+        self.moves = Moves(self)
         self.users: Users | None = None
         if broker.network.users is not None:
             self.users = users.load(broker.network.users)
@@ -121,9 +130,11 @@ class Clients:
                     if not self._on_connect(connection, packet, now):
                         break
                 elif packet[0] >> 4 == 3:
-                    if not self._on_publish(connection, packet, now):
+                    if connection.moving and packet[0] & 6:
+                        pass  # it will send this again where it goes
+                    elif not self._on_publish(connection, packet, now):
                         break
-                else:
+                elif not connection.moving:
                     self._on_packet(connection, mqtt.read(packet, connection.level), now)
                 at = end
         except Malformed as error:
@@ -178,6 +189,8 @@ class Clients:
             return
         session.connection = None
         session.changed()
+        if connection.moving is not None:
+            self.moves.left(session, connection.moving, now)
         life = session.life
         will_s = session.will.will_delay_interval if session.will else 0
         self.broker.after(
@@ -217,8 +230,12 @@ class Clients:
         for held in list(session.subscriptions.values()):
             self._unsubscribe(held, now)
         for advertisement_id in session.advertised.values():
-            self.broker.step(Unadvertise(advertisement_id), now)
+            self._unadvertise(advertisement_id, now)
         session.advertised.clear()
+
+    def _unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> None:
+        del self.moves.known[advertisement_id]
+        self.broker.step(Unadvertise(advertisement_id), now)
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
@@ -298,9 +315,15 @@ class Clients:
         )
         session.attach(connection, packet.receive_max, packet.max_packet_size)
         session.drain(now)
+        told = dict(packet.user_properties)
+        connection.follows = "$follow" in told
+        if "$migrate" in told and self.broker.network.relocation is not None:
+            self.moves.arrived(session, told["$migrate"], now)
+            return True
         if declared is not None and not session.declared:
             session.declared = True
-            self._advertise(session, "$advertise", declared, now)
+            if self._advertise(session, "$advertise", declared, now):
+                self._hold(connection)
         elif will is not None:
             self._known(session, will.topic, now)
         return True
@@ -507,14 +530,7 @@ class Clients:
             self._forbid(connection, session, topic, packet_id)
             return True
         if not self._known(session, topic, now):
-            connection.held = True
-
-            def release(later: TimeUs) -> None:
-                connection.held = False
-                self.proceed(connection, later)
-                self.dirty[connection] = None
-
-            self.broker.settle(release)
+            self._hold(connection)
             return False
         kept = data if known is not None else mqtt.keep(data, connection.level)
         self._publish(session.client_id, topic, payload, properties, kept, now)
@@ -524,6 +540,17 @@ class Clients:
             connection.paused = True
             self.paused[connection] = None
         return True
+
+    def _hold(self, connection: Connection) -> None:
+        """Go on with this client when the network knows what it publishes."""
+        connection.held = True
+
+        def release(later: TimeUs) -> None:
+            connection.held = False
+            self.proceed(connection, later)
+            self.dirty[connection] = None
+
+        self.broker.settle(release)
 
     def _forbid(
         self, connection: Connection, session: Session, topic: str, packet_id: int | None
@@ -585,7 +612,7 @@ class Clients:
         travels = self._advertise(session, "*", EVERYTHING, now)
         for name, advertisement_id in before.items():
             del session.advertised[name]
-            self.broker.step(Unadvertise(advertisement_id), now)
+            self._unadvertise(advertisement_id, now)
         return not travels
 
     def _advertise(self, session: Session, name: str, filter: Filter, now: TimeUs) -> bool:
@@ -593,6 +620,7 @@ class Clients:
         advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
         session.advertised[name] = advertisement_id
         advertisement = Advertisement(advertisement_id, filter, session.client_id)
+        self.moves.known[advertisement_id] = (session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
 
     def resume(self, now: TimeUs) -> None:

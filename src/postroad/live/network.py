@@ -13,6 +13,7 @@ mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status; always on loopback
 
+relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
 tls = "certs"                     # a folder of certificates, see certificates.py
 users = "users.json"              # see users.py; everyone else is refused
 traces = "traces"                 # a folder for rolling trace files
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from postroad import relocation
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links, small_world
@@ -73,6 +75,8 @@ class Network:
     overlay: Overlay
     addresses: tuple[Address, ...]
     limits: Limits
+    relocation: str | None
+    relocation_config: Any
     traces: Path | None
     tls: Path | None
     users: Path | None
@@ -92,6 +96,11 @@ class Network:
         return self.names.index(name)
 
     def plan(self) -> Plan:
+        if self.relocation is not None:
+            return relocation.plan(
+                self.relocation, self.relocation_config, self.scheme, self.overlay, self.config,
+                self.seed,
+            )  # fmt: skip
         return SCHEMES[self.scheme].plan(self.overlay, Interests(), self.config, self.seed)
 
     @property
@@ -99,7 +108,7 @@ class Network:
         """What two brokers must agree on to be of one network: its name and how it routes."""
         told = json.dumps(
             [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
-             self.overlay.ends.tolist()]
+             self.overlay.ends.tolist(), self.relocation, str(self.relocation_config)]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
@@ -125,6 +134,15 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
     seed = top.take("seed", int, 0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     limits: Limits = top.section("limits").configure(Limits)
+    moving: str | None = None
+    moving_config: Any = None
+    if "relocation" in top.values:
+        moving = top.choice("relocation", list(relocation.RELOCATIONS))
+        moving_config = top.section(moving).configure(relocation.RELOCATIONS[moving].config)
+        try:
+            relocation.check(moving, scheme, config)
+        except InputError as error:
+            raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
     traces, tls, users = (_path(top, key, path) for key in ("traces", "tls", "users"))
     addresses = _addresses(top)
     overlay = _overlay(top, list(addresses), scheme, path, lines)
@@ -137,6 +155,8 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         overlay=overlay,
         addresses=tuple(addresses[broker] for broker in overlay.names),
         limits=limits,
+        relocation=moving,
+        relocation_config=moving_config,
         traces=traces,
         tls=tls,
         users=users,

@@ -17,6 +17,7 @@ from postroad.filters import Filter
 from postroad.live.mqtt import V5, Letter
 from postroad.live.users import User
 from postroad.model import AdvertisementId, SubscriptionId, TimeUs
+from postroad.routing.base import Move
 
 PACKET_IDS = 65_535
 
@@ -34,6 +35,8 @@ class Connection:
         self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.closing = False
+        self.follows = False  # the client goes where it is sent
+        self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
 
