@@ -8,12 +8,12 @@ ends every one.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import deque
@@ -25,7 +25,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from postroad.live import mqtt
+from postroad.live import logs, mqtt, server
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network, load
 
@@ -50,6 +50,7 @@ def write_network(
     scheme: str = "subscription_forwarding",
     parameters: str = "",
     top: str = "",
+    tables: str = "",
     free: bool = False,
 ) -> Path:
     ports = iter(free_ports(3 * len(names)) if free else range(20_000, 20_000 + 3 * len(names)))
@@ -57,6 +58,7 @@ def write_network(
     lines.append(f"links = {json.dumps([list(pair) for pair in links])}")
     lines.append(top)
     lines.append(f"[parameters]\n{parameters}")
+    lines.append(tables)
     for name in names:
         lines.append(f"[brokers.{name}]")
         lines += [f"{key} = {next(ports)}" for key in ("mqtt", "link", "http")]
@@ -83,9 +85,9 @@ class Memory:
         self.down: set[frozenset[int]] = set()
         self.fakes: list[Fake] = []
 
-    def run(self, duration_us: int) -> None:
-        for _ in range(duration_us // STEP_US):
-            self.step()
+    def run(self, duration_us: int, step_us: int = STEP_US) -> None:
+        for _ in range(duration_us // step_us):
+            self.step(step_us)
 
     def until(self, done: Callable[[], Any], limit_us: int = 20_000_000) -> None:
         end = self.now + limit_us
@@ -101,11 +103,13 @@ class Memory:
         )
         self.run(50_000)
 
-    def step(self) -> None:
-        self.now += STEP_US
+    def step(self, step_us: int = STEP_US) -> None:
+        self.now += step_us
         for number, broker in enumerate(self.brokers):
             broker.tick(self.now)
             broker.flush(self.now)
+            for work, then in broker.take_work():
+                then(work(), self.now)
             for wire in broker.take_closing():
                 self._close(wire)
             for peer in broker.to_dial(self.now):
@@ -158,6 +162,17 @@ class Memory:
                 for number, end in pipe.ends:
                     self.brokers[number].wire_closed(end, self.now)
 
+    def restart(self, number: int) -> None:
+        """A broker loses everything and starts again; its clients' connections are gone."""
+        for pipe in list(self.pipes):
+            if any(end == number for end, _ in pipe.ends):
+                self.pipes.remove(pipe)
+                for other, wire in pipe.ends:
+                    if other != number:
+                        self.brokers[other].wire_closed(wire, self.now)
+        self.fakes = [fake for fake in self.fakes if fake.broker is not self.brokers[number]]
+        self.brokers[number] = Broker(self.network, number, self.now)
+
     def mend(self, a: int, b: int) -> None:
         self.down.discard(frozenset((a, b)))
 
@@ -181,7 +196,9 @@ class Fake:
 
     def __init__(self, memory: Memory, broker: int, level: int) -> None:
         self.memory, self.broker, self.level = memory, memory.brokers[broker], level
-        self.connection = self.broker.clients.opened("memory", memory.now)
+        opened = self.broker.clients.opened("memory:1", memory.now)
+        assert opened is not None
+        self.connection = opened
         self.packets: list[Any] = []
         self.bytes: list[bytes] = []
         self.acknowledges = True
@@ -263,13 +280,27 @@ def memory(
     return made
 
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["postroad.live.server", "uvloop"])
+
+
+def _broker(path: Path, name: str) -> None:
+    """What `postroad broker` does, in a process that has imported everything already."""
+    with (path.parent / f"{name}.log").open("ab") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    logs.set_up("info")
+    network = load(path)
+    server.run(network, network.number(name))
+
+
 class Processes:
     """Real brokers, each a process; all ended on leaving."""
 
     def __init__(self, path: Path) -> None:
         self.network = load(path)
         self.path = path
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Any] = {}
 
     def __enter__(self) -> Processes:
         for name in self.network.names:
@@ -278,13 +309,9 @@ class Processes:
         return self
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "postroad", "broker"]
-        command += ["--network", str(self.path), "--id", name]
-        log = self.path.parent / f"{name}.log"
-        with log.open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                command, stdout=out, stderr=out, env=environment()
-            )
+        process = FORKS.Process(target=_broker, args=(self.path, name))
+        process.start()
+        self.running[name] = process
 
     def wait_linked(self, limit_s: float = 60) -> None:
         def linked() -> bool:
@@ -300,7 +327,7 @@ class Processes:
         try:
             told: dict[str, Any] = json.loads(self.get(name, "/status"))
         except OSError:
-            assert self.running[name].poll() is None, self.log(name)
+            assert self.running[name].exitcode is None, self.log(name)
             return None
         return told
 
@@ -325,11 +352,10 @@ class Processes:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
+            process.join(10)
+            if process.exitcode is None:
                 process.kill()
-                process.wait()
+                process.join()
 
 
 def environment() -> dict[str, str]:

@@ -237,6 +237,59 @@ def test_link_cut_and_restored_under_load_loses_and_duplicates_nothing(tmp_path:
     assert told["links"]["B"]["resent"] > 0
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(
+    ("relocation", "parameters"),
+    [("grape", "threshold = 40"), ("pop", "threshold = 40\nwindow_s = 1.0")],
+)
+def test_publisher_is_moved_to_its_subscribers_and_loses_nothing(
+    tmp_path: Path, relocation: str, parameters: str, qos: int
+) -> None:
+    path = write_network(
+        tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")], free=True,
+        scheme="advertisement_forwarding", top=f'relocation = "{relocation}"',
+        tables=f"[{relocation}]\n{parameters}",
+    )  # fmt: skip
+
+    async def play(running: Processes) -> tuple[list[int], int, int]:
+        got: list[int] = []
+        sent = 0
+        async with (
+            Client("127.0.0.1", running.mqtt("C"), client_id="far") as far,
+            Client(
+                "127.0.0.1", running.mqtt("A"), client_id="mover", advertise="class = 'm'"
+            ) as mover,
+        ):
+            await far.subscribe("m", where="n >= 0", qos=qos)
+
+            async def listen() -> None:
+                async for message in far:
+                    told = msgspec.json.decode(message.payload)
+                    got.append(told["n"])
+
+            listening = asyncio.create_task(listen())
+            after = 0
+            while sent < 2000 and after < 50:  # on until it has moved, and then a little
+                await mover.publish("m", b'{"n": %d}' % sent, qos=qos)
+                sent += 1
+                after += mover.moves > 0
+                await asyncio.sleep(0.002)
+            for _ in range(100):
+                if len(got) >= sent:
+                    break
+                await asyncio.sleep(0.05)
+            listening.cancel()
+            assert mover.port == running.mqtt("C")
+            return got, sent, mover.moves
+
+    with Processes(path) as running:
+        got, sent, moves = asyncio.run(asyncio.wait_for(play(running), 60))
+        assert "publisher moves" in running.log("A")
+        assert "Traceback" not in running.log("A") + running.log("C")
+    assert moves == 1
+    assert got == list(range(sent))
+
+
 def mutated(draw: random.Random, data: bytes) -> bytes:
     made = bytearray(data)
     for _ in range(draw.randint(1, 4)):
@@ -303,7 +356,7 @@ def test_thousands_of_mutated_packets_on_both_ports(tmp_path: Path) -> None:
     draw = random.Random(11)
     with Processes(path) as running:
         running.running["B"].terminate()  # its place is taken by a hostile peer
-        running.running["B"].wait(10)
+        running.running["B"].join(10)
         address = running.network.addresses[0]
         frames = peer_frames(running.network.identity)
         sent = 0

@@ -1,12 +1,15 @@
 """What a live broker carries: filtered publications, fan-out, a chain of three, latency, memory.
 
-The load comes from plain sockets in this process with packets encoded beforehand, so that the
-brokers, one process each, are what is measured. mosquitto, where it is installed, runs the same
-fan-out and latency loads for comparison; it has no content filters.
+Beside each rate stands the rate per second of the broker's own CPU time: what a core of its own
+would carry, also when the machine is busy with other things. The load comes from plain sockets in
+this process with packets encoded beforehand, so that the brokers, one process each, are what is
+measured. mosquitto, where it is installed, runs the same fan-out and latency loads for
+comparison; it has no content filters.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
 import shutil
 import socket
@@ -146,7 +149,7 @@ def _await(http: int) -> None:
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[int]:
+def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         port = made.getsockname()[1]
@@ -164,10 +167,16 @@ def mosquitto(folder: Path) -> Iterator[int]:
                 break
             except OSError:
                 time.sleep(0.05)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait(10)
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_kib(pid: int) -> int:
@@ -184,8 +193,9 @@ def quote(n: int) -> bytes:
     return mqtt5.PublishPacket(f"quotes/S{symbol}", payload).write()
 
 
-def filtered(port: int, pid: int) -> tuple[float, float, int]:
-    """Publications a second at a broker with many filters; deliveries each; bytes per filter."""
+def filtered(port: int, pid: int) -> tuple[float, float, float, int]:
+    """Publications a second, and per CPU second, at a broker with many filters; deliveries
+    each; bytes per filter."""
     holders = [Raw(port, f"h{n}") for n in range(HOLDERS)]
     before = 0
     each = FILTERS // HOLDERS
@@ -208,11 +218,13 @@ def filtered(port: int, pid: int) -> tuple[float, float, int]:
     # The subscriber of the last publication tells that all before it have been handled.
     _until_end(publisher, warm + last, holders, finish)
     load = b"".join(quotes) * (PUBLICATIONS // 20_000) + last
+    before_s = cpu_s(pid)
     took, got = _until_end(publisher, load, holders, finish)
+    used_s = cpu_s(pid) - before_s
     size = len(load) / PUBLICATIONS
     for client in (*holders, publisher, finish):
         client.socket.close()
-    return PUBLICATIONS / took, got / size / PUBLICATIONS, per_filter
+    return PUBLICATIONS / took, PUBLICATIONS / used_s, got / size / PUBLICATIONS, per_filter
 
 
 def _until_end(publisher: Raw, data: bytes, readers: list[Raw], finish: Raw) -> tuple[float, int]:
@@ -243,8 +255,8 @@ def _until_end(publisher: Raw, data: bytes, readers: list[Raw], finish: Raw) -> 
     return took, got
 
 
-def fanned(port: int) -> float:
-    """Deliveries a second from one publisher to many subscribers."""
+def fanned(port: int, pid: int) -> tuple[float, float]:
+    """Deliveries a second, and per CPU second, from one publisher to many subscribers."""
     readers = [Raw(port, f"r{n}") for n in range(FANOUT)]
     for reader in readers:
         reader.subscribe(1, "fan/out")
@@ -252,23 +264,29 @@ def fanned(port: int) -> float:
     publisher = Raw(port, "p")
     packet = mqtt5.PublishPacket("fan/out", b"x" * PAYLOAD).write()
     total = len(packet) * FANOUT_PUBLICATIONS * FANOUT
+    before_s = cpu_s(pid)
     took, _ = flow(publisher, packet * FANOUT_PUBLICATIONS, readers, lambda got: got >= total)
+    used_s = cpu_s(pid) - before_s
     for client in (*readers, publisher):
         client.socket.close()
-    return FANOUT_PUBLICATIONS * FANOUT / took
+    count = FANOUT_PUBLICATIONS * FANOUT
+    return count / took, count / used_s
 
 
-def chained(first: int, last: int) -> float:
-    """Publications a second from one end of a chain to the other."""
+def chained(first: int, last: int, pids: list[int]) -> tuple[float, float]:
+    """Publications a second from one end of a chain to the other, and per CPU second of the
+    busiest broker."""
     reader, publisher = Raw(last, "r"), Raw(first, "p")
     reader.subscribe(1, "chain/+", "n >= 0")
     reader.await_subacks(1)
     packet = mqtt5.PublishPacket("chain/a", b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)).write()
     total = len(packet) * CHAIN_PUBLICATIONS
+    before_s = [cpu_s(pid) for pid in pids]
     took, _ = flow(publisher, packet * CHAIN_PUBLICATIONS, [reader], lambda got: got >= total)
+    used_s = max(cpu_s(pid) - before for pid, before in zip(pids, before_s, strict=True))
     for client in (reader, publisher):
         client.socket.close()
-    return CHAIN_PUBLICATIONS / took
+    return CHAIN_PUBLICATIONS / took, CHAIN_PUBLICATIONS / used_s
 
 
 def latency_us(first: int, last: int) -> tuple[float, float]:
@@ -306,29 +324,30 @@ def main() -> None:
         print(f"one broker, {FILTERS:,} filters, loopback, load from this process")
         with brokers(1, folder) as (ports, _, pids):
             per_connection = idle(ports[0], pids[0])
-            rate, matched, per_filter = filtered(ports[0], pids[0])
-            print(f"  filtered publications/s {rate:>12,.0f}   ({matched:.2f} deliveries each)")
+            rate, per_cpu, matched, per_filter = filtered(ports[0], pids[0])
+            print(f"  filtered publications/s {rate:>12,.0f}   {per_cpu:,.0f} per CPU second")
+            print(f"  deliveries each         {matched:>12.2f}")
             print(f"  bytes per filter        {per_filter:>12,}")
             print(f"  bytes per idle client   {per_connection:>12,}")
-        with brokers(1, folder) as (ports, _, _):
-            ours = fanned(ports[0])
+        with brokers(1, folder) as (ports, _, pids):
+            ours, per_cpu = fanned(ports[0], pids[0])
             p50, p99 = latency_us(ports[0], ports[0])
         print(f"fan-out 1 to {FANOUT}, {PAYLOAD} bytes")
-        print(f"  deliveries/s            {ours:>12,.0f}")
+        print(f"  deliveries/s            {ours:>12,.0f}   {per_cpu:,.0f} per CPU second")
         print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
         if shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists():
-            with mosquitto(folder) as port:
-                theirs = fanned(port)
+            with mosquitto(folder) as (port, pid):
+                theirs, their_cpu = fanned(port, pid)
                 other50, other99 = latency_us(port, port)
-            print(
-                f"  mosquitto deliveries/s  {theirs:>12,.0f}   (ours is {ours / theirs:.1f} times)"
-            )
+            print(f"  mosquitto deliveries/s  {theirs:>12,.0f}   {their_cpu:,.0f} per CPU second")
+            times, cpu_times = ours / theirs, per_cpu / their_cpu
+            print(f"  ours to mosquitto's     {times:>12.1f}   {cpu_times:.1f} per CPU second")
             print(f"  mosquitto latency, µs   {other50:>12,.0f} p50 {other99:,.0f} p99")
-        with brokers(3, folder) as (ports, _, _):
-            rate = chained(ports[0], ports[2])
+        with brokers(3, folder) as (ports, _, pids):
+            rate, per_cpu = chained(ports[0], ports[2], pids)
             p50, p99 = latency_us(ports[0], ports[2])
         print("chain of three brokers, filtered")
-        print(f"  publications/s          {rate:>12,.0f}")
+        print(f"  publications/s          {rate:>12,.0f}   {per_cpu:,.0f} per CPU second of one")
         print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
 
 

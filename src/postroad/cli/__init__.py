@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "broker": "postroad.cli.live:broker",
     "breakeven": "postroad.cli.cost:breakeven",
     "calibrate": "postroad.cli.calibrate:calibrate",
+    "certs": "postroad.cli.live:certs",
     "compare": "postroad.cli.compare:compare",
     "demo": "postroad.cli.compare:demo",
     "estimate": "postroad.cli.cost:estimate",
@@ -33,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "network": "postroad.cli.live:network",
     "publish": "postroad.cli.live:publish",
     "subscribe": "postroad.cli.live:subscribe",
+    "users": "postroad.cli.live:users",
 }
 
 

@@ -110,11 +110,92 @@ def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
+@click.group()
+def users() -> None:
+    """Who may connect to a network: add, remove and list users."""
+
+
+@users.command("add")
+@click.argument("path", type=FILE)
+@click.argument("name")
+@click.option("--publish", multiple=True, help="A topic prefix to publish to; # for all.")
+@click.option("--subscribe", multiple=True, help="A topic prefix to subscribe within; # for all.")
+@click.password_option(help="Asked for when it is left out.")
+def add(
+    path: Path, name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], password: str
+) -> None:
+    """Add a user to a users file, or change one."""
+    from postroad.live import users as kept
+
+    kept.change(path, name, kept.made(password.encode(), publish, subscribe))
+    click.echo(f"{name} may publish {_listed(publish)} and subscribe {_listed(subscribe)}")
+
+
+@users.command("remove")
+@click.argument("path", type=FILE)
+@click.argument("name")
+def remove(path: Path, name: str) -> None:
+    """Remove a user from a users file."""
+    from postroad.live import users as kept
+
+    kept.change(path, name, None)
+    click.echo(f"{name} is removed")
+
+
+@users.command("list")
+@click.argument("path", type=FILE)
+def list_users(path: Path) -> None:
+    """List the users and what they may do."""
+    from postroad.live import users as kept
+
+    for name, user in kept.load(path).users.items():
+        click.echo(f"{name}: publish {_listed(user.publish)}, subscribe {_listed(user.subscribe)}")
+
+
+def _listed(prefixes: tuple[str, ...]) -> str:
+    return ", ".join(prefixes) or "nothing"
+
+
+@click.group()
+def certs() -> None:
+    """Certificates for TLS."""
+
+
+@certs.command("demo")
+@click.argument("path", type=FILE)
+def certs_demo(path: Path) -> None:
+    """Make an authority and certificates for every broker of a network file that has `tls`."""
+    from postroad.live import certificates
+    from postroad.live.network import load
+
+    network = load(path)
+    if network.tls is None:
+        raise InputError("tls is missing", where=str(path), remedy='set it, as in tls = "certs"')
+    hosts = dict(zip(network.names, (a.host for a in network.addresses), strict=True))
+    certificates.demo(network.tls, network.name, hosts)
+    click.echo(f"{network.tls}: ca.pem for clients, and a certificate for each broker")
+
+
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal():
         raise InputError(f"--broker is {text!r}", remedy="write host:port, as in localhost:1883")
     return host or "localhost", int(port)
+
+
+def _client(where: str, user: str | None, ca: Path | None) -> Any:
+    import os
+    import ssl
+
+    from postroad.live.client import Client
+
+    host, port = _address(where)
+    try:
+        tls = None if ca is None else ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"--ca is {str(ca)!r}: {error}", remedy="name a PEM file") from None
+    password = os.environ.get("POSTROAD_PASSWORD")
+    return Client(host, port, username=user, password=password, tls=tls)
 
 
 def _run(awaitable: Any) -> None:
@@ -125,18 +206,26 @@ def _run(awaitable: Any) -> None:
 
 @click.command()
 @click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--user", help="Who connects; the password is in POSTROAD_PASSWORD.")
+@click.option("--ca", type=FILE, help="Use TLS and trust this authority.")
 @click.option("--qos", type=click.IntRange(0, 1), default=0, show_default=True)
 @click.option("--retain", is_flag=True, help="Keep it for later subscribers.")
 @click.argument("topic")
 @click.argument("payload", required=False)
-def publish(where: str, qos: int, retain: bool, topic: str, payload: str | None) -> None:
+def publish(
+    where: str,
+    user: str | None,
+    ca: Path | None,
+    qos: int,
+    retain: bool,
+    topic: str,
+    payload: str | None,
+) -> None:
     """Publish a payload, or each line of standard input."""
-    from postroad.live.client import Client
-
-    host, port = _address(where)
+    made = _client(where, user, ca)
 
     async def send() -> None:
-        async with Client(host, port) as client:
+        async with made as client:
             lines = sys.stdin if payload is None else [payload]
             for line in lines:
                 text = line.rstrip("\n") if payload is None else line
@@ -147,21 +236,28 @@ def publish(where: str, qos: int, retain: bool, topic: str, payload: str | None)
 
 @click.command()
 @click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--user", help="Who connects; the password is in POSTROAD_PASSWORD.")
+@click.option("--ca", type=FILE, help="Use TLS and trust this authority.")
 @click.option("--where", "filter", help="A content filter, as in: price > 10 AND symbol = 'IBM'")
 @click.option("--qos", type=click.IntRange(0, 1), default=0, show_default=True)
 @click.option("--count", type=click.IntRange(1), help="Stop after so many.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.argument("topic", default="#")
 def subscribe(
-    where: str, filter: str | None, qos: int, count: int | None, as_json: bool, topic: str
+    where: str,
+    user: str | None,
+    ca: Path | None,
+    filter: str | None,
+    qos: int,
+    count: int | None,
+    as_json: bool,
+    topic: str,
 ) -> None:
     """Print the publications that match a topic pattern and a content filter."""
-    from postroad.live.client import Client
-
-    host, port = _address(where)
+    made = _client(where, user, ca)
 
     async def listen() -> None:
-        async with Client(host, port) as client:
+        async with made as client:
             await client.subscribe(topic, where=filter, qos=qos)
             seen = 0
             async for message in client:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from postroad.live import link as links
+from postroad.live.certificates import common_name
 from postroad.live.clients import Clients
 from postroad.live.link import Link, Refused
 from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
@@ -29,10 +30,12 @@ from postroad.routing.base import (
     LinkDown,
     LinkUp,
     Measure,
+    Measured,
     Message,
     Move,
     Note,
     Ping,
+    Pinged,
     Publish,
     Received,
     Resume,
@@ -50,13 +53,20 @@ BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at mos
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
 WaveKey = tuple[BrokerId, int]
+Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
 
 
 class Wire:
-    """One connection between two brokers; `peer` is known from the start by who dialled."""
+    """One connection between two brokers; who dialled knows from the start to whom.
 
-    def __init__(self, address: str, dialled: BrokerId | None, now: TimeUs) -> None:
+    `certified` is the name in the peer's certificate, where there are any.
+    """
+
+    def __init__(
+        self, address: str, dialled: BrokerId | None, certified: str | None, now: TimeUs
+    ) -> None:
         self.address = address
+        self.certified = certified
         self.dialled = dialled
         self.link: Link | None = None
         self.buffer = bytearray()
@@ -91,6 +101,7 @@ class Broker:
         self.codec = Codec()
         self.traces = traces
         self.retained: dict[str, Retain] = {}
+        self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
         self.wires: dict[Wire, None] = {}
         self.peers: dict[BrokerId, Neighbour] = {}
@@ -121,6 +132,14 @@ class Broker:
             return
         self._sequence += 1
         heapq.heappush(self._heap, (self.now + delay_us, self._sequence, act))
+
+    def aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None:
+        """Have the driver do something slow, then call back with its answer."""
+        self.work.append((work, then))
+
+    def take_work(self) -> list[Work]:
+        work, self.work = self.work, []
+        return work
 
     def next_due_us(self) -> TimeUs:
         return self._heap[0][0]
@@ -182,11 +201,27 @@ class Broker:
                     log.info("note", extra={"note": text})
                 case Deliver():
                     pass  # seen to above
-                case Move() | Resume() | Ping() | Measure():
-                    raise AssertionError("a network file cannot ask for relocation")
+                case Move():
+                    self.clients.moves.move(effect, now)
+                case Resume():
+                    self.clients.moves.go_on(effect, now)
+                case Ping(advertisement_id, brokers):
+                    direct_us = self.plan.direct_us
+                    times = tuple((other, direct_us(self.number, other)) for other in brokers)
+                    self._answer(Pinged(advertisement_id, times))
+                case Measure():
+                    output = tuple(self.plan.links()[self.number].items())
+                    self._answer(Measured(0, 0, output))
         if self.traces is not None and type(given) is Publish:
             self.traces.published(given.publication, now)
         return told
+
+    def _answer(self, given: Input) -> None:
+        """Give the router an answer once this step is over."""
+        self.after(1, lambda later: self._given(given, later))
+
+    def _given(self, given: Input, now: TimeUs) -> None:
+        self.step(given, now)
 
     def _set_timer(self, name: str, after_us: TimeUs) -> None:
         self._sequence += 1
@@ -319,9 +354,11 @@ class Broker:
         neighbour.dial_us = now + neighbour.backoff_us
         neighbour.backoff_us = min(2 * neighbour.backoff_us, BACKOFF_US[1])
 
-    def wire_opened(self, address: str, dialled: BrokerId | None, now: TimeUs) -> Wire:
+    def wire_opened(
+        self, address: str, dialled: BrokerId | None, now: TimeUs, certified: str | None = None
+    ) -> Wire:
         self.now = now
-        wire = Wire(address, dialled, now)
+        wire = Wire(address, dialled, certified, now)
         self.wires[wire] = None
         if dialled is not None:
             neighbour = self.peers[dialled]
@@ -387,6 +424,10 @@ class Broker:
         known = 0 <= peer < len(self.network.names) and peer != self.number
         if not known or wire.dialled not in (None, peer):
             raise Refused(f"broker {peer} was not expected here")
+        if self.network.tls is not None:
+            name = common_name(self.network.names[peer], self.network.name)
+            if wire.certified != name:
+                raise Refused(f"its certificate is for {wire.certified!r}, not {name!r}")
         neighbour = self.peers.get(peer)
         if neighbour is None:
             neighbour = self.peers[peer] = Neighbour(Link(self.number, peer, self.boot, False))

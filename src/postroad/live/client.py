@@ -14,6 +14,7 @@ it connects there, subscribes again, and what is published meanwhile waits.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import Any, cast
@@ -39,12 +40,18 @@ class Client(asyncio.Protocol):
         client_id: str = "",
         advertise: str | None = None,
         keep_alive: int = 60,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
         self.advertise = advertise
         self.keep_alive = keep_alive
+        self.username, self.password, self.tls = username, password, tls
         self.moves = 0
+        self._ticket: str | None = None  # what a broker said on sending the client elsewhere
+        self._left = 0  # connections closed on purpose
         self._subscriptions: dict[str, tuple[str | None, int]] = {}
         self._inbox: asyncio.Queue[PublishPacket | None] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -86,7 +93,7 @@ class Client(asyncio.Protocol):
             self._connack = loop.create_future()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    await loop.create_connection(lambda: self, self.host, self.port)
+                    await loop.create_connection(lambda: self, self.host, self.port, ssl=self.tls)
                     answer = await self._connack
             except (OSError, TimeoutError) as error:
                 raise RunFailed(f"no broker answers at {self.host}:{self.port}: {error}") from None
@@ -107,14 +114,14 @@ class Client(asyncio.Protocol):
         return True
 
     async def _follow(self) -> None:
-        """Connect where the broker said, subscribe again, send what was not acknowledged."""
+        """Connect where the broker said, send what was not acknowledged, subscribe again."""
         try:
             await self._connect()
+            assert self._transport is not None
+            for data in self._unacknowledged.values():  # before anyone else gets to write
+                self._transport.write(bytes((data[0] | 8,)) + data[1:])
             for pattern, (where, qos) in list(self._subscriptions.items()):
                 await self._subscribe(pattern, where, qos)
-            assert self._transport is not None
-            for data in self._unacknowledged.values():
-                self._transport.write(bytes((data[0] | 8,)) + data[1:])
         except (RunFailed, InputError) as error:
             self._fail(error)
 
@@ -174,9 +181,9 @@ class Client(asyncio.Protocol):
             user_properties=list((properties or {}).items()),
         )
         data = packet.write()
+        await self._send(data)
         if number is not None:
             self._unacknowledged[number] = data
-        await self._send(data)
         if answer is not None:
             told = await answer
             if int(told.reason_code) >= 0x80:
@@ -205,7 +212,8 @@ class Client(asyncio.Protocol):
         return number, answer
 
     async def _send(self, data: bytes) -> None:
-        await self._ready.wait()
+        while not self._ready.is_set():  # it may have been cleared again since it was set
+            await self._ready.wait()
         if self._failure is not None:
             raise self._failure
         assert self._transport is not None
@@ -215,9 +223,15 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        properties = [] if self.advertise is None else [("$advertise", self.advertise)]
+        properties = [("$follow", "1")]
+        if self._ticket is not None:
+            properties.append(("$migrate", self._ticket))
+        elif self.advertise is not None:
+            properties.append(("$advertise", self.advertise))
         packet = mqtt5.ConnectPacket(
             self.client_id,
+            username=self.username,
+            password=None if self.password is None else self.password.encode(),
             clean_start=True,
             keep_alive=self.keep_alive,
             user_properties=properties,
@@ -259,7 +273,9 @@ class Client(asyncio.Protocol):
                 DisconnectReasonCode.SERVER_MOVED,
             )
             if moved and self._move_to(packet.server_reference):
-                self._transport.abort()
+                self._ticket = dict(packet.user_properties).get("$migrate")
+                self._left += 1
+                self._transport.close()  # what was written before still goes out
                 self._transport = None
                 self._start(self._follow())
             else:
@@ -267,7 +283,10 @@ class Client(asyncio.Protocol):
                 self._fail(RunFailed(f"the broker ended the connection: {reason}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is None or self._closing:
+        if self._left:
+            self._left -= 1
+            return
+        if self._closing:
             return
         if self._connack is not None and not self._connack.done():
             self._connack.set_exception(OSError("the connection was closed"))

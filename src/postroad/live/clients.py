@@ -9,6 +9,7 @@ each topic at the first publication to it.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -16,10 +17,19 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, matches, parse
-from postroad.live import content, mqtt, topics
+from postroad.live import content, mqtt, topics, users
+from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
 from postroad.live.session import Connection, Held, Parcel, Session
-from postroad.model import Advertisement, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.live.users import User, Users
+from postroad.model import (
+    Advertisement,
+    AdvertisementId,
+    Publication,
+    Subscription,
+    SubscriptionId,
+    TimeUs,
+)
 from postroad.routing.base import (
     Advertise,
     Deliver,
@@ -51,12 +61,36 @@ class Clients:
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
         self.published = self.delivered = self.dropped = self.refused = 0
+        self.moves = Moves(self)
+        self.users: Users | None = None
+        if broker.network.users is not None:
+            self.users = users.load(broker.network.users)
         self._count = 0
+        self._hosts: Counter[str] = Counter()
+        self._fresh: Counter[str] = Counter()
+        self._second = 0
         self._topics: dict[bytes, str] = {}  # that may be published to, by their bytes
 
     # Connections.
 
-    def opened(self, address: str, now: TimeUs) -> Connection:
+    def opened(self, address: str, now: TimeUs) -> Connection | None:
+        """A new connection; None if its address has too many or opens them too fast."""
+        host = address.rpartition(":")[0]
+        second = now // SECOND_US
+        if second != self._second:
+            self._second, self._fresh = second, Counter()
+        self._fresh[host] += 1
+        limits = self.limits
+        if self._hosts[host] >= limits.connections_per_address or (
+            limits.connects_per_s and self._fresh[host] > limits.connects_per_s
+        ):
+            self.refused += 1
+            log.warning(
+                "connection refused",
+                extra={"address": address, "reason": "too many from this address"},
+            )
+            return None
+        self._hosts[host] += 1
         connection = Connection(address, now)
         self.connections[connection] = None
         return connection
@@ -93,11 +127,14 @@ class Clients:
                         break
                 packet = data[at:end]
                 if connection.session is None:
-                    self._on_connect(connection, packet, now)
-                elif packet[0] >> 4 == 3:
-                    if not self._on_publish(connection, packet, now):
+                    if not self._on_connect(connection, packet, now):
                         break
-                else:
+                elif packet[0] >> 4 == 3:
+                    if connection.moving and packet[0] & 6:
+                        pass  # it will send this again where it goes
+                    elif not self._on_publish(connection, packet, now):
+                        break
+                elif not connection.moving:
                     self._on_packet(connection, mqtt.read(packet, connection.level), now)
                 at = end
         except Malformed as error:
@@ -137,7 +174,12 @@ class Clients:
         """The driver lost the connection, or finished closing it."""
         self.broker.now = now
         connection.closing = True
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            host = connection.address.rpartition(":")[0]
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
+                del self._hosts[host]
         self.paused.pop(connection, None)
         self._detach(connection, now)
 
@@ -147,6 +189,8 @@ class Clients:
             return
         session.connection = None
         session.changed()
+        if connection.moving is not None:
+            self.moves.left(session, connection.moving, now)
         life = session.life
         will_s = session.will.will_delay_interval if session.will else 0
         self.broker.after(
@@ -186,8 +230,12 @@ class Clients:
         for held in list(session.subscriptions.values()):
             self._unsubscribe(held, now)
         for advertisement_id in session.advertised.values():
-            self.broker.step(Unadvertise(advertisement_id), now)
+            self._unadvertise(advertisement_id, now)
         session.advertised.clear()
+
+    def _unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> None:
+        del self.moves.known[advertisement_id]
+        self.broker.step(Unadvertise(advertisement_id), now)
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
@@ -207,7 +255,8 @@ class Clients:
         connection.out.append(mqtt.write(packet, connection.level))
         self.dirty[connection] = None
 
-    def _on_connect(self, connection: Connection, data: bytes, now: TimeUs) -> None:
+    def _on_connect(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
+        """Connect; False if this packet has to wait."""
         level = mqtt.level_of(data)
         if level not in (V3, V5):
             connection.level = V3 if level < V3 else V5
@@ -223,11 +272,16 @@ class Clients:
                 raise Malformed("a client without a name cannot keep a session", 0x85)
             self._count += 1
             client_id = assigned = f"auto-{self.broker.boot}-{self._count}"
+        user = self._user(connection, packet, data, now)
+        if connection.held:
+            return False
         will = packet.will
         if will is not None and will.qos == 2:
             raise Malformed("quality of service 2 is not offered", 0x9B)
         if will is not None and not topics.valid_topic(will.topic):
             raise Malformed("the will's topic is not valid", 0x90)
+        if will is not None and user is not None and not user.may_publish(will.topic):
+            raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
@@ -244,6 +298,7 @@ class Clients:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.will = will
+        session.user = user
         connection.session = session
         connection.keep_alive_us = packet.keep_alive * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
@@ -260,11 +315,42 @@ class Clients:
         )
         session.attach(connection, packet.receive_max, packet.max_packet_size)
         session.drain(now)
+        told = dict(packet.user_properties)
+        connection.follows = "$follow" in told
+        if "$migrate" in told and self.broker.network.relocation is not None:
+            self.moves.arrived(session, told["$migrate"], now)
+            return True
         if declared is not None and not session.declared:
             session.declared = True
-            self._advertise(session, "$advertise", declared, now)
+            if self._advertise(session, "$advertise", declared, now):
+                self._hold(connection)
         elif will is not None:
             self._known(session, will.topic, now)
+        return True
+
+    def _user(
+        self, connection: Connection, packet: mqtt5.ConnectPacket, data: bytes, now: TimeUs
+    ) -> User | None:
+        """Who connects. Checking a password takes long: meanwhile the connection is held."""
+        if self.users is None:
+            return None
+        name, password = packet.username or "", packet.password or b""
+        if self.users.remembered(name, password):
+            return self.users.users[name]
+        connection.held = True
+        checked = self.users.verify
+
+        def then(right: bool, later: TimeUs) -> None:
+            connection.held = False
+            self.dirty[connection] = None
+            if right:
+                self.proceed(connection, later)
+            elif not connection.closing:
+                reason = f"no such user or a wrong password: {name[:60]!r}"
+                self.refuse(connection, Malformed(reason, 0x86), later)
+
+        self.broker.aside(lambda: checked(name, password), then)
+        return None
 
     def _declared(self, packet: mqtt5.ConnectPacket) -> Filter | None:
         for name, text in packet.user_properties:
@@ -361,6 +447,10 @@ class Clients:
             topics.check_pattern(pattern)
         except InputError as error:
             raise _Refusal(0x8F, str(error)) from None
+        if session.user is not None and not session.user.may_subscribe(pattern):
+            raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
+        if len(session.subscriptions) >= self.limits.subscriptions_per_client:
+            raise _Refusal(0x97, "the client has too many subscriptions")
         try:
             filter = topics.as_filter(pattern, where)
         except InputError as error:
@@ -436,15 +526,11 @@ class Clients:
                 if refusal.packet_id:
                     self._write(connection, refusal)
                 return True
+        if session.user is not None and not session.user.may_publish(topic):
+            self._forbid(connection, session, topic, packet_id)
+            return True
         if not self._known(session, topic, now):
-            connection.held = True
-
-            def release(later: TimeUs) -> None:
-                connection.held = False
-                self.proceed(connection, later)
-                self.dirty[connection] = None
-
-            self.broker.settle(release)
+            self._hold(connection)
             return False
         kept = data if known is not None else mqtt.keep(data, connection.level)
         self._publish(session.client_id, topic, payload, properties, kept, now)
@@ -454,6 +540,29 @@ class Clients:
             connection.paused = True
             self.paused[connection] = None
         return True
+
+    def _hold(self, connection: Connection) -> None:
+        """Go on with this client when the network knows what it publishes."""
+        connection.held = True
+
+        def release(later: TimeUs) -> None:
+            connection.held = False
+            self.proceed(connection, later)
+            self.dirty[connection] = None
+
+        self.broker.settle(release)
+
+    def _forbid(
+        self, connection: Connection, session: Session, topic: str, packet_id: int | None
+    ) -> None:
+        self.dropped += 1
+        log.warning(
+            "publication refused",
+            extra={"client": session.client_id, "topic": topic[:200], "reason": "not allowed"},
+        )
+        if packet_id is not None:
+            code = mqtt5.PubAckReasonCode.NOT_AUTHORIZED
+            self._write(connection, mqtt5.PubAckPacket(packet_id, reason_code=code))
 
     def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
         """Raise if it is against the standard; the answer if it is against our rules."""
@@ -503,7 +612,7 @@ class Clients:
         travels = self._advertise(session, "*", EVERYTHING, now)
         for name, advertisement_id in before.items():
             del session.advertised[name]
-            self.broker.step(Unadvertise(advertisement_id), now)
+            self._unadvertise(advertisement_id, now)
         return not travels
 
     def _advertise(self, session: Session, name: str, filter: Filter, now: TimeUs) -> bool:
@@ -511,6 +620,7 @@ class Clients:
         advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
         session.advertised[name] = advertisement_id
         advertisement = Advertisement(advertisement_id, filter, session.client_id)
+        self.moves.known[advertisement_id] = (session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
 
     def resume(self, now: TimeUs) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from postroad.errors import InputError, RunFailed
 from postroad.live.network import Network
 
-START_S = 30.0
+START_S = 60.0
 STOP_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""Messages between brokers as bytes: MessagePack, each named by its class.
+"""Messages between brokers as bytes: MessagePack, each named by its module and class.
 
 Routing messages are dataclasses and are encoded as they stand; a filter travels as its canonical
 text. To these come the few messages that brokers exchange about themselves, whatever the scheme.
@@ -93,12 +93,15 @@ class Codec:
 
     def __init__(self) -> None:
         self._decoders: dict[str, Callable[[Any], Message]] = {}
+        self._names: dict[type, str] = {}
         for kind in _descendants(Message):
-            assert kind.__name__ not in self._decoders, f"two messages named {kind.__name__}"
-            self._decoders[kind.__name__] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
+            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+            assert name not in self._decoders, f"two messages named {name}"
+            self._names[kind] = name
+            self._decoders[name] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
 
     def encode(self, message: Message) -> bytes:
-        return _encode((type(message).__name__, message))
+        return _encode((self._names[type(message)], message))
 
     def decode(self, data: Any) -> Message:
         try:

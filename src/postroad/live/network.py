@@ -13,6 +13,12 @@ mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status; always on loopback
 
+relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
+tls = "certs"                     # a folder of certificates, see certificates.py
+users = "users.json"              # see users.py; everyone else is refused
+traces = "traces"                 # a folder for rolling trace files
+[limits]                          # see Limits
+
 plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote, or for kyra what
 `postroad plan kyra` wrote.
 """
@@ -30,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from postroad import relocation
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links, small_world
@@ -54,6 +61,9 @@ class Limits:
     packet_bytes: int = 1 << 20
     session_queue: int = 1_000  # publications kept for a subscriber that is away or slow
     session_expiry_s: int = 7 * 24 * 3600
+    connections_per_address: int = 10_000
+    connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
+    subscriptions_per_client: int = 10_000
     trace_bytes: int = 64 << 20  # a trace file is closed at this size
     trace_files: int = 4  # and so many are kept
 
@@ -67,7 +77,11 @@ class Network:
     overlay: Overlay
     addresses: tuple[Address, ...]
     limits: Limits
+    relocation: str | None
+    relocation_config: Any
     traces: Path | None
+    tls: Path | None
+    users: Path | None
     path: Path
 
     @property
@@ -84,6 +98,11 @@ class Network:
         return self.names.index(name)
 
     def plan(self) -> Plan:
+        if self.relocation is not None:
+            return relocation.plan(
+                self.relocation, self.relocation_config, self.scheme, self.overlay, self.config,
+                self.seed,
+            )  # fmt: skip
         return SCHEMES[self.scheme].plan(self.overlay, Interests(), self.config, self.seed)
 
     @property
@@ -91,7 +110,7 @@ class Network:
         """What two brokers must agree on to be of one network: its name and how it routes."""
         told = json.dumps(
             [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
-             self.overlay.ends.tolist()]
+             self.overlay.ends.tolist(), self.relocation, str(self.relocation_config)]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
@@ -117,7 +136,16 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
     seed = top.take("seed", int, 0)
     config = top.section("parameters").configure(SCHEMES[scheme].config)
     limits: Limits = top.section("limits").configure(Limits)
-    traces: str | None = top.take("traces", str, None)
+    moving: str | None = None
+    moving_config: Any = None
+    if "relocation" in top.values:
+        moving = top.choice("relocation", list(relocation.RELOCATIONS))
+        moving_config = top.section(moving).configure(relocation.RELOCATIONS[moving].config)
+        try:
+            relocation.check(moving, scheme, config)
+        except InputError as error:
+            raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
+    traces, tls, users = (_path(top, key, path) for key in ("traces", "tls", "users"))
     addresses = _addresses(top)
     overlay = _overlay(top, list(addresses), scheme, path, lines)
     top.done()
@@ -129,9 +157,19 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         overlay=overlay,
         addresses=tuple(addresses[broker] for broker in overlay.names),
         limits=limits,
-        traces=None if traces is None else path.parent / traces,
+        relocation=moving,
+        relocation_config=moving_config,
+        traces=traces,
+        tls=tls,
+        users=users,
         path=path,
     )
+
+
+def _path(top: Section, key: str, path: Path) -> Path | None:
+    """A file or folder that the network file names, beside it."""
+    name: str | None = top.take(key, str, None)
+    return None if name is None else path.parent / name
 
 
 def _addresses(top: Section) -> dict[str, Address]:

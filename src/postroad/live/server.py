@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
 import mqtt5
 
 from postroad.errors import InputError
-from postroad.live import http
+from postroad.live import certificates, http
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network
 from postroad.live.session import Connection
@@ -28,6 +29,7 @@ log = logging.getLogger("postroad.server")
 
 BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
 DIAL_S = 5.0
+PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
 DRAIN_S = 2.0  # how long closing connections may take to be written
 
 
@@ -52,18 +54,28 @@ class Server:
         self.broker = Broker(network, number, started, self.traces)
         self.started_us = started
         self.loop = asyncio.get_running_loop()
-        self.stopped = asyncio.Event()
+        self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport] = {}
         self._servers: list[asyncio.Server] = []
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._dials: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dialling: ssl.SSLContext | None = None
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
-        await self._listen("mqtt", address.host, address.mqtt, lambda: ClientProtocol(self))
-        await self._listen("link", address.host, address.link, lambda: WireProtocol(self, None))
-        await self._listen("http", "127.0.0.1", address.http, lambda: http.Protocol(self))
+        tls, name = self.network.tls, self.broker.name
+        to_clients = None if tls is None else certificates.for_clients(tls, name)
+        to_peers = None if tls is None else certificates.for_peers(tls, name, False)
+        if tls is not None:
+            self._dialling = certificates.for_peers(tls, name, True)
+        await self._listen(
+            "mqtt", address.host, address.mqtt, lambda: ClientProtocol(self), to_clients
+        )
+        await self._listen(
+            "link", address.host, address.link, lambda: WireProtocol(self, None), to_peers
+        )
+        await self._listen("http", "127.0.0.1", address.http, lambda: http.Protocol(self), None)
         self._turn()
         log.info(
             "broker started",
@@ -71,10 +83,15 @@ class Server:
         )
 
     async def _listen(
-        self, key: str, host: str, port: int, made: Callable[[], asyncio.BaseProtocol]
+        self,
+        key: str,
+        host: str,
+        port: int,
+        made: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None,
     ) -> None:
         try:
-            server = await self.loop.create_server(made, host, port, backlog=1024)
+            server = await self.loop.create_server(made, host, port, backlog=1024, ssl=tls)
         except OSError as error:
             await self.stop()
             raise InputError(
@@ -97,7 +114,7 @@ class Server:
         self._turn()
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._dials:
+        for task in self._tasks:
             task.cancel()
         for transport in list(self.transports.values()):
             transport.close()
@@ -110,7 +127,6 @@ class Server:
         if self.traces is not None:
             self.traces.flush()
             self.traces.close()
-        self.stopped.set()
 
     def soon(self) -> None:
         """Something may have changed: look once this turn of the loop is over."""
@@ -152,22 +168,39 @@ class Server:
         if self.traces is not None:
             self.traces.flush()
         for peer in broker.to_dial(now):
-            task = self.loop.create_task(self._dial(peer))
-            self._dials.add(task)
-            task.add_done_callback(self._dials.discard)
+            self._start(self._dial(peer))
+        for work, then in broker.take_work():
+            self._start(self._aside(work, then))
         if self._timer is not None:
             self._timer.cancel()
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None:
+        async with self._room:
+            answer = await asyncio.to_thread(work)
+        then(answer, self.now())
+        self.soon()
+
     async def _dial(self, peer: BrokerId) -> None:
         address = self.network.addresses[peer]
         try:
             made = self.loop.create_connection(
-                lambda: WireProtocol(self, peer), address.host, address.link
+                lambda: WireProtocol(self, peer),
+                address.host,
+                address.link,
+                ssl=self._dialling,
+                server_hostname=address.host if self._dialling else None,
             )
             await asyncio.wait_for(made, DIAL_S)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError) as error:  # an SSLError is an OSError
+            if isinstance(error, ssl.SSLError):
+                log.warning("dialling failed", extra={"peer": peer, "reason": str(error)})
             self.broker.dial_failed(peer, self.now())
             self.soon()
 
@@ -176,26 +209,38 @@ class ClientProtocol(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self.server = server
         self.clients = server.broker.clients
+        self.connection: Connection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
-        self.connection = self.clients.opened(peer_name(transport), self.server.now())
+        opened = self.clients.opened(peer_name(transport), self.server.now())
+        if opened is None:
+            self.transport.abort()
+            return
+        self.connection = opened
         self.server.transports[self.connection] = self.transport
 
     def data_received(self, data: bytes) -> None:
+        if self.connection is None:
+            return
         self.clients.received(self.connection, data, self.server.now())
         self.server.soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.connection is None:
+            return
         self.server.transports.pop(self.connection, None)
         self.clients.closed(self.connection, self.server.now())
         self.server.soon()
 
     def pause_writing(self) -> None:
-        self.connection.blocked = True
+        if self.connection is not None:
+            self.connection.blocked = True
 
     def resume_writing(self) -> None:
+        if self.connection is None:
+            return
         self.connection.blocked = False
         if self.connection.session is not None:
             self.connection.session.drain(self.server.now())
@@ -209,7 +254,10 @@ class WireProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
-        self.wire = server.broker.wire_opened(peer_name(transport), self.dialled, server.now())
+        certified = certificates.name_in(transport.get_extra_info("peercert"))
+        self.wire = server.broker.wire_opened(
+            peer_name(transport), self.dialled, server.now(), certified
+        )
         server.transports[self.wire] = cast(asyncio.Transport, transport)
         server.soon()
 

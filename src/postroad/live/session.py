@@ -15,7 +15,9 @@ from mqtt5 import Will
 
 from postroad.filters import Filter
 from postroad.live.mqtt import V5, Letter
+from postroad.live.users import User
 from postroad.model import AdvertisementId, SubscriptionId, TimeUs
+from postroad.routing.base import Move
 
 PACKET_IDS = 65_535
 
@@ -30,9 +32,11 @@ class Connection:
         self.buffer = bytearray()
         self.out: list[bytes] = []
         self.blocked = False  # the client reads too slowly: set by the driver
-        self.held = False  # its next publication waits for the network to know it
+        self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.closing = False
+        self.follows = False  # the client goes where it is sent
+        self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
 
@@ -84,6 +88,7 @@ class Session:
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
         self.will: Will | None = None
         self.advertised: dict[str, AdvertisementId] = {}
+        self.user: User | None = None  # None where no users are kept
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
         self._next_id = 0

@@ -348,6 +348,40 @@ def test_publishers_are_held_back_while_a_link_is_full(
     chain.until(lambda: not publisher.connection.paused)
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_only_a_client_that_can_follow_is_sent_elsewhere(tmp_path: Path, follows: bool) -> None:
+    chain = memory(
+        tmp_path, *CHAIN, scheme="advertisement_forwarding", top='relocation = "grape"',
+        tables="[grape]\nthreshold = 10",
+    )  # fmt: skip
+    far = chain.client(2, "far")
+    far.subscribe("t")
+    properties = [("$follow", "1")] if follows else []
+    publisher = chain.client(0, "p", user_properties=properties)
+    sent = 0
+    while sent < 60 and not publisher.last(mqtt5.DisconnectPacket):
+        publisher.publish("t", b"%d" % sent)
+        sent += 1
+        chain.run(10_000)
+    chain.run(100_000)
+    assert [payload for _, payload in far.got()] == [b"%d" % n for n in range(sent)]
+    goodbye = publisher.last(mqtt5.DisconnectPacket)
+    if not follows:
+        assert goodbye is None
+        return
+    address = chain.network.addresses[2]
+    assert goodbye.reason_code == 0x9C
+    assert goodbye.server_reference == f"{address.host}:{address.mqtt}"
+    publisher.publish("t", b"late")  # written before it had read the goodbye
+    publisher.drop()
+    there = chain.client(2, "p", user_properties=[*properties, *goodbye.user_properties])
+    there.publish("t", b"there")
+    chain.run(200_000)
+    assert [payload for _, payload in far.got()] == [b"late", b"there"]
+    wrong = chain.client(2, "q", user_properties=goodbye.user_properties)
+    assert wrong.connection.closing
+
+
 def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: Path) -> None:
     import msgspec
 

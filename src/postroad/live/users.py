@@ -1,0 +1,140 @@
+"""Who may connect, publish and subscribe: a JSON file of users with scrypt-hashed passwords.
+
+A user may publish to, and subscribe within, the topic prefixes listed for them: `quotes` allows
+`quotes` and all below it, `#` everything. Once a network names a users file, nobody else gets in.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from postroad.errors import InputError
+
+COST = {"n": 2**14, "r": 8, "p": 1}  # about 50 ms and 16 MiB a guess
+ALL = "#"
+
+
+@dataclass(frozen=True)
+class User:
+    salt: str
+    hash: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+    def may_publish(self, topic: str) -> bool:
+        return _within(topic.split("/"), self.publish)
+
+    def may_subscribe(self, pattern: str) -> bool:
+        """Whether the pattern's fixed first levels lie within what is allowed."""
+        fixed: list[str] = []
+        for level in pattern.split("/"):
+            if level in ("+", "#"):
+                break
+            fixed.append(level)
+        return _within(fixed, self.subscribe)
+
+
+def _within(levels: list[str], prefixes: tuple[str, ...]) -> bool:
+    for prefix in prefixes:
+        if prefix == ALL:
+            return True
+        wanted = prefix.rstrip("/").split("/")
+        if levels[: len(wanted)] == wanted:
+            return True
+    return False
+
+
+def hashed(password: bytes, salt: bytes) -> bytes:
+    return hashlib.scrypt(password, salt=salt, maxmem=64 << 20, **COST)
+
+
+def made(password: bytes, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> User:
+    salt = secrets.token_bytes(16)
+    return User(_text(salt), _text(hashed(password, salt)), publish, subscribe)
+
+
+class Users:
+    """The users of one network. `verify` is slow on purpose: call it beside the loop."""
+
+    def __init__(self, users: dict[str, User]) -> None:
+        self.users = users
+        self._key = secrets.token_bytes(32)
+        self._verified: dict[str, bytes] = {}
+        self._nobody = made(b"", (), ())  # so that an unknown name takes as long as a wrong word
+
+    def remembered(self, name: str, password: bytes) -> bool:
+        """Whether this very password was verified before; fast."""
+        known = self._verified.get(name)
+        return known is not None and hmac.compare_digest(known, self._digest(password))
+
+    def verify(self, name: str, password: bytes) -> bool:
+        user = self.users.get(name, self._nobody)
+        right = hmac.compare_digest(
+            hashed(password, base64.b64decode(user.salt)), base64.b64decode(user.hash)
+        )
+        if not right or name not in self.users:
+            return False
+        self._verified[name] = self._digest(password)
+        return True
+
+    def _digest(self, password: bytes) -> bytes:
+        return hmac.new(self._key, password, "sha256").digest()
+
+
+def load(path: Path) -> Users:
+    return Users(_read(path))
+
+
+def _read(path: Path) -> dict[str, User]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        users = {
+            str(name): User(
+                str(row["salt"]), str(row["hash"]), tuple(row["publish"]), tuple(row["subscribe"])
+            )
+            for name, row in told.items()
+        }
+        for user in users.values():
+            base64.b64decode(user.salt, validate=True)
+            base64.b64decode(user.hash, validate=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="add a user: postroad users add"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            "not a file of users", where=str(path), remedy="write it with postroad users add"
+        ) from None
+    return users
+
+
+def change(path: Path, name: str, user: User | None) -> None:
+    """Add or replace a user, or remove one; the file is replaced whole and is ours alone."""
+    users = _read(path) if path.exists() or user is None else {}
+    if user is None:
+        if name not in users:
+            raise InputError(f"no user {name!r}", where=str(path), remedy="see postroad users list")
+        del users[name]
+    else:
+        users[name] = user
+    part = path.with_name(f".{path.name}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({key: asdict(value) for key, value in sorted(users.items())}, file, indent=1)
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"cannot write {str(path)!r}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,141 @@
+"""Refused: wrong passwords, forbidden topics, floods, filter bombs; each with a log line."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import mqtt5
+import pytest
+from click.testing import CliRunner
+
+from live_harness import Fake, Memory, memory
+from postroad.cli import cli
+from postroad.errors import InputError
+from postroad.live import users
+
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, users.User]:
+    return {
+        "reader": users.made(b"secret", (), ("quotes",)),
+        "writer": users.made(b"secret", ("quotes/eu/",), ()),
+        "root": users.made(b"toor", ("#",), ("#",)),
+    }
+
+
+@pytest.fixture
+def net(tmp_path: Path, kept: dict[str, users.User]) -> Memory:
+    for name, user in kept.items():
+        users.change(tmp_path / "users.json", name, user)
+    return memory(tmp_path, ["A"], [], top='users = "users.json"')
+
+
+def told(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(str(vars(record)) for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"username": "root", "password": b"wrong-secret"},
+        {"username": "nobody", "password": b"wrong-secret"},
+        {"username": "root"},
+    ],
+)
+def test_everyone_else_is_refused_and_no_secret_is_logged(
+    net: Memory, caplog: pytest.LogCaptureFixture, options: dict[str, object]
+) -> None:
+    client = net.client(0, "c", **options)
+    assert client.connection.closing
+    assert client.last(mqtt5.ConnAckPacket).reason_code == 0x86
+    assert "wrong password" in told(caplog)
+    assert "wrong-secret" not in told(caplog)
+
+
+def test_publish_and_subscribe_only_within_the_allow_lists(
+    net: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = net.client(0, "r", username="reader", password=b"secret")
+    writer = net.client(0, "w", username="writer", password=b"secret")
+    root = net.client(0, "root", username="root", password=b"toor")
+    assert root.subscribe("#").reason_codes[0] == 0
+    for pattern in ("#", "+/eu", "quotesx", "news/#"):
+        assert reader.subscribe(pattern).reason_codes[0] == 0x87
+    assert reader.subscribe("quotes/#").reason_codes[0] == 0
+    for topic in ("quotes/us", "quotes", "quotes/eux", "quotes/eu", "quotes/eu/sap"):
+        writer.publish(topic, b"x", qos=ONCE)
+    net.run(10_000)
+    codes = [int(p.reason_code) for p in writer.packets if isinstance(p, mqtt5.PubAckPacket)]
+    assert codes == [0x87, 0x87, 0x87, 0, 0]
+    assert [topic for topic, _ in reader.got()] == ["quotes/eu", "quotes/eu/sap"]
+    assert len(root.got()) == 2
+    assert "may not subscribe" in told(caplog)
+    assert "publication refused" in told(caplog)
+    will = mqtt5.Will("news", payload=b"x")
+    dying = net.client(0, "d", username="writer", password=b"secret", will=will)
+    assert dying.last(mqtt5.ConnAckPacket).reason_code == 0x87
+
+
+def test_floods_of_connections_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = memory(tmp_path, ["A"], [], top="[limits]\nconnections_per_address = 3\n")
+    clients = [few.client(0, f"c{n}") for n in range(3)]
+    opened = few.brokers[0].clients.opened
+    assert opened("memory:9", few.now) is None
+    assert opened("elsewhere:9", few.now) is not None
+    clients[0].drop()
+    assert opened("memory:9", few.now) is not None
+    slow = memory(tmp_path, ["A"], [], top="[limits]\nconnects_per_s = 5\n")
+    made = [slow.brokers[0].clients.opened("memory:1", slow.now) for _ in range(8)]
+    assert [one is None for one in made] == [False] * 5 + [True] * 3
+    assert slow.brokers[0].clients.opened("memory:1", slow.now + 1_000_000) is not None
+    assert "too many from this address" in told(caplog)
+
+
+def test_oversized_packets_and_filter_bombs_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = "[limits]\npacket_bytes = 50_000\nsubscriptions_per_client = 2\n"
+    net = memory(tmp_path, ["A"], [], top=limits)
+    client = net.client(0, "c")
+    bomb = " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(40))
+    answer = client.subscribe("t", bomb)
+    assert answer.reason_codes[0] == 0x83
+    assert "conjunctions" in answer.reason_str or "steps" in answer.reason_str
+    for topic, code in (("a", 0), ("b", 0), ("c", 0x97)):
+        assert client.subscribe(topic).reason_codes[0] == code
+    client.publish("t", b"x" * 60_000)
+    net.run(10_000)
+    assert client.last(mqtt5.DisconnectPacket).reason_code == 0x95
+    assert "60009" in told(caplog) or "bytes" in told(caplog)
+
+
+def test_half_a_connection_is_closed_after_a_while(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    silent = Fake(net, 0, 5)
+    net.run(10_500_000)
+    assert silent.connection.closing
+
+
+def test_users_commands(tmp_path: Path) -> None:
+    path = str(tmp_path / "users.json")
+    run = CliRunner().invoke
+    added = run(
+        cli, ["users", "add", path, "ann", "--publish", "a", "--subscribe", "#"], input="pw\npw\n"
+    )
+    assert added.exit_code == 0
+    assert "ann may publish a and subscribe #" in added.output
+    assert stat.S_IMODE((tmp_path / "users.json").stat().st_mode) == 0o600
+    assert "pw" not in (tmp_path / "users.json").read_text()
+    assert run(cli, ["users", "list", path]).output == "ann: publish a, subscribe #\n"
+    assert users.load(tmp_path / "users.json").verify("ann", b"pw")
+    assert run(cli, ["users", "remove", path, "ann"]).exit_code == 0
+    assert isinstance(run(cli, ["users", "remove", path, "ann"]).exception, InputError)
+    (tmp_path / "users.json").write_text('{"x": 1}')
+    with pytest.raises(InputError, match="not a file of users"):
+        users.load(tmp_path / "users.json")
