@@ -20,6 +20,7 @@ from postroad.cli import cli
 from postroad.comparison.rows import ROWS
 from postroad.comparison.runs import MEASURES
 from postroad.errors import InputError
+from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 
 pytestmark = pytest.mark.spark
@@ -86,6 +87,7 @@ def means(folder: Path, label: str, measure: str) -> float:
 
 def test_every_scheme_of_the_table_is_compared() -> None:
     assert {row.scheme for row in ROWS.values()} == set(SCHEMES)
+    assert {row.relocation for row in ROWS.values()} == {None, *RELOCATIONS}
 
 
 def test_all_schemes_deliver_the_same_and_nothing_is_lost(report: Path) -> None:

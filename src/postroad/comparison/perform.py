@@ -77,7 +77,7 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
         values = {} if error else {name: [m[name] for _, m, _ in mine] for name in MEASURES}
         outcomes.append(
             Outcome(
-                label, row.scheme, {**row.parameters, **parameters[label]},
+                label, row.scheme, row.relocation, {**row.parameters, **parameters[label]},
                 SCHEMES[row.scheme].promise, error, values,
             )
         )  # fmt: skip
@@ -144,6 +144,7 @@ def _case(
     return {
         "label": label,
         "scheme": row.scheme,
+        "relocation": row.relocation,
         "parameters": {**row.parameters, **parameters},
         "settings": comparison.scenario,
         "seed": comparison.seed,

@@ -11,15 +11,22 @@ from postroad.errors import InputError
 SHARE = "popular_share"
 """A parameter of ours: PopSub's capacity for popular publications, as a share of the rate at
 which a publishing broker publishes. A run turns it into the scheme's throughput τ."""
+TRACED = "traced_share"
+"""Another: how many of its publications a publisher makes, as a share of all, before POP or GRAPE
+decide where it should stand. A run turns it into the relocation's threshold."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A scheme with fixed parameters, and those that may be tuned with the values to try."""
+    """A scheme with fixed parameters, and those that may be tuned with the values to try.
+
+    `relocation` moves publishers on top of it.
+    """
 
     scheme: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    relocation: str | None = None
 
     def candidates(self) -> list[dict[str, Any]]:
         """Every setting to try; the first is the one used without tuning."""
@@ -30,6 +37,7 @@ class Row:
 
 
 _SHARES = {SHARE: [0.3, 0.1, 0.6]}
+_TRACED = {TRACED: 0.2}
 
 ROWS: dict[str, Row] = {
     "flooding": Row("flooding"),
@@ -43,6 +51,23 @@ ROWS: dict[str, Row] = {
     "BeaConvey": Row("beaconvey", grid={"routing": ["pie", "po", "pal"]}),
     "Scribe": Row("scribe"),
     "iScribe": Row("iscribe"),
+    "Kyra": Row("kyra", grid={"clique_ms": [100.0, 50.0, 200.0]}),
+    "Kyra + covering": Row("kyra", {"covering": True}),
+    "balanced Kyra": Row("kyra", {"balance": 4}),
+    "filter-based on the minimum spanning tree": Row("fbr"),
+    "multicast groups": Row("mbr"),
+    "match early": Row("match_early"),
+    "unicast": Row("unicast"),
+    "broadcast": Row("broadcast"),
+    "ideal multicast": Row("ideal_multicast"),
+    "POP": Row("advertisement_forwarding", _TRACED, relocation="pop"),
+    "GRAPE": Row("advertisement_forwarding", _TRACED, relocation="grape"),
+    "PopSub direct after GRAPE": Row(
+        "popsub", {"unpopular": "direct", **_TRACED}, _SHARES, relocation="grape"
+    ),
+    "PopSub batching after GRAPE": Row(
+        "popsub", {"unpopular": "batching", **_TRACED}, _SHARES, relocation="grape"
+    ),
 }
 
 
@@ -52,7 +77,11 @@ def chosen(names: Sequence[str] | None, where: str) -> dict[str, Row]:
         return dict(ROWS)
     found: dict[str, Row] = {}
     for name in names:
-        mine = {label: row for label, row in ROWS.items() if name in (label, row.scheme)}
+        mine = {
+            label: row
+            for label, row in ROWS.items()
+            if name in (label, row.relocation or row.scheme)
+        }
         if not mine:
             raise InputError(
                 f"unknown scheme {name!r}", where=where, remedy=f"choose from: {', '.join(ROWS)}"

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from postroad.comparison import settings
-from postroad.comparison.rows import SHARE
+from postroad.comparison.rows import SHARE, TRACED
 from postroad.errors import InputError
 from postroad.overlay.small_world import Ring
+from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 from postroad.routing.base import Message
 from postroad.routing.ring import ANY, topics_of
@@ -62,7 +63,7 @@ def run_row(given: dict[str, Any]) -> Mapping[str, Any]:
         case["settings"], given["folder"], case["seed"], case["replicate"], case["replicates"],
         case["training"],
     )  # fmt: skip
-    scheme = SCHEMES[case["scheme"]]
+    scheme, relocation = SCHEMES[case["scheme"]], case["relocation"]
     told = dict(case["parameters"])
     share = told.pop(SHARE, None)
     if share is not None:
@@ -71,6 +72,15 @@ def run_row(given: dict[str, Any]) -> Mapping[str, Any]:
     if scheme.overlay == "ring":
         told["topic"] = case["topic"]
         scenario = on_ring(scenario, scheme.config(**told))
+    traced = told.pop(TRACED, None)
+    if relocation is not None:
+        publishers = len({posting.publisher for posting in scenario.workload.postings})
+        threshold = max(2, round(traced * len(scenario.workload.postings) / publishers))
+        scenario = replace(
+            scenario,
+            relocation=relocation,
+            relocation_config=RELOCATIONS[relocation].config(threshold=threshold),
+        )
     config = scheme.config(**told)
     scenario = replace(scenario, scheme=case["scheme"], config=config)
     return measured(run(scenario), details=case["details"])

@@ -39,6 +39,7 @@ class Outcome:
 
     label: str
     scheme: str
+    relocation: str | None
     parameters: Mapping[str, Any]
     promise: str
     error: str | None

@@ -208,12 +208,14 @@ def _method(results: Results) -> str:
         "Topic schemes start from what their planner knew of the interests, so they send no "
         "control messages until interests change.",
         "PopSub's popular_share is the room for popular publications as a share of the rate at "
-        "which a publishing broker publishes; τ follows from it at φ = 0.05.",
+        "which a publishing broker publishes; τ follows from it at φ = 0.05. traced_share is how "
+        "much of its publications a publisher makes before it may be moved.",
     ]
     rows = [
         [
             row.label,
-            SCHEMES[row.scheme].summary,
+            SCHEMES[row.scheme].summary
+            + (f", publishers moved by {row.relocation}" if row.relocation else ""),
             ", ".join(f"{name} = {value}" for name, value in row.parameters.items()) or "defaults",
             f"best of {results.tried[row.label]} for {comparison.matters}"
             if row.label in results.tried

@@ -124,9 +124,8 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
                 self.towards.pop(filter, None)
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
-                for advertisement, source in self._offers():
-                    if meet(advertisement.filter, filter):
-                        _add(counts, source, 1)
+                for _, source in self.pool.meeting(filter, self._offers()):
+                    _add(counts, source, 1)
 
     def _offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
         """Each advertisement with where subscriptions to it must go."""

@@ -68,7 +68,7 @@ class Config:
     """`clique_ms`: the most between two servers of a clique; `clique_max`: the most servers in
     one (0: any); `trees` (0: as many as the largest clique has servers); `attributes`: on which
     the content space is cut, with commas (without: those that filters name); `balance`: the
-    balance factor M of the trees."""
+    balance factor M of the trees; `covering`: within the trees, as in subscription forwarding."""
 
     clique_ms: float = 100.0
     clique_max: int = 0
@@ -76,6 +76,7 @@ class Config:
     attributes: str = ""
     balance: int = 1
     alpha: float = ALPHA
+    covering: bool = False
 
     def __post_init__(self) -> None:
         for name in ("clique_ms", "clique_max", "trees", "alpha"):
@@ -215,7 +216,7 @@ class KyraPlan:
 
     overlay: Overlay
     layout: Layout
-    pool: FilterPool = field(default_factory=FilterPool)
+    pool: FilterPool
 
     @cached_property
     def between_us(self) -> IntArray:
@@ -263,14 +264,14 @@ class KyraPlan:
 def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) -> KyraPlan:
     """The plan that the overlay brings, or one made for the interests."""
     if isinstance(overlay, Planned):
-        return KyraPlan(overlay, overlay.layout)
+        return KyraPlan(overlay, overlay.layout, FilterPool(config.covering))
     filters = [filter for _, filter in interests.subscriptions]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
     between = between_all(overlay)
     found = planning.cliques(between, round(1000 * config.clique_ms), config.clique_max)
     divide = planning.divider(filters, attributes=names, alpha=config.alpha)
     layout = planning.layout(between, found, divide, config.trees, config.balance)
-    return KyraPlan(overlay, layout)
+    return KyraPlan(overlay, layout, FilterPool(config.covering))
 
 
 class Place:

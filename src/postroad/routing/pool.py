@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postroad.filters import Filter, covers
+from postroad.filters import Filter, covers, intersects
 from postroad.filters.constraints import NumberSet, TextSet
 from postroad.matching import Index
-from postroad.model import Publication, Scalar
+from postroad.model import Advertisement, BrokerId, Publication, Scalar
 
 _RECENT_MAX = 2048  # publications per generation, since each visits many brokers
 
+_MEETINGS_MAX = 8192  # remembered per filter; advertisements come and go
+
 Pin = tuple[str, Scalar]
+Offer = tuple[Advertisement, BrokerId]
 
 
 class FilterPool:
@@ -32,6 +35,9 @@ class FilterPool:
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
         self._recent: dict[Publication, list[Filter]] = {}
+        # Per filter, by the identity of an advertisement's filter: that filter, and whether they
+        # intersect. The filters themselves would be slow keys: there are many such questions.
+        self._meetings: dict[Filter, dict[int, tuple[Filter, bool]]] = {}
         self._elder: dict[Publication, list[Filter]] = {}
         # Filters by the values they pin: a filter that demands class = 'A' is only covered
         # by filters that demand the same or nothing of `class`, and covers only the former.
@@ -55,6 +61,7 @@ class FilterPool:
             self.uses[filter] = count
             return
         del self.uses[filter]
+        self._meetings.pop(filter, None)
         self._index.remove(filter)
         self._recent, self._elder = {}, {}
         if self.covering:
@@ -75,6 +82,23 @@ class FilterPool:
                 if len(self._recent) >= _RECENT_MAX:
                     self._recent, self._elder = {}, self._recent
                 self._recent[publication] = found
+        return found
+
+    def meeting(self, filter: Filter, offers: Iterable[Offer]) -> list[Offer]:
+        """Those of the advertisements that intersect the filter, in the same order."""
+        known = self._meetings.get(filter)
+        if known is None or len(known) > _MEETINGS_MAX:
+            known = {}
+            if filter in self.uses:
+                self._meetings[filter] = known
+        found = []
+        for offer in offers:
+            other = offer[0].filter
+            meets = known.get(id(other))
+            if meets is None:
+                meets = known[id(other)] = (other, intersects(other, filter))
+            if meets[1]:
+                found.append(offer)
         return found
 
     def _relate(self, filter: Filter) -> None:

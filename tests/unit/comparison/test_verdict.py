@@ -10,7 +10,7 @@ from postroad.comparison.verdict import Outcome, figure, problems, verdict
 
 def outcome(label: str, error: str | None = None, **told: list[float]) -> Outcome:
     values = {name: told.get(name, [0.0, 0.0, 0.0]) for name in MEASURES}
-    return Outcome(label, "flooding", {}, "exact", error, values)
+    return Outcome(label, "flooding", None, {}, "exact", error, values)
 
 
 def test_intervals_are_students() -> None:

@@ -52,7 +52,7 @@ from postroad.model import (
 from postroad.routing import advertisement_forwarding
 from postroad.routing.advertisement_forwarding import meet
 from postroad.routing.base import CancelTimer, Deliver, Effect, Message, Note, Send, SetTimer
-from postroad.routing.pool import FilterPool
+from postroad.routing.pool import FilterPool, Offer
 from postroad.routing.popsub.gossip import CACHE_MAX, HOME_ROUNDS, Group
 from postroad.routing.popsub.messages import (
     Batch,
@@ -153,6 +153,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self.sent: dict[BrokerId, dict[SubscriptionId, None]] = {}
         self.gains: dict[BrokerId, dict[AdvertisementId, Gain]] = {}
         self.gains_changed = False
+        self.met: dict[Filter, list[Offer]] = {}
         self.gain_min: float | None = None
         self.buffers: dict[Key, Buffer] = {}
         self.groups: dict[AdvertisementId, Group] = {}
@@ -212,12 +213,24 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self._track([entry.filter])
         effects = self._tell(name, entry)
         if entry.source != LOCAL:
-            for advertisement_id, (advertisement, source) in self.advertisements.items():
-                if source != entry.source and meet(advertisement.filter, entry.filter):
-                    self._gain(entry, advertisement_id, 1)
-                    if self._gain_of(entry.source, advertisement_id).gossiping:
-                        effects += self._invite(advertisement_id, entry.origin)
+            for advertisement, source in self._met(entry.filter):
+                if source != entry.source:
+                    self._gain(entry, advertisement.id, 1)
+                    if self._gain_of(entry.source, advertisement.id).gossiping:
+                        effects += self._invite(advertisement.id, entry.origin)
         return effects
+
+    def _met(self, filter: Filter) -> list[Offer]:
+        """The advertisements that a filter intersects, found once until advertisements change."""
+        found = self.met.get(filter)
+        if found is None:
+            found = self.pool.meeting(filter, self.advertisements.values())
+            self.met[filter] = found
+        return found
+
+    def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
+        self.met.clear()  # whatever changes the advertisements counts them in or out
+        return super()._count(advertisement, source, step)
 
     def _forget(self, name: SubscriptionId) -> list[Effect]:
         entry = self.entries.pop(name)
@@ -227,9 +240,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 del told[name]
                 effects.append(Send(peer, CountedUnsubscription(name)))
         if entry.source != LOCAL:
-            for advertisement_id, (advertisement, source) in self.advertisements.items():
-                if source != entry.source and meet(advertisement.filter, entry.filter):
-                    self._gain(entry, advertisement_id, -1)
+            for advertisement, source in self._met(entry.filter):
+                if source != entry.source:
+                    self._gain(entry, advertisement.id, -1)
         names = self.ids[entry.filter, entry.source]
         del names[name]
         if entry.source == LOCAL:
@@ -239,6 +252,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             if entry.source != LOCAL:
                 self.table.remove(entry.filter, entry.source)
             self._track([entry.filter])
+            if entry.filter not in self.towards:
+                self.met.pop(entry.filter, None)
         return effects
 
     def _tell(self, name: SubscriptionId, entry: Entry) -> list[Effect]:
