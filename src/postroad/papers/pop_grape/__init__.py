@@ -12,7 +12,8 @@ How the paper was read, where its text leaves a choice:
 - All low-rated subscribers of a publisher share one filter, on `highLow%Diff`, which one tenth of
   its quotes pass; the medium-rated ones one on `volume`, which half of them pass.
 - A broker needs 5 ms (cluster: 1 ms) to match a message, and as much again for each copy of a
-  publication that it sends, to a neighbour or to a client. Messages from publishers count.
+  publication that it sends, to a neighbour or to a client. Messages from publishers count. Trace
+  results cost what any message costs, though in the paper they bypass the matching engine.
 - Rates, utilisations, delays and hops are those of the last third of the run, after publishers
   have moved; overhead and moves are those of the whole run.
 - Delay is averaged per subscriber, then over subscribers. Overhead is the share of relocation
