@@ -44,6 +44,7 @@ from postroad.routing.base import (
     Start,
     TimerFired,
 )
+from postroad.routing.pool import FilterPool
 
 log = logging.getLogger("postroad.broker")
 
@@ -97,6 +98,9 @@ class Broker:
         self.name = network.names[number]
         self.boot = f"{number:x}-{now:x}"
         self.plan = network.plan()
+        pool = getattr(self.plan, "pool", None)
+        if isinstance(pool, FilterPool):
+            pool.recent_max = 0  # a publication comes by once: nothing to remember
         self.router = self.plan.router(number)
         self.codec = Codec()
         self.traces = traces

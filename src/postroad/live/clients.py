@@ -494,6 +494,8 @@ class Clients:
             if kept.kept and topic_matches(topic) and matches(held.filter, kept.attributes):
                 letter = Letter(kept.kept)
                 parcel = self._parcel(letter, min(letter.qos, held.qos), 1, kept.version[0])
+                if parcel.expires_us is not None and now >= parcel.expires_us:
+                    continue
                 if held.identifier:
                     parcel.identifiers.append(held.identifier)
                 if held.session.deliver(parcel, now) and held.session.connection is not None:

@@ -7,6 +7,7 @@ becomes one write per connection.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import ssl
@@ -29,6 +30,8 @@ log = logging.getLogger("postroad.server")
 
 BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
 DIAL_S = 5.0
+# Look for garbage less often: a broker makes few cycles and many values that die at once.
+GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
 DRAIN_S = 2.0  # how long closing connections may take to be written
 
@@ -280,6 +283,8 @@ async def serve(network: Network, number: BrokerId) -> None:
     """Run one broker until SIGTERM or SIGINT."""
     server = Server(network, number)
     await server.start()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
     ended = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         server.loop.add_signal_handler(name, ended.set)

@@ -31,6 +31,7 @@ class FilterPool:
         self.uses: dict[Filter, int] = {}
         self.above: dict[Filter, dict[Filter, None]] = {}
         self.below: dict[Filter, dict[Filter, None]] = {}
+        self.recent_max = _RECENT_MAX  # 0 where each publication is asked about once
         self._index: Index[Filter] = Index()
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
@@ -74,12 +75,14 @@ class FilterPool:
 
     def match(self, publication: Publication) -> list[Filter]:
         """All filters of the pool that match; a table picks out its own."""
+        if not self.recent_max:
+            return self._index.match(publication.attributes)
         found = self._recent.get(publication)
         if found is None:
             found = self._elder.get(publication)
             if found is None:
                 found = self._index.match(publication.attributes)
-                if len(self._recent) >= _RECENT_MAX:
+                if len(self._recent) >= self.recent_max:
                     self._recent, self._elder = {}, self._recent
                 self._recent[publication] = found
         return found

@@ -112,6 +112,24 @@ def test_retained_publications_wait_at_every_broker(chain: Memory) -> None:
     assert (packet.topic, packet.retain) == ("t/2", True)
 
 
+def test_expired_publications_are_not_delivered(chain: Memory) -> None:
+    options = {"session_expiry_interval": 60, "clean_start": False}
+    away = chain.client(2, "away", **options)
+    away.subscribe("t", max_qos=ONCE)
+    away.drop()
+    publisher = chain.client(0, "p")
+    for seconds in (2, 30):
+        payload, expiry = b"%d" % seconds, seconds
+        publisher.publish("t", payload, qos=ONCE, message_expiry_interval=expiry)
+        publisher.publish(f"kept/{seconds}", payload, retain=True, message_expiry_interval=expiry)
+    chain.run(3_000_000)
+    assert chain.client(2, "away", **options).got() == [("t", b"30")]
+    late = chain.client(1, "late")
+    late.subscribe("kept/+")
+    chain.run(10_000)
+    assert late.got() == [("kept/30", b"30")]
+
+
 def test_retained_publications_are_reconciled_when_a_link_starts_afresh(chain: Memory) -> None:
     chain.client(0, "p").publish("t", b"old", retain=True)
     chain.run(50_000)
