@@ -12,6 +12,7 @@ from postroad.planning import kyra as planning
 from postroad.planning.zones import Zone, loads, partition
 from postroad.routing.base import Deliver, Publish, Send, Subscribe
 from postroad.routing.kyra import KyraPlan, NewPublication, Notification, TreePublication
+from postroad.routing.pool import FilterPool
 from postroad.sim.engine import Simulator
 
 NAMES = "ABCDEFGH"
@@ -38,7 +39,7 @@ def make_plan() -> KyraPlan:
     layout = planning.layout(
         direct_us, found, lambda count: partition(everyone, points, load, ["e"], count)
     )
-    return KyraPlan(as_overlay(list(NAMES), direct_us), layout)
+    return KyraPlan(as_overlay(list(NAMES), direct_us), layout, FilterPool())
 
 
 @pytest.fixture

@@ -34,7 +34,11 @@ def test_seats_move_amid_publications_and_nothing_is_lost_or_repeated(seed: int)
     brokers = range(overlay.brokers_count)
     stable = {f"s{n}": (draw.choice(brokers), networks.filter(draw)) for n in range(8)}
     interests = Interests(list(stable.values()))
-    config = Config(clique_ms=draw.choice([3.0, 6.0, 100.0]), trees=draw.choice([0, 2]))
+    config = Config(
+        clique_ms=draw.choice([3.0, 6.0, 100.0]),
+        trees=draw.choice([0, 2]),
+        covering=draw.random() < 0.5,
+    )
     plan: Any = SCHEMES["kyra"].plan(overlay, interests, config, 0)
     simulator = Simulator(plan, check=True)
     for name, (broker, filter) in stable.items():
