@@ -57,6 +57,9 @@ def place(value: Scalar | None) -> tuple[int, Any]:
     return (2, (1, 0)) if value != value else (2, (0, value))  # NaN is above all numbers
 
 
+_NARROWED_MAX = 65_536
+
+
 @dataclass(frozen=True)
 class Zone:
     """A box: of each named attribute the values from `low` up to, not including, `high`."""
@@ -97,8 +100,18 @@ class Zone:
 
     def narrow(self, filter: Filter) -> Filter | None:
         """What of a filter lies in the zone; None if nothing can."""
-        narrowed = conjoin(filter, self.filter)
-        return narrowed if narrowed.conjunctions else None
+        known = self._narrowed
+        if filter not in known:
+            if len(known) >= _NARROWED_MAX:
+                known.clear()
+            narrowed = conjoin(filter, self.filter)
+            known[filter] = narrowed if narrowed.conjunctions else None
+        return known[filter]
+
+    @cached_property
+    def _narrowed(self) -> dict[Filter, Filter | None]:
+        """What is known already: every server of a clique asks the same of the same zones."""
+        return {}
 
 
 EVERYWHERE = Zone()
