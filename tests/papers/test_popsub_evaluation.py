@@ -86,3 +86,17 @@ def test_a_matrix_that_is_none_is_told(tmp_path: Path) -> None:
     path.write_text("1,2\n")
     with pytest.raises(InputError, match="not square"):
         read_matrix(path)
+
+
+def test_king_lines_become_a_matrix_with_its_gaps_filled(tmp_path: Path) -> None:
+    path = tmp_path / "king.txt"
+    path.write_text("# from to us\n1 2 4000\n2 3 6000\n1 4 -1\n3 4 2000\n")
+    matrix = read_matrix(path)
+    assert matrix[0].tolist() == [0, 2000, 5000, 6000]
+    assert (matrix == matrix.T).all()
+    path.write_text("1 2 4000\n3 4 2000\n")
+    with pytest.raises(InputError, match="not connected"):
+        read_matrix(path)
+    path.write_text("1 2\n")
+    with pytest.raises(InputError, match="2 numbers a line"):
+        read_matrix(path)
