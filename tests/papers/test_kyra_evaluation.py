@@ -9,6 +9,7 @@ import pytest
 from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.published import FIGURE_7, RATES, TABLE_3, TABLE_4
 from postroad.papers.kyra.workload import DISTRIBUTIONS, events, interests, scaled
+from postroad.papers.processes import run_rows
 from postroad.pipeline import sweep
 
 ROWS = [
@@ -20,7 +21,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def results() -> runs.Results:
-    return runs.Results(runs.run_rows(ROWS, 1))
+    return runs.Results(run_rows(runs.run_point, ROWS))
 
 
 @pytest.mark.parametrize("metric", TABLE_3)

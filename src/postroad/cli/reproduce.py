@@ -57,14 +57,16 @@ def _options(name: str, modes: str) -> Callable[[Command], Command]:
 
 
 def _run(
-    run_rows: Callable[..., list[dict[str, Any]]], todo: Sequence[Any], workers: int, word: str
+    run_point: Callable[[Any], dict[str, Any]], todo: Sequence[Any], workers: int, word: str
 ) -> tuple[list[dict[str, Any]], float, float]:
     """All runs under a progress bar; seconds that passed, and seconds of processor time."""
+    from postroad.papers.processes import run_rows
+
     began, busy = perf_counter(), _processor_s()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(word, total=len(todo))
-        found = run_rows(todo, workers, lambda: progress.advance(task))
+        found = run_rows(run_point, todo, workers, lambda: progress.advance(task))
     return found, perf_counter() - began, _processor_s() - busy
 
 
@@ -97,7 +99,7 @@ def subscription_forwarding_model(quick: bool, out: Path, page: Path | None, wor
     folder = out / "figures"
     _make_folders(folder, page.parent)
     todo = runs.rows(full=not quick)
-    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
+    found, took, busy = _run(runs.run_point, todo, workers, "simulating")
     cells = runs.cells(found)
     verdicts = runs.verdicts(cells)
     checks = beyond.checks(rounds=1000 if quick else 20_000)
@@ -186,7 +188,7 @@ def beaconvey(
     folder = out / "figures"
     _make_folders(folder, page.parent)
     todo = runs.rows(not quick, graphs, long)
-    found, took, _ = _run(runs.run_rows, todo, workers, "routing")
+    found, took, _ = _run(runs.run_point, todo, workers, "routing")
     measured = runs.Measured(found)
     cells, claims = runs.cells(measured), runs.claims(measured)
     drawn = {
@@ -275,7 +277,7 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
     folder = out / "figures"
     _make_folders(folder, page.parent)
     todo = runs.rows(full=not quick, matrix=latencies)
-    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
+    found, took, busy = _run(runs.run_point, todo, workers, "simulating")
     table = runs.means(found)
     claims = runs.claims(table)
     for experiment in runs.EXPERIMENTS:
@@ -322,7 +324,7 @@ def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     page = page or out / "page.md"
     folder = out / "figures"
     _make_folders(folder, page.parent)
-    found, took, busy = _run(runs.run_rows, runs.rows(full=not quick), workers, "routing")
+    found, took, busy = _run(runs.run_point, runs.rows(full=not quick), workers, "routing")
     results = runs.Results(found)
     cells, claims = runs.cells(results), runs.claims(results)
     fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
@@ -393,7 +395,7 @@ def pop_grape(
     folder = out / "figures"
     _make_folders(folder, page.parent)
     todo = runs.rows(not quick, quotes, latencies)
-    found, took, busy = _run(runs.run_rows, todo, workers, "simulating")
+    found, took, busy = _run(runs.run_point, todo, workers, "simulating")
     table = runs.means(found)
     claims = runs.claims(table)
     for name, (_, axis, metrics) in pop_grape_page.SHOWN.items():

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -108,23 +106,6 @@ def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, An
         for point in points
         for overlay in (("SL", "-") if point["workload"] == "grow" else OVERLAYS)
     ]
-
-
-def run_rows(
-    todo: Sequence[Row], workers: int, advance: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
-    """`run_point` of every row, in this process or in a pool; the order is that of `todo`."""
-    found = []
-    if workers == 1:
-        for row in todo:
-            found.append(run_point(row))
-            advance()
-        return found
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(run_point, todo, chunksize=2):
-            found.append(done)
-            advance()
-    return found
 
 
 class Measured:

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -203,23 +201,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
             point = {"topology": topology, "seed": seed, "distribution": "zipf", "rate": 0.1}
             made.append(point | {"kind": "homed", "schemes": "kyra fbr", "multi_homed": 0.1})
     return made
-
-
-def run_rows(
-    todo: Sequence[Row], workers: int, advance: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
-    """`run_point` of every row, in this process or in a pool; the order is that of `todo`."""
-    found = []
-    if workers == 1:
-        for row in todo:
-            found.append(run_point(row))
-            advance()
-        return found
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(run_point, todo, chunksize=6):
-            found.append(done)
-            advance()
-    return found
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -219,21 +217,6 @@ METRICS = [
     "message_rate", "input_utilisation", "output_utilisation", "delay_ms", "hops", "overhead",
     "table_entries", "selection_ms", "wait_ms", "moves", "lost", "twice",
 ]  # fmt: skip
-
-
-def run_rows(
-    todo: Sequence[Mapping[str, Any]], workers: int, tick: Callable[[], object]
-) -> list[dict[str, Any]]:
-    """All runs, in processes; the order of the rows is kept."""
-    if workers == 1:
-        return [_ticked(run_point(row), tick) for row in todo]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [_ticked(found, tick) for found in pool.map(run_point, todo, chunksize=1)]
-
-
-def _ticked(found: dict[str, Any], tick: Callable[[], object]) -> dict[str, Any]:
-    tick()
-    return found
 
 
 Key = tuple[str, float, str]

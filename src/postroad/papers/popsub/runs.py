@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -121,21 +119,6 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _percentile(values: kernel.Ints, percent: int) -> float:
     return float(np.percentile(values, percent)) / 1000 if len(values) else 0.0
-
-
-def run_rows(
-    todo: Sequence[Mapping[str, Any]], workers: int, tick: Callable[[], object]
-) -> list[dict[str, Any]]:
-    """All runs, in processes; the order of the rows is kept."""
-    if workers == 1:
-        return [_ticked(run_point(row), tick) for row in todo]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [_ticked(found, tick) for found in pool.map(run_point, todo, chunksize=1)]
-
-
-def _ticked(found: dict[str, Any], tick: Callable[[], object]) -> dict[str, Any]:
-    tick()
-    return found
 
 
 METRICS = [

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -119,21 +117,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
     points = {point for table in TABLES.values() for point in table.columns.values()}
     ordered = sorted(points, key=lambda p: (-p.brokers * p.mu, repr(p)))
     return [asdict(point) | {"seed": s} for point in ordered for s in seeds_of(point, full)]
-
-
-def run_rows(
-    todo: Sequence[Row], workers: int, advance: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
-    """`run_point` of every row, in this process or in a pool; the order is that of `todo`."""
-    if workers == 1:
-        return [_then(run_point(row), advance) for row in todo]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [_then(found, advance) for found in pool.map(run_point, todo)]
-
-
-def _then(found: dict[str, Any], advance: Callable[[], None]) -> dict[str, Any]:
-    advance()
-    return found
 
 
 @dataclass(frozen=True)
