@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench java
+.PHONY: help setup check test golden demo bench soak java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ golden: setup  ## Rewrite transcripts and generated docs; commit what you can ex
 
 demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo
+
+soak: setup  ## Kill live brokers 200 times under load; prints what it did.
+	POSTROAD_KILLS=200 $(BIN)/python -m pytest -q -s tests/live/test_crashes.py
 
 bench: setup  ## Benchmarks; each prints ratios measured in one run.
 	$(BIN)/python -m postroad.bench

@@ -28,6 +28,7 @@ import pytest
 from postroad.live import logs, mqtt, server
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network, load
+from postroad.live.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP_US = 1000
@@ -80,10 +81,27 @@ class Memory:
         self.network = network
         self.draw = random.Random(seed)
         self.now = 10**15
-        self.brokers = [Broker(network, n, self.now) for n in range(len(network.names))]
+        self.stores = [
+            None if network.store is None else Store(network.store, network.identity, name)
+            for name in network.names
+        ]
+        for store in self.stores:
+            if store is not None:  # what crashes here is never the machine
+                store._db.execute("PRAGMA synchronous = OFF")
+        self.brokers = [self._broker(n) for n in range(len(network.names))]
         self.pipes: list[Pipe] = []
         self.down: set[frozenset[int]] = set()
         self.fakes: list[Fake] = []
+
+    def _broker(self, number: int) -> Broker:
+        store = self.stores[number]
+        rows = None if store is None else store.load()
+        return Broker(self.network, number, self.now, None, rows)
+
+    def commit(self, number: int) -> None:
+        journal, store = self.brokers[number].journal, self.stores[number]
+        if journal is not None and store is not None:
+            store.commit(journal.take())
 
     def run(self, duration_us: int, step_us: int = STEP_US) -> None:
         for _ in range(duration_us // step_us):
@@ -108,6 +126,8 @@ class Memory:
         for number, broker in enumerate(self.brokers):
             broker.tick(self.now)
             broker.flush(self.now)
+            self.commit(number)
+            self._gather(number)
             for work, then in broker.take_work():
                 then(work(), self.now)
             for wire in broker.take_closing():
@@ -121,21 +141,29 @@ class Memory:
                 self.pipes.append(Pipe([(number, mine), (peer, theirs)]))
         for pipe in list(self.pipes):
             self._move(pipe)
+
+    def _gather(self, number: int) -> None:
+        """Take what a broker has to say, of which nothing may be known to it alone."""
+        for pipe in self.pipes:
+            for side, (end, wire) in enumerate(pipe.ends):
+                if end == number:
+                    self._send(pipe.under_way[side], b"".join(wire.out))
+                    wire.out.clear()
         for fake in self.fakes:
-            fake.collect()
+            if fake.broker is self.brokers[number]:
+                fake.collect()
+
+    def _send(self, line: deque[tuple[int, bytes]], data: bytes) -> None:
+        while data:
+            cut = self.draw.randint(1, len(data)) if self.draw.random() < 0.3 else len(data)
+            earliest = line[-1][0] if line else 0
+            arrival = max(earliest, self.now + self.draw.randint(0, 5) * STEP_US)
+            line.append((arrival, data[:cut]))
+            data = data[cut:]
 
     def _move(self, pipe: Pipe) -> None:
         for side in (0, 1):
-            _, wire = pipe.ends[side]
             line = pipe.under_way[side]
-            data = b"".join(wire.out)
-            wire.out.clear()
-            while data:
-                cut = self.draw.randint(1, len(data)) if self.draw.random() < 0.3 else len(data)
-                earliest = line[-1][0] if line else 0
-                arrival = max(earliest, self.now + self.draw.randint(0, 5) * STEP_US)
-                line.append((arrival, data[:cut]))
-                data = data[cut:]
             while line and line[0][0] <= self.now and pipe in self.pipes:
                 number, far = pipe.ends[1 - side]
                 self.brokers[number].wire_received(far, line.popleft()[1], self.now)
@@ -163,15 +191,25 @@ class Memory:
                     self.brokers[number].wire_closed(end, self.now)
 
     def restart(self, number: int) -> None:
-        """A broker loses everything and starts again; its clients' connections are gone."""
+        """A broker loses all but its store and starts again; its clients' connections are gone.
+
+        What it wrote may still arrive, in part. It may fall between writing its store and speaking.
+        """
+        if self.stores[number] is not None and self.draw.random() < 0.5:
+            self.brokers[number].flush(self.now)
+            self.commit(number)
         for pipe in list(self.pipes):
             if any(end == number for end, _ in pipe.ends):
-                self.pipes.remove(pipe)
-                for other, wire in pipe.ends:
-                    if other != number:
+                for side, (end, _) in enumerate(pipe.ends):
+                    other, wire = pipe.ends[1 - side]
+                    if end == number:
+                        for _, data in list(pipe.under_way[side])[: self.draw.randint(0, 3)]:
+                            self.brokers[other].wire_received(wire, data, self.now)
                         self.brokers[other].wire_closed(wire, self.now)
+                if pipe in self.pipes:
+                    self.pipes.remove(pipe)
         self.fakes = [fake for fake in self.fakes if fake.broker is not self.brokers[number]]
-        self.brokers[number] = Broker(self.network, number, self.now)
+        self.brokers[number] = self._broker(number)
 
     def mend(self, a: int, b: int) -> None:
         self.down.discard(frozenset((a, b)))

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from postroad.errors import RunFailed
 from postroad.live import link as links
 from postroad.live.certificates import common_name
 from postroad.live.clients import Clients
@@ -19,10 +20,12 @@ from postroad.live.link import Link, Refused
 from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
+from postroad.live.store import Journal, Kept, LinkRow, Rows
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, Scalar, TimeUs
 from postroad.routing import SCHEMES
 from postroad.routing.base import (
+    AdvertisementMessage,
     CancelTimer,
     Deliver,
     Effect,
@@ -42,7 +45,10 @@ from postroad.routing.base import (
     Send,
     SetTimer,
     Start,
+    SubscriptionMessage,
     TimerFired,
+    UnadvertisementMessage,
+    UnsubscriptionMessage,
 )
 from postroad.routing.pool import FilterPool
 
@@ -51,9 +57,11 @@ log = logging.getLogger("postroad.broker")
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
+WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
 WaveKey = tuple[BrokerId, int]
+Reached = Callable[[TimeUs, bool], None]  # whether everyone has heard, or time was up
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
 
 
@@ -86,13 +94,21 @@ class Neighbour:
     dialling: bool = False
     dial_us: TimeUs = 0  # not before
     backoff_us: TimeUs = BACKOFF_US[0]
+    kept: LinkRow | None = None  # the link as the store knows it
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
 
 
 class Broker:
+    """With `rows`, what a store held, it goes on where it was and notes changes in `journal`."""
+
     def __init__(
-        self, network: Network, number: BrokerId, now: TimeUs, traces: Traces | None = None
+        self,
+        network: Network,
+        number: BrokerId,
+        now: TimeUs,
+        traces: Traces | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self.network, self.number = network, number
         self.name = network.names[number]
@@ -104,6 +120,8 @@ class Broker:
         self.router = self.plan.router(number)
         self.codec = Codec()
         self.traces = traces
+        self.journal = None if rows is None else Journal()
+        self._replayed: list[tuple[BrokerId, Message]] | None = None
         self.retained: dict[str, Retain] = {}
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
@@ -115,9 +133,9 @@ class Broker:
         self._heap: list[tuple[TimeUs, int, Callable[[TimeUs], None]]] = []
         self._sequence = 0
         self._timers: dict[str, int] = {}
-        self._settling: list[Callable[[TimeUs], None]] = []
+        self._settling: list[Reached] = []
         self._waves: dict[WaveKey, tuple[BrokerId | None, set[BrokerId]]] = {}
-        self._settled: dict[int, list[Callable[[TimeUs], None]]] = {}
+        self._settled: dict[int, list[Reached]] = {}
         self._seen: dict[BrokerId, int] = {}
         self._closing: list[Wire] = []
         self._wave = now
@@ -125,8 +143,84 @@ class Broker:
         self._encoded: tuple[Message | None, bytes] = (None, b"")
         for peer in self.plan.links()[number]:
             self.peers[peer] = Neighbour(Link(number, peer, self.boot, True))
-        self.step(Start(), now)
+        if rows is None:
+            self.step(Start(), now)
+        else:
+            self._restore(Kept(rows), now)
         self._every(now)
+
+    # What is kept.
+
+    def _restore(self, kept: Kept, now: TimeUs) -> None:
+        """Be again what the store says: links go on, and the router is told all it knew.
+
+        What the router would say to its neighbours now is compared with what they were told; a
+        difference (of clients whose sessions do not survive, or of which of two equal filters
+        was asked for first) is sent as news.
+        """
+        self._replayed = []
+        self.step(Start(), now)
+        told: dict[tuple[BrokerId, str], Message] = {}
+        for peer, neighbour in self.peers.items():
+            link = neighbour.link
+            link.patience_us = None
+            row = neighbour.kept = kept.link(peer)
+            if row is not None:
+                queue, name = kept.of("queue", peer), self.network.names[peer]
+                if [n for n, _ in queue] != [row.base + 1 + n for n in range(len(queue))]:
+                    raise RunFailed(f"the store is damaged: messages for broker {name} are missing")
+                link.restore(row, [data for _, data in queue])
+            if link.up:
+                self.step(LinkUp(peer), now)
+            for key, data in kept.of("told", peer):
+                told[peer, key] = self.codec.decode(data)
+        for _, data in kept.of("retained", 0):
+            message = self.codec.decode(data)
+            assert isinstance(message, Retain)
+            self.retained[message.topic] = message
+        self.clients.restore(kept, now)
+        for peer in self.peers:
+            for _, data in kept.of("heard", peer):
+                self.step(Received(self.codec.decode(data), peer), now)
+        replayed, self._replayed = self._replayed, None
+        due: dict[tuple[BrokerId, str], Message] = {}
+        for peer, message in replayed:
+            key, said = _statement(message)
+            if said:
+                due[peer, key] = message
+            else:
+                due.pop((peer, key), None)
+        for (peer, key), message in due.items():
+            if (peer, key) not in told:
+                self.send(peer, message)
+        for (peer, key), message in told.items():
+            if (peer, key) not in due:
+                self.send(peer, _withdrawal(message))
+
+    def _note(self, table: str, peer: BrokerId, message: Message, data: bytes) -> None:
+        """Keep what a neighbour was told, or has said, until it is withdrawn."""
+        assert self.journal is not None
+        key, said = _statement(message)
+        if said:
+            self.journal.put(table, peer, key, data)
+        elif key:
+            self.journal.drop(table, peer, key)
+
+    def _note_links(self) -> None:
+        assert self.journal is not None
+        for peer, neighbour in self.peers.items():
+            row, kept = neighbour.link.row(), neighbour.kept
+            if neighbour.link.neighbour and row != kept:
+                if kept is None or row.base != kept.base:
+                    self.journal.drop_to("queue", peer, row.base)
+                self.journal.put("link", peer, 0, row)
+                neighbour.kept = row
+
+    def _forget_link(self, peer: BrokerId) -> None:
+        """The link starts afresh: nothing said over it counts any more."""
+        if self.journal is not None:
+            for table in ("queue", "told", "heard"):
+                self.journal.clear(table, peer)
 
     # Time.
 
@@ -169,6 +263,8 @@ class Broker:
         for topic, kept in list(self.retained.items()):
             if not kept.kept and now - kept.version[0] > TOMBSTONE_US:
                 del self.retained[topic]
+                if self.journal is not None:
+                    self.journal.drop("retained", 0, topic)
         self.after(TICK_US, self._every)
 
     # Steps.
@@ -239,6 +335,9 @@ class Broker:
         heapq.heappush(self._heap, (self.now + after_us, stamp, fire))
 
     def send(self, peer: BrokerId, message: Message) -> None:
+        if self._replayed is not None:
+            self._replayed.append((peer, message))
+            return
         neighbour = self.peers.get(peer)
         if neighbour is None:  # a message that leaves the tree
             link = Link(self.number, peer, self.boot, False)
@@ -249,6 +348,9 @@ class Broker:
             data = self.codec.encode(message)
             self._encoded = (message, data)
         link.send(data)
+        if self.journal is not None and link.neighbour:
+            self.journal.put("queue", peer, link.base + len(link.queue), data)
+            self._note("told", peer, message, data)
         kind = message.kind
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
         if self.traces is not None:
@@ -258,7 +360,7 @@ class Broker:
 
     # Waves: when has all that was said arrived everywhere?
 
-    def settle(self, then: Callable[[TimeUs], None]) -> None:
+    def settle(self, then: Reached) -> None:
         """Call this once the whole network has heard what was sent until now, or cannot soon."""
         self._settling.append(then)
 
@@ -267,7 +369,7 @@ class Broker:
         peers = {peer for peer, n in self.peers.items() if n.link.up and n.link.neighbour}
         if not peers:
             for act in then:
-                act(now)
+                act(now, True)
             return
         self._wave += 1
         number = self._wave
@@ -275,12 +377,12 @@ class Broker:
         self._settled[number] = then
         for peer in sorted(peers):
             self.send(peer, Wave(self.number, number))
-        self.after(SETTLE_US, lambda later: self._end_wave(number, later))
+        self.after(SETTLE_US, lambda later: self._end_wave(number, False, later))
 
-    def _end_wave(self, number: int, now: TimeUs) -> None:
+    def _end_wave(self, number: int, reached: bool, now: TimeUs) -> None:
         self._waves.pop((self.number, number), None)
         for act in self._settled.pop(number, ()):
-            act(now)
+            act(now, reached)
 
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
         echo = Echo(wave.origin, wave.number)
@@ -298,6 +400,8 @@ class Broker:
             return
         key = (wave.origin, wave.number)
         self._waves[key] = (sender, onward)
+        if len(self._waves) > WAVES_MAX:  # the oldest passes through a broker that has forgotten it
+            del self._waves[next(iter(self._waves))]
         for peer in sorted(onward):
             self.send(peer, wave)
 
@@ -310,7 +414,7 @@ class Broker:
             return
         del self._waves[key]
         if key[0] == self.number:
-            self._end_wave(key[1], now)
+            self._end_wave(key[1], True, now)
         elif parent in self.peers:
             self.send(parent, Echo(*key))
 
@@ -326,6 +430,8 @@ class Broker:
         if known is not None and known.version >= message.version:
             return
         self.retained[message.topic] = message
+        if self.journal is not None:
+            self.journal.put("retained", 0, message.topic, self.codec.encode(message))
         for peer, neighbour in self.peers.items():
             if peer != sender and neighbour.link.up and neighbour.link.neighbour:
                 self.send(peer, message)
@@ -394,6 +500,8 @@ class Broker:
         for data in link.on_frame(frame, now):
             try:
                 message = self.codec.decode(data)
+                if self.journal is not None and link.neighbour:
+                    self._note("heard", link.peer, message, bytes(data))
                 self._on_message(neighbour, message, len(memoryview(data)), now)
             except (BadMessage, Malformed) as error:
                 raise Refused(f"not a message: {error}") from None
@@ -450,6 +558,7 @@ class Broker:
         names = self.network.names
         log.info("link up", extra={"peer": names[peer], "resumed": not opened.fresh})
         if opened.fresh and link.neighbour:
+            self._forget_link(peer)
             if opened.was_up:
                 self._link_down(peer, now)
             self.step(LinkUp(peer), now)
@@ -498,6 +607,7 @@ class Broker:
         )
         link.give_up()
         if link.neighbour:
+            self._forget_link(link.peer)
             self._link_down(link.peer, now)
 
     def _link_down(self, peer: BrokerId, now: TimeUs) -> None:
@@ -526,8 +636,32 @@ class Broker:
             link.open = not (self._tree and any(other is not link for other in full))
             if neighbour.wire is not None:
                 neighbour.wire.out.extend(link.frames(now))
+        if self.journal is not None:
+            self._note_links()
 
     def take_closing(self) -> list[Wire]:
         """Connections to close once their buffers are written."""
         closing, self._closing = self._closing, []
         return closing
+
+
+def _statement(message: Message) -> tuple[str, bool]:
+    """What a message tells a neighbour for good, by name, and whether it says or withdraws it."""
+    match message:
+        case SubscriptionMessage(filter):
+            return f"s {filter}", True
+        case UnsubscriptionMessage(filter):
+            return f"s {filter}", False
+        case AdvertisementMessage(advertisement):
+            return f"a {advertisement.id}", True
+        case UnadvertisementMessage(advertisement_id):
+            return f"a {advertisement_id}", False
+        case _:
+            return "", False
+
+
+def _withdrawal(message: Message) -> Message:
+    if isinstance(message, SubscriptionMessage):
+        return UnsubscriptionMessage(message.filter)
+    assert isinstance(message, AdvertisementMessage)
+    return UnadvertisementMessage(message.advertisement.id)

@@ -8,11 +8,14 @@ each topic at the first publication to it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import mqtt5
+import msgspec
 from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
@@ -20,7 +23,8 @@ from postroad.filters import EVERYTHING, Filter, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
-from postroad.live.session import Connection, Held, Parcel, Session
+from postroad.live.session import RECENT, Connection, Held, Parcel, Session
+from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow
 from postroad.live.users import User, Users
 from postroad.model import (
     Advertisement,
@@ -70,6 +74,71 @@ class Clients:
         self._fresh: Counter[str] = Counter()
         self._second = 0
         self._topics: dict[bytes, str] = {}  # that may be published to, by their bytes
+
+    # What is kept of sessions that outlive their connections.
+
+    def restore(self, kept: Kept, now: TimeUs) -> None:
+        """The sessions as the store has them, their clients away since now."""
+        subscriptions, parcels = kept.by_owner("subscription"), kept.by_owner("parcel")
+        recent = kept.by_owner("recent")
+        for client_id, ((_, data),) in kept.by_owner("session").items():
+            row = msgspec.msgpack.decode(data, type=SessionRow)
+            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+            session.journal = self.broker.journal
+            session.expiry_s, session.declared = row.expiry_s, row.declared
+            for name, (advertisement_id, text) in row.advertised.items():
+                self._announce(session, name, advertisement_id, parse(text), now)
+            session.unsettled = bool(row.advertised)
+            for pattern, held in subscriptions.get(client_id, []):
+                self._restore_subscription(
+                    session, pattern, msgspec.msgpack.decode(held, type=SubscriptionRow), now
+                )
+            for number, parcel in parcels.get(client_id, []):
+                session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
+            session.restore_taken(recent.get(client_id, []))
+            self._expire_later(session)
+
+    def _restore_subscription(
+        self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
+    ) -> None:
+        held = Held(
+            session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
+            row.identifier, _levels(pattern),
+        )  # fmt: skip
+        session.subscriptions[pattern] = self.holders[held.id] = held
+        self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
+
+    def _keep_session(self, session: Session) -> None:
+        if session.journal is not None:
+            known = self.moves.known
+            advertised = {
+                name: (id, str(known[id][1].filter)) for name, id in session.advertised.items()
+            }
+            row = SessionRow(session.expiry_s, session.declared, advertised)
+            session.journal.put("session", session.client_id, 0, row)
+
+    def _keep_subscription(self, held: Held) -> None:
+        session = held.session
+        if session.journal is not None:
+            row = SubscriptionRow(
+                held.id, str(held.filter), held.qos, held.no_local, held.as_published,
+                held.identifier,
+            )  # fmt: skip
+            session.journal.put("subscription", session.client_id, held.pattern, row)
+
+    def _begin_keeping(self, session: Session) -> None:
+        """Keep the session from now on if it is to outlive its connection, or no longer."""
+        if session.expiry_s == 0:
+            self._stop_keeping(session)
+        else:
+            session.journal = self.broker.journal
+            self._keep_session(session)
+
+    def _stop_keeping(self, session: Session) -> None:
+        journal, session.journal = session.journal, None
+        if journal is not None:
+            for table in ("session", "subscription", "parcel", "recent"):
+                journal.clear(table, session.client_id)
 
     # Connections.
 
@@ -197,6 +266,10 @@ class Clients:
             min(will_s, session.expiry_s) * SECOND_US,
             lambda later: self._will(session, life, later),
         )
+        self._expire_later(session)
+
+    def _expire_later(self, session: Session) -> None:
+        life = session.life
         if session.expiry_s < mqtt.NEVER:
             self.broker.after(
                 session.expiry_s * SECOND_US, lambda later: self._expire(session, life, later)
@@ -225,6 +298,7 @@ class Clients:
 
     def _end(self, session: Session, now: TimeUs) -> None:
         session.life += 1
+        self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         for held in list(session.subscriptions.values()):
@@ -299,6 +373,7 @@ class Clients:
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.will = will
         session.user = user
+        self._begin_keeping(session)
         connection.session = session
         connection.keep_alive_us = packet.keep_alive * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
@@ -310,6 +385,7 @@ class Clients:
                 session_expiry_interval=session.expiry_s if capped else None,
                 max_qos=mqtt5.QoS.AT_LEAST_ONCE,
                 max_packet_size=self.limits.packet_bytes,
+                receive_max=RECENT if session.journal is not None else mqtt.PACKET_IDS,
                 shared_subscription_available=False,
             ),
         )
@@ -427,7 +503,7 @@ class Clients:
             self._write(connection, answer)
             return
 
-        def settled(later: TimeUs) -> None:
+        def settled(later: TimeUs, reached: bool) -> None:
             if not connection.closing:
                 self._write(connection, answer)
 
@@ -456,7 +532,6 @@ class Clients:
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)
-        levels = None if topics.exact(pattern) else topics.matcher(pattern)
         self._count += 1
         held = Held(
             session,
@@ -467,9 +542,10 @@ class Clients:
             wanted.no_local,
             wanted.retain_as_published,
             identifier,
-            levels,
+            _levels(pattern),
         )
         session.subscriptions[pattern] = held
+        self._keep_subscription(held)
         session.changed()
         self.holders[held.id] = held
         travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
@@ -480,8 +556,11 @@ class Clients:
         return travels
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
-        del held.session.subscriptions[held.pattern]
-        held.session.changed()
+        session = held.session
+        del session.subscriptions[held.pattern]
+        session.changed()
+        if session.journal is not None:
+            session.journal.drop("subscription", session.client_id, held.pattern)
         self._forget(held, now)
 
     def _forget(self, held: Held, now: TimeUs) -> None:
@@ -535,7 +614,8 @@ class Clients:
             self._hold(connection)
             return False
         kept = data if known is not None else mqtt.keep(data, connection.level)
-        self._publish(session.client_id, topic, payload, properties, kept, now)
+        if packet_id is None or not self._taken_before(session, packet_id, data, kept):
+            self._publish(session.client_id, topic, payload, properties, kept, now)
         if packet_id is not None:
             connection.out.append(b"\x40\x02" + packet_id.to_bytes(2, "big"))
         if self.broker.congested:
@@ -543,11 +623,31 @@ class Clients:
             self.paused[connection] = None
         return True
 
-    def _hold(self, connection: Connection) -> None:
-        """Go on with this client when the network knows what it publishes."""
-        connection.held = True
+    def _taken_before(self, session: Session, packet_id: int, data: bytes, kept: bytes) -> bool:
+        """Whether a client sends again what was taken already, because it heard no answer."""
+        if session.journal is None:
+            return False
+        digest = hashlib.blake2b(kept, digest_size=16).digest()
+        if data[0] & 8 and session.recent.get(packet_id) == digest:
+            return True
+        session.taken(packet_id, digest)
+        return False
 
-        def release(later: TimeUs) -> None:
+    def _hold(self, connection: Connection) -> None:
+        """Go on with this client when the network knows what it publishes.
+
+        Where publications are kept, nothing is taken before: as long as a broker is away.
+        """
+        connection.held = True
+        session = connection.session
+
+        def release(later: TimeUs, reached: bool) -> None:
+            if reached or self.broker.journal is None:
+                if session is not None:
+                    session.unsettled = False
+            elif not connection.closing:
+                self.broker.settle(release)
+                return
             connection.held = False
             self.proceed(connection, later)
             self.dirty[connection] = None
@@ -607,19 +707,34 @@ class Clients:
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""
         if topic in session.advertised or session.declared or "*" in session.advertised:
-            return True
+            return not session.unsettled
         if len(session.advertised) < TOPICS_MAX:
-            return not self._advertise(session, topic, topics.as_filter(topic), now)
+            self._advertise(session, topic, topics.as_filter(topic), now)
+            return not session.unsettled
         before = dict(session.advertised)
-        travels = self._advertise(session, "*", EVERYTHING, now)
+        self._advertise(session, "*", EVERYTHING, now)
         for name, advertisement_id in before.items():
             del session.advertised[name]
             self._unadvertise(advertisement_id, now)
-        return not travels
+        self._keep_session(session)
+        return not session.unsettled
 
     def _advertise(self, session: Session, name: str, filter: Filter, now: TimeUs) -> bool:
         self._count += 1
         advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
+        travels = self._announce(session, name, advertisement_id, filter, now)
+        session.unsettled |= travels
+        self._keep_session(session)
+        return travels
+
+    def _announce(
+        self,
+        session: Session,
+        name: str,
+        advertisement_id: AdvertisementId,
+        filter: Filter,
+        now: TimeUs,
+    ) -> bool:
         session.advertised[name] = advertisement_id
         advertisement = Advertisement(advertisement_id, filter, session.client_id)
         self.moves.known[advertisement_id] = (session, advertisement)
@@ -728,6 +843,10 @@ class Clients:
             if packet.message_expiry_interval is not None:
                 expires_us = published_us + packet.message_expiry_interval * SECOND_US
         return Parcel(letter, qos, retain, [], expires_us)
+
+
+def _levels(pattern: str) -> re.Pattern[str] | None:
+    return None if topics.exact(pattern) else topics.matcher(pattern)
 
 
 class _Refusal(Exception):

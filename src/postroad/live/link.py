@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from postroad.live.store import LinkRow
 from postroad.model import BrokerId, TimeUs
 
 VERSION = 1  # what brokers must share to talk
@@ -129,6 +130,18 @@ class Link:
         self.cut_us: TimeUs = 0
         self.ack_due_us: TimeUs | None = None
         self.resent = self.dropped = self.cuts = 0
+        self.patience_us: TimeUs | None = PATIENCE_US  # None: what waits is on disk, and waits on
+
+    def restore(self, row: LinkRow, queue: list[bytes]) -> None:
+        """Go on as the end that a restarted broker had left, as after a cut."""
+        self.boot, self.lives, self.yours, self.up = row.boot, row.lives, row.yours, row.up
+        self.received, self.base = row.received, row.base
+        self.sent = row.base
+        for message in queue:
+            self.send(message)
+
+    def row(self) -> LinkRow:
+        return LinkRow(self.boot, self.lives, self.yours, self.up, self.received, self.base)
 
     @property
     def mine(self) -> str:
@@ -253,7 +266,8 @@ class Link:
         """Whether the connection is dead, or the whole link to be given up."""
         if self.connected:
             return "silent" if now - self.heard_us > SILENCE_US else None
-        return "lost" if self.up and now - self.cut_us > PATIENCE_US else None
+        patient = self.patience_us is None or now - self.cut_us <= self.patience_us
+        return "lost" if self.up and not patient else None
 
 
 def _slice(queue: deque[bytes], start: int, end: int) -> Any:

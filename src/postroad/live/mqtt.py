@@ -14,6 +14,7 @@ from mqtt5 import Packet, PublishPacket, QoS
 
 V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
 V5: Final = 5
+PACKET_IDS: Final = 65_535
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
 
 

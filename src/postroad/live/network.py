@@ -16,6 +16,7 @@ http = 9001                       # metrics, health and status; always on loopba
 relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
 tls = "certs"                     # a folder of certificates, see certificates.py
 users = "users.json"              # see users.py; everyone else is refused
+store = "store"                   # a folder: sessions, links and routes survive restarts
 traces = "traces"                 # a folder for rolling trace files
 [limits]                          # see Limits
 
@@ -45,6 +46,8 @@ from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
 from postroad.sim.sections import Section, key_lines
 
+# Whose routes are what clients and neighbours have said, and so can be kept and said again.
+DURABLE = ("flooding", "subscription_forwarding", "advertisement_forwarding", "fbr")
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
 
 
@@ -82,6 +85,7 @@ class Network:
     traces: Path | None
     tls: Path | None
     users: Path | None
+    store: Path | None
     path: Path
 
     @property
@@ -110,7 +114,8 @@ class Network:
         """What two brokers must agree on to be of one network: its name and how it routes."""
         told = json.dumps(
             [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
-             self.overlay.ends.tolist(), self.relocation, str(self.relocation_config)]
+             self.overlay.ends.tolist(), self.relocation, str(self.relocation_config),
+             self.store is not None]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
@@ -145,7 +150,12 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
             relocation.check(moving, scheme, config)
         except InputError as error:
             raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
-    traces, tls, users = (_path(top, key, path) for key in ("traces", "tls", "users"))
+    traces, tls, users, store = (
+        _path(top, key, path) for key in ("traces", "tls", "users", "store")
+    )
+    if store is not None and (scheme not in DURABLE or moving is not None):
+        remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
+        raise top.wrong("store", str(store.name), remedy)
     addresses = _addresses(top)
     overlay = _overlay(top, list(addresses), scheme, path, lines)
     top.done()
@@ -162,6 +172,7 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         traces=traces,
         tls=tls,
         users=users,
+        store=store,
         path=path,
     )
 

@@ -18,11 +18,12 @@ from typing import Any, cast
 
 import mqtt5
 
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 from postroad.live import certificates, http
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network
 from postroad.live.session import Connection
+from postroad.live.store import Store
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, TimeUs
 
@@ -54,7 +55,13 @@ class Server:
                 network.traces, f"{network.name}-{started}", network.names, number,
                 limits.trace_bytes, limits.trace_files,
             )  # fmt: skip
-        self.broker = Broker(network, number, started, self.traces)
+        self.store: Store | None = None
+        if network.store is not None:
+            self.store = Store(network.store, network.identity, network.names[number])
+        rows = None if self.store is None else self.store.load()
+        self.broker = Broker(network, number, started, self.traces, rows)
+        self.ended = asyncio.Event()
+        self.failure: RunFailed | None = None
         self.started_us = started
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
@@ -130,6 +137,24 @@ class Server:
         if self.traces is not None:
             self.traces.flush()
             self.traces.close()
+        if self.store is not None:
+            self.store.close()
+
+    def _commit(self) -> bool:
+        """Write down what this turn changed. If that fails nothing may leave the broker."""
+        journal = self.broker.journal
+        if journal is None or self.store is None:
+            return True
+        try:
+            self.store.commit(journal.take())
+        except RunFailed as error:
+            self.failure = error
+            log.critical("broker ends", extra={"reason": str(error)})
+            for transport in list(self.transports.values()):
+                transport.abort()
+            self.ended.set()
+            return False
+        return True
 
     def soon(self) -> None:
         """Something may have changed: look once this turn of the loop is over."""
@@ -139,10 +164,14 @@ class Server:
 
     def _turn(self) -> None:
         self._scheduled = False
+        if self.failure is not None:
+            return
         broker, transports = self.broker, self.transports
         now = self.now()
         broker.tick(now)
         broker.flush(now)
+        if not self._commit():
+            return
         clients = broker.clients
         while clients.dirty:
             dirty, clients.dirty = clients.dirty, {}
@@ -285,12 +314,13 @@ async def serve(network: Network, number: BrokerId) -> None:
     await server.start()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
-    ended = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
-        server.loop.add_signal_handler(name, ended.set)
-    await ended.wait()
+        server.loop.add_signal_handler(name, server.ended.set)
+    await server.ended.wait()
     log.info("broker stops", extra={"broker": server.broker.name})
     await server.stop()
+    if server.failure is not None:
+        raise server.failure
 
 
 def run(network: Network, number: BrokerId) -> None:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from mqtt5 import Will
 
 from postroad.filters import Filter
-from postroad.live.mqtt import V5, Letter
+from postroad.live.mqtt import PACKET_IDS, V5, Letter
+from postroad.live.store import Journal, ParcelRow
 from postroad.live.users import User
 from postroad.model import AdvertisementId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 
-PACKET_IDS = 65_535
+RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
 
 
 class Connection:
@@ -72,6 +73,7 @@ class Parcel:
     retain: int
     identifiers: list[int]
     expires_us: TimeUs | None
+    number: int = 0  # in the store
 
 
 class Session:
@@ -89,9 +91,61 @@ class Session:
         self.will: Will | None = None
         self.advertised: dict[str, AdvertisementId] = {}
         self.user: User | None = None  # None where no users are kept
+        self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
+        self.journal: Journal | None = None  # where a session that survives restarts notes changes
+        self.recent: dict[int, bytes] = {}  # the last publications taken, by packet identifier
         self._next_id = 0
+        self._parcels = self._taken = 0
+
+    # What is kept.
+
+    def keep(self, parcel: Parcel, packet_id: int) -> None:
+        if self.journal is None:
+            return
+        if not parcel.number:
+            self._parcels += 1
+            parcel.number = self._parcels
+        row = ParcelRow(
+            parcel.letter.bytes, parcel.retain, parcel.identifiers, parcel.expires_us, packet_id
+        )
+        self.journal.put("parcel", self.client_id, parcel.number, row)
+
+    def let_go(self, parcel: Parcel) -> None:
+        if self.journal is not None and parcel.number:
+            self.journal.drop("parcel", self.client_id, parcel.number)
+
+    def restore_parcel(self, number: int, row: ParcelRow) -> None:
+        """Called in the order of numbers."""
+        letter = Letter(row.letter)
+        parcel = Parcel(letter, 1, row.retain, row.identifiers, row.expires_us, number)
+        self._parcels = number
+        if row.packet_id:
+            self.unacknowledged[row.packet_id] = parcel
+        else:
+            self.waiting.append(parcel)
+
+    def taken(self, packet_id: int, digest: bytes) -> None:
+        """Remember a publication of this client, in case it sends it again."""
+        if self.journal is None:
+            return
+        self.recent.pop(packet_id, None)
+        self.recent[packet_id] = digest
+        self._taken += 1
+        stamped = self._taken.to_bytes(8, "big") + digest
+        self.journal.put("recent", self.client_id, packet_id, stamped)
+        if len(self.recent) > RECENT:
+            oldest = next(iter(self.recent))
+            del self.recent[oldest]
+            self.journal.drop("recent", self.client_id, oldest)
+
+    def restore_taken(self, rows: list[tuple[int, bytes]]) -> None:
+        for packet_id, stamped in sorted(rows, key=lambda row: row[1][:8]):
+            self.recent[packet_id] = stamped[8:]
+            self._taken = int.from_bytes(stamped[:8], "big")
+
+    # What it is sent.
 
     def changed(self) -> None:
         """See again which subscription may be delivered to without looking any further."""
@@ -132,11 +186,14 @@ class Session:
                 self.dropped += 1
                 return False
             self.waiting.append(parcel)
+            self.keep(parcel, 0)
             return True
         return self._post(connection, parcel)
 
     def on_puback(self, packet_id: int, now: TimeUs) -> None:
-        if self.unacknowledged.pop(packet_id, None) is not None:
+        parcel = self.unacknowledged.pop(packet_id, None)
+        if parcel is not None:
+            self.let_go(parcel)
             self.drain(now)
 
     def drain(self, now: TimeUs) -> None:
@@ -151,6 +208,8 @@ class Session:
             parcel = self.waiting.popleft()
             if parcel.expires_us is None or now < parcel.expires_us:
                 self._post(connection, parcel)
+            else:
+                self.let_go(parcel)
 
     def _post(self, connection: Connection, parcel: Parcel) -> bool:
         number = self._next_id
@@ -162,7 +221,9 @@ class Session:
         self.unacknowledged[number] = parcel
         if not self._write(connection, parcel, number):
             del self.unacknowledged[number]
+            self.let_go(parcel)
             return False
+        self.keep(parcel, number)
         return True
 
     def _write(self, connection: Connection, parcel: Parcel, packet_id: int) -> bool:

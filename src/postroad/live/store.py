@@ -1,0 +1,193 @@
+"""What a broker keeps on disk, so that a restart is no more to its peers than a cut connection.
+
+The state machines only note what changed (`Journal`); the driver writes a whole turn's changes in
+one transaction (`Store.commit`) *before* it lets a single byte of that turn out. So whatever a
+client or a peer has been told is on disk, and what was not yet told may be forgotten: the link
+protocol and MQTT send it again.
+
+Every table has the same shape: an owner (a peer's number, a client's name), a key, bytes. SQLite
+in WAL mode, `synchronous = FULL`: a commit is on the disk, not only with the operating system.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from postroad.errors import RunFailed
+from postroad.model import BrokerId, TimeUs
+
+FORMAT: Final = 1
+TABLES: Final = (
+    "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
+)  # fmt: skip
+QUICK: Final = "PRAGMA quick_check(1)"
+
+Owner = str | int
+Key = str | int
+Row = tuple[Owner, Key, bytes]
+Rows = dict[str, list[Row]]
+Change = tuple[str, tuple[Any, ...]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_PUT = {name: f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)" for name in TABLES}
+_DROP = {name: f"DELETE FROM {name} WHERE owner = ? AND key = ?" for name in TABLES}
+_DROP_TO = {name: f"DELETE FROM {name} WHERE owner = ? AND key <= ?" for name in TABLES}
+_CLEAR = {name: f"DELETE FROM {name} WHERE owner = ?" for name in TABLES}
+
+
+class LinkRow(msgspec.Struct, array_like=True, frozen=True):
+    """One end of a link: how both ends name it, and how far it has come."""
+
+    boot: str
+    lives: int
+    yours: str
+    up: bool
+    received: int
+    base: int
+
+
+class SessionRow(msgspec.Struct, array_like=True):
+    expiry_s: int
+    declared: bool
+    advertised: dict[str, tuple[str, str]]  # the name, then id and filter
+
+
+class SubscriptionRow(msgspec.Struct, array_like=True):
+    id: str
+    filter: str
+    qos: int
+    no_local: bool
+    as_published: bool
+    identifier: int
+
+
+class ParcelRow(msgspec.Struct, array_like=True):
+    letter: bytes
+    retain: int
+    identifiers: list[int]
+    expires_us: TimeUs | None
+    packet_id: int  # 0 if it waits
+
+
+class Journal:
+    """The changes of one turn, in order; pure data for the driver to write."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def put(self, table: str, owner: Owner, key: Key, value: Any) -> None:
+        data = value if isinstance(value, bytes) else _encode(value)
+        self.changes.append((_PUT[table], (owner, key, data)))
+
+    def drop(self, table: str, owner: Owner, key: Key) -> None:
+        self.changes.append((_DROP[table], (owner, key)))
+
+    def drop_to(self, table: str, owner: Owner, key: int) -> None:
+        """Drop this key and all before it."""
+        self.changes.append((_DROP_TO[table], (owner, key)))
+
+    def clear(self, table: str, owner: Owner) -> None:
+        self.changes.append((_CLEAR[table], (owner,)))
+
+    def take(self) -> list[Change]:
+        changes, self.changes = self.changes, []
+        return changes
+
+
+class Store:
+    """One broker's file. Every failure is a `RunFailed` that names the file: nothing goes on."""
+
+    def __init__(self, folder: Path, identity: str, broker: str) -> None:
+        self.path = folder / f"{broker}.db"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=0)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed("cannot be opened", error) from None
+        try:
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # one broker at a time
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._open(f"{identity} {broker}")
+        except sqlite3.Error as error:
+            self._db.close()
+            raise self._failed("cannot be opened", error) from None
+        except RunFailed:
+            self._db.close()
+            raise
+
+    def _open(self, whose: str) -> None:
+        db = self._db
+        (state,) = db.execute(QUICK).fetchone()
+        if state != "ok":
+            raise self._failed("is damaged", state)
+        db.execute("BEGIN EXCLUSIVE")
+        (format,) = db.execute("PRAGMA user_version").fetchone()
+        if format == 0:
+            for name in TABLES:
+                db.execute(
+                    f"CREATE TABLE {name} (owner, key, data BLOB, PRIMARY KEY (owner, key))"
+                    " WITHOUT ROWID"
+                )
+            db.execute("CREATE TABLE whose (text TEXT)")
+            db.execute("INSERT INTO whose VALUES (?)", (whose,))
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+        elif format != FORMAT:
+            raise self._failed("cannot be used", f"it has format {format}, not {FORMAT}")
+        found = db.execute("SELECT text FROM whose").fetchone()
+        if found != (whose,):
+            raise self._failed("cannot be used", f"it belongs to {found and found[0]}, not {whose}")
+        db.execute("COMMIT")
+
+    def load(self) -> Rows:
+        try:
+            return {
+                name: self._db.execute(f"SELECT * FROM {name} ORDER BY owner, key").fetchall()
+                for name in TABLES
+            }
+        except sqlite3.Error as error:
+            raise self._failed("cannot be read", error) from None
+
+    def commit(self, changes: list[Change]) -> None:
+        """All of these changes, or a failure; on disk when this returns."""
+        if not changes:
+            return
+        db = self._db
+        try:
+            db.execute("BEGIN")
+            for statement, same in itertools.groupby(changes, key=lambda change: change[0]):
+                db.executemany(statement, [values for _, values in same])
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed("cannot be written", error) from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _failed(self, what: str, why: object) -> RunFailed:
+        return RunFailed(f"the store {self.path} {what}: {why}")
+
+
+class Kept:
+    """What a store held when the broker started, by table and owner."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def of(self, table: str, owner: Owner) -> list[tuple[Any, bytes]]:
+        return [(key, data) for who, key, data in self._rows[table] if who == owner]
+
+    def by_owner(self, table: str) -> dict[Any, list[tuple[Any, bytes]]]:
+        found: dict[Any, list[tuple[Any, bytes]]] = {}
+        for owner, key, data in self._rows[table]:
+            found.setdefault(owner, []).append((key, data))
+        return found
+
+    def link(self, peer: BrokerId) -> LinkRow | None:
+        rows = self.of("link", peer)
+        return msgspec.msgpack.decode(rows[0][1], type=LinkRow) if rows else None

@@ -1,0 +1,325 @@
+"""Real brokers with stores, killed with SIGKILL under a load of quality 1, from a seed.
+
+`POSTROAD_KILLS` and `POSTROAD_SEED` make it longer or another one; `make soak` does the former.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mqtt5
+import msgspec
+
+from live_harness import Processes, environment, write_network
+from postroad.errors import RunFailed
+from postroad.filters import matches
+from postroad.live import content, mqtt, topics
+from postroad.live.client import Client
+from postroad.live.network import load
+from postroad.live.store import Store
+
+NAMES = ["A", "B", "C", "D", "E"]
+LINKS = [("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")]
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+IN_FLIGHT = 50
+PAUSE_S = 0.005  # between publications of one publisher
+WANTED = [
+    ("s1", "A", "t/#", None),
+    ("s2", "C", "t/+", "x > 4"),
+    ("s3", "D", "t/b", None),
+    ("s4", "E", "#", "x BETWEEN 2 AND 7"),
+    ("s5", "E", "t/a", "n >= 0"),
+]
+
+
+class Person:
+    """A client that comes back to its session until it is told to end."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.port, self.name = port, name
+        self.writer: asyncio.StreamWriter | None = None
+        self.connections = 0
+
+    async def live(self) -> None:
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            try:
+                hello = mqtt5.ConnectPacket(
+                    self.name, clean_start=False, session_expiry_interval=86_400
+                )
+                writer.write(hello.write())
+                await self._listen(reader, writer)
+            except OSError:
+                pass
+            finally:
+                self.writer = None
+                writer.transport.abort()
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = b""
+        while more := await reader.read(1 << 16):
+            data += more
+            at = 0
+            while end := mqtt.frame(data, at, 1 << 20) if at < len(data) else 0:
+                packet, _ = mqtt5.read(memoryview(data[at:end]))
+                if isinstance(packet, mqtt5.ConnAckPacket):
+                    self.connections += 1
+                    self.writer = writer
+                    self.connected()
+                else:
+                    self.on_packet(packet)
+                at = end
+            data = data[at:]
+
+    def send(self, packet: mqtt5.Packet) -> None:
+        if self.writer is not None:
+            self.writer.write(packet.write())
+
+    def connected(self) -> None: ...
+
+    def on_packet(self, packet: mqtt5.Packet) -> None: ...
+
+
+class Publisher(Person):
+    def __init__(self, port: int, name: str, numbers: Iterator[int], seed: int) -> None:
+        super().__init__(port, name)
+        self.numbers = numbers
+        self.draw = random.Random(f"{name} {seed}")
+        self.owed: dict[int, tuple[str, bytes]] = {}
+        self.published: dict[int, tuple[str, bytes]] = {}
+        self.again = self.next_id = 0
+
+    async def publish(self, ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await asyncio.sleep(PAUSE_S)
+            if len(self.owed) >= IN_FLIGHT:
+                continue
+            number = next(self.numbers)
+            payload = b'{"n": %d, "x": %d}' % (number, self.draw.randrange(10))
+            given = (self.draw.choice(["t/a", "t/b", "u"]), payload)
+            while True:
+                self.next_id = self.next_id % 65_535 + 1
+                if self.next_id not in self.owed:
+                    break
+            self.published[number] = self.owed[self.next_id] = given
+            self.send(mqtt5.PublishPacket(*given, qos=ONCE, packet_id=self.next_id))
+
+    def connected(self) -> None:
+        for packet_id, given in self.owed.items():
+            self.again += 1
+            self.send(mqtt5.PublishPacket(*given, qos=ONCE, packet_id=packet_id, duplicate=True))
+
+    def on_packet(self, packet: mqtt5.Packet) -> None:
+        if isinstance(packet, mqtt5.PubAckPacket):
+            assert int(packet.reason_code) == 0
+            del self.owed[packet.packet_id]
+
+
+class Subscriber(Person):
+    """Acknowledges all it gets; an acknowledgement is sure once a later ping is answered."""
+
+    def __init__(self, port: int, name: str, pattern: str, where: str | None) -> None:
+        super().__init__(port, name)
+        self.pattern, self.where = pattern, where
+        self.granted = False
+        self.got: Counter[int] = Counter()
+        self.first: Counter[int] = Counter()  # not marked as sent again
+        self.unsure: list[int] = []
+        self.pinged: list[int] = []
+        self.sure: set[int] = set()
+        self.wrong: list[str] = []
+
+    def connected(self) -> None:
+        self.pinged = []
+        if not self.granted:
+            wanted = mqtt5.TopicFilter(self.pattern, max_qos=ONCE, retain_as_published=False)
+            properties = [] if self.where is None else [("$where", self.where)]
+            self.send(mqtt5.SubscribePacket(1, [wanted], user_properties=properties))
+
+    def on_packet(self, packet: mqtt5.Packet) -> None:
+        if isinstance(packet, mqtt5.SubAckPacket):
+            assert int(packet.reason_codes[0]) == 1
+            self.granted = True
+        elif isinstance(packet, mqtt5.PingRespPacket):
+            self.sure.update(self.pinged)
+            self.pinged = []
+        elif isinstance(packet, mqtt5.PublishPacket):
+            number = msgspec.json.decode(packet.payload)["n"]
+            if number in self.sure:
+                self.wrong.append(f"{number} came again after its acknowledgement had been taken")
+            self.got[number] += 1
+            self.first[number] += not packet.duplicate
+            self.unsure.append(number)
+            assert packet.packet_id is not None
+            self.send(mqtt5.PubAckPacket(packet.packet_id))
+
+    async def ping(self) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            if self.writer is not None and not self.pinged:
+                self.pinged, self.unsure = self.unsure, []
+                self.send(mqtt5.PingReqPacket())
+
+
+def _numbers() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+async def play(running: Processes, kills: int, seed: int) -> Counter[str]:
+    draw = random.Random(seed)
+    did: Counter[str] = Counter()
+    numbers = _numbers()
+    subscribers = [
+        Subscriber(running.mqtt(broker), id, pattern, where)
+        for id, broker, pattern, where in WANTED
+    ]
+    publishers = [
+        Publisher(running.mqtt(broker), f"p{broker}", numbers, seed) for broker in ("A", "C", "E")
+    ]
+    people = [*subscribers, *publishers]
+    tasks = [asyncio.create_task(person.live()) for person in people]
+    tasks += [asyncio.create_task(subscriber.ping()) for subscriber in subscribers]
+    ended = asyncio.Event()
+    try:
+        await _until(lambda: all(s.granted for s in subscribers), 20)
+        load = [asyncio.create_task(p.publish(ended)) for p in publishers]
+        while did["kills"] < kills:
+            await asyncio.sleep(draw.uniform(0.1, 0.8))
+            victims = draw.sample(NAMES, 2 if draw.random() < 0.2 else 1)
+            for name in victims:
+                running.running[name].kill()
+                did["kills"] += 1
+            did[f"at once {len(victims)}"] += 1
+            await asyncio.sleep(draw.uniform(0, 0.5))
+            for name in victims:
+                await asyncio.to_thread(running.running[name].join)
+                running.start(name)
+        ended.set()
+        await asyncio.gather(*load)
+        published = {n: given for p in publishers for n, given in p.published.items()}
+        owed = {
+            subscriber.name: {
+                n
+                for n, given in published.items()
+                if matches(
+                    topics.as_filter(subscriber.pattern, subscriber.where),
+                    content.attributes(*given),
+                )
+            }
+            for subscriber in subscribers
+        }
+        await _until(lambda: not any(p.owed for p in publishers), 40)
+        # A failure to come about is told below, with what is missing.
+        await _until(lambda: all(len(s.got) >= len(owed[s.name]) for s in subscribers), 10, False)
+        await asyncio.sleep(0.5)  # whatever should not come would come now
+    finally:
+        for task in tasks:
+            task.cancel()
+    for subscriber in subscribers:
+        wanted = owed[subscriber.name]
+        lost = sorted(wanted - set(subscriber.got))
+        assert not lost, f"seed {seed}: {subscriber.name} never got {len(lost)}: {lost[:10]}"
+        assert set(subscriber.got) == wanted
+        assert not subscriber.wrong, f"seed {seed}: {subscriber.name}: {subscriber.wrong[:5]}"
+        twice = [n for n, count in subscriber.first.items() if count > 1]
+        assert not twice, f"seed {seed}: {subscriber.name} got twice: {twice[:10]}"
+        did["delivered"] += len(wanted)
+        did["sent again, not yet acknowledged"] += subscriber.got.total() - len(subscriber.got)
+    did["acknowledged publications"] = len(published)
+    did["publications sent again"] = sum(p.again for p in publishers)
+    did["reconnections"] = sum(p.connections - 1 for p in people)
+    return did
+
+
+async def _until(done: Callable[[], bool], limit_s: float, required: bool = True) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        if time.monotonic() > end:
+            assert not required, "did not come about in time"
+            return
+        await asyncio.sleep(0.05)
+
+
+def test_brokers_killed_under_load_lose_and_repeat_nothing_acknowledged(tmp_path: Path) -> None:
+    kills, seed = int(os.environ.get("POSTROAD_KILLS", "12")), os.environ.get("POSTROAD_SEED", "1")
+    limits = "[limits]\nsession_queue = 100000"
+    path = write_network(tmp_path, NAMES, LINKS, free=True, top='store = "s"', tables=limits)
+    started = time.monotonic()
+    with Processes(path) as running:
+        did = asyncio.run(play(running, kills, int(seed)))
+        running.wait_linked()
+        for name in NAMES:
+            assert "Traceback" not in running.log(name), running.log(name)[-3000:]
+    told = ", ".join(f"{what}: {count}" for what, count in sorted(did.items()))
+    print(f"seed {seed}, {time.monotonic() - started:.0f} s; {told}")
+    assert did["acknowledged publications"] > 100 * kills / 2
+    assert did["reconnections"] >= kills / 2
+
+
+def run_broker(path: Path, file_bytes: int | None) -> subprocess.Popen[bytes]:
+    """`postroad broker` with a bound on the size of its files, which is what a full disk does."""
+
+    def bound() -> None:
+        if file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    command = [sys.executable, "-m", "postroad", "broker", "--network", str(path), "--id", "A"]
+    return subprocess.Popen(
+        command, env=environment(), stderr=subprocess.PIPE, preexec_fn=bound
+    )  # fmt: skip
+
+
+def test_a_full_disk_ends_the_broker_before_anything_more_is_acknowledged(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True, top='store = "s"')
+    address = load(path).addresses[0]
+
+    async def fill() -> int:
+        acknowledged = 0
+        for _ in range(200):
+            try:
+                made = Client("127.0.0.1", address.mqtt, client_id="p")
+                async with made as client:
+                    for _ in range(1000):
+                        await client.publish(f"t/{acknowledged}", b"x" * 900, qos=1, retain=True)
+                        acknowledged += 1
+            except RunFailed:
+                if acknowledged:
+                    return acknowledged
+                await asyncio.sleep(0.1)  # not there yet
+        raise AssertionError("the disk never filled")
+
+    with run_broker(path, 400_000) as process:
+        try:
+            acknowledged = asyncio.run(asyncio.wait_for(fill(), 60))
+            assert process.wait(10) == 1
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        last = process.stderr.read().decode().splitlines()[-1]
+    assert "A.db cannot be written" in last
+    store = Store(tmp_path / "s", load(path).identity, "A")
+    assert len(store.load()["retained"]) >= acknowledged > 10
+    store.close()
+    (tmp_path / "s" / "A.db").write_bytes(b"nonsense" * 1000)
+    with run_broker(path, None) as process:
+        assert process.wait(30) == 1
+        assert process.stderr is not None
+        lines = process.stderr.read().decode().splitlines()
+    assert len(lines) == 1, lines
+    assert "file is not a database" in lines[0]

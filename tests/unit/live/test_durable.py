@@ -1,0 +1,388 @@
+"""Brokers in memory that lose their memory and keep their stores, by seeds: `check` replays one.
+
+Sessions of quality 1 at both ends: publishers send again what was not acknowledged, subscribers
+come back. A subscriber's acknowledgement is sure once a later ping was answered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import mqtt5
+import msgspec
+import pytest
+
+from live_harness import Fake, Memory, memory, write_network
+from postroad.errors import InputError, RunFailed
+from postroad.filters import matches
+from postroad.live import content, topics
+from postroad.live.network import DURABLE, load
+from postroad.live.store import Journal, Store
+
+NAMES = ["A", "B", "C", "D"]
+TOPICS = ["t/a", "t/b", "u/a"]
+WANTED = [("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1")]
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+IN_FLIGHT = 8
+
+
+class Person:
+    """A client that comes back to its session as often as it must."""
+
+    def __init__(self, net: Memory, broker: int, name: str) -> None:
+        self.net, self.broker, self.name = net, broker, name
+        self.fake: Fake | None = None
+
+    def connected(self) -> bool:
+        fake = self.fake
+        return (
+            fake is not None
+            and fake.broker is self.net.brokers[self.broker]
+            and not fake.connection.closing
+        )
+
+    def connect(self) -> Fake:
+        self.fake = self.net.client(
+            self.broker, self.name, clean_start=False, session_expiry_interval=86_400
+        )
+        return self.fake
+
+    def hang_up(self) -> None:
+        if self.connected():
+            assert self.fake is not None
+            self.fake.drop()
+            self.net.fakes.remove(self.fake)
+            self.fake = None
+
+
+class Publisher(Person):
+    def __init__(self, net: Memory, broker: int, name: str) -> None:
+        super().__init__(net, broker, name)
+        self.owed: dict[int, mqtt5.PublishPacket] = {}
+        self.next_id = 0
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        self.next_id += 1
+        packet = mqtt5.PublishPacket(topic, payload, qos=ONCE, packet_id=self.next_id)
+        self.owed[self.next_id] = packet
+        if self.connected():
+            assert self.fake is not None
+            self.fake.send(packet)
+
+    def look(self) -> None:
+        """Take acknowledgements; come back and send again if the connection is gone."""
+        if self.fake is not None:
+            for packet in self.fake.packets:
+                if isinstance(packet, mqtt5.PubAckPacket):
+                    self.owed.pop(packet.packet_id, None)
+            self.fake.packets.clear()
+        if not self.connected():
+            fake = self.connect()
+            for number, packet in list(self.owed.items()):
+                again = mqtt5.PublishPacket(
+                    packet.topic, packet.payload, qos=ONCE, packet_id=number, duplicate=True
+                )
+                fake.send(again)
+
+
+class Subscriber(Person):
+    def __init__(self, net: Memory, broker: int, name: str) -> None:
+        super().__init__(net, broker, name)
+        self.first: Counter[int] = Counter()  # not marked as sent again
+        self.acknowledged: set[int] = set()
+        self.pinged: set[int] = set()
+        self.sure: set[int] = set()
+
+    def look(self) -> None:
+        self._read()
+        if not self.connected():
+            self.pinged = set()
+            self.connect()
+            self._read()
+        elif not self.pinged:
+            assert self.fake is not None
+            self.pinged = set(self.acknowledged)
+            self.fake.send(mqtt5.PingReqPacket())
+
+    def hang_up(self) -> None:
+        self._read()
+        super().hang_up()
+
+    def _read(self) -> None:
+        if self.fake is None:
+            return
+        for packet in self.fake.packets:
+            if isinstance(packet, mqtt5.PublishPacket):
+                number = msgspec.json.decode(packet.payload)["n"]
+                assert number not in self.sure, f"{self.name} had acknowledged {number}"
+                self.first[number] += not packet.duplicate
+                if self.fake.acknowledges:
+                    self.acknowledged.add(number)
+            elif isinstance(packet, mqtt5.PingRespPacket):
+                self.sure |= self.pinged
+                self.pinged = set()
+        self.fake.packets.clear()
+
+
+def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter[str]:
+    """One network's life; what happened how often."""
+    draw = random.Random(f"{scheme} {seed}")
+    links = [(NAMES[draw.randrange(n)], NAMES[n]) for n in range(1, len(NAMES))]
+    home = folder / f"{scheme}-{seed}"
+    home.mkdir()
+    net = memory(
+        home, NAMES, links, seed=seed, scheme=scheme, top='store = "s"', parameters=parameters
+    )
+    ends = sorted(
+        (a, b) for a, peers in enumerate(net.brokers[0].plan.links()) for b in peers if a < b
+    )
+    subscribers: list[tuple[Subscriber, str, str | None]] = []
+    for number in range(4):
+        subscriber = Subscriber(net, draw.randrange(len(NAMES)), f"s{number}")
+        pattern, where = draw.choice(WANTED)
+        subscriber.connect().subscribe(pattern, where, max_qos=ONCE)
+        subscribers.append((subscriber, pattern, where))
+    publishers = [Publisher(net, draw.randrange(len(NAMES)), f"p{n}") for n in range(2)]
+    people: list[Publisher | Subscriber] = [*publishers, *(s for s, _, _ in subscribers)]
+    published: list[tuple[str, bytes]] = []
+    did: Counter[str] = Counter()
+    cut: set[tuple[int, int]] = set()
+    for _ in range(40):
+        what = draw.random()
+        if what < 0.5:
+            publisher = draw.choice(publishers)
+            for _ in range(draw.randint(1, IN_FLIGHT - min(len(publisher.owed), IN_FLIGHT - 1))):
+                payload = b'{"n": %d, "x": %d}' % (len(published), draw.randint(0, 4))
+                published.append((draw.choice(TOPICS), payload))
+                publisher.publish(*published[-1])
+        elif what < 0.7:
+            net.restart(draw.randrange(len(NAMES)))
+            did["crash"] += 1
+        elif what < 0.8:
+            chosen = draw.choice(ends)
+            cut.add(chosen)
+            net.cut(*chosen)
+            did["cut"] += 1
+        elif what < 0.9:
+            draw.choice(people).hang_up()
+            did["hang up"] += 1
+        else:
+            for chosen in cut:
+                net.mend(*chosen)
+            cut.clear()
+        net.run(draw.choice([0, 1, 2, 5, 20, 300]) * 1000)
+        for person in people:
+            if draw.random() < 0.5:
+                person.look()
+                if person.fake is not None and isinstance(person, Subscriber):
+                    person.fake.acknowledges = draw.random() < 0.8
+    for chosen in cut:
+        net.mend(*chosen)
+    net.settle()
+    owed: list[set[int]] = []
+    for _, pattern, where in subscribers:
+        filter = topics.as_filter(pattern, where)
+        owed.append(
+            {n for n, given in enumerate(published) if matches(filter, content.attributes(*given))}
+        )
+    for subscriber, _, _ in subscribers:  # what it did not acknowledge has to come again
+        subscriber.look()
+        subscriber.hang_up()
+    for _ in range(40):
+        for person in people:
+            person.look()
+        net.run(200_000)
+    for publisher in publishers:
+        assert not publisher.owed
+    for (subscriber, _, _), wanted in zip(subscribers, owed, strict=True):
+        assert subscriber.acknowledged == wanted, subscriber.name
+        twice = [n for n, count in subscriber.first.items() if count > 1]
+        assert not twice, subscriber.name
+        did["delivery"] += len(wanted)
+    for broker in net.brokers:
+        broker.router.check()
+        assert not any(n.link.queue for n in broker.peers.values())
+    for store in net.stores:
+        assert store is not None
+        rows = store.load()
+        assert not rows["parcel"]
+        assert not rows["queue"]
+        store.close()
+    did["publication"] += len(published)
+    return did
+
+
+@pytest.mark.parametrize("scheme", DURABLE)
+def test_nothing_acknowledged_is_lost_or_repeated_through_crashes(
+    scheme: str, tmp_path: Path
+) -> None:
+    did: Counter[str] = Counter()
+    for seed in range(12):
+        covering = "covering = true" if scheme.endswith("forwarding") and seed % 2 else ""
+        try:
+            did += check(scheme, seed, tmp_path, covering)
+        except BaseException:
+            print(f"replay with check({scheme!r}, {seed}, folder, {covering!r})")
+            raise
+    print(scheme, dict(did))
+    assert did["crash"] > 40
+    assert did["delivery"] > 500
+
+
+def pair(folder: Path) -> Memory:
+    return memory(folder, ["A", "B"], [("A", "B")], top='store = "s"')
+
+
+def test_sessions_with_all_they_hold_survive_and_others_do_not(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    stays = net.client(1, "stays", clean_start=False, session_expiry_interval=60)
+    stays.subscribe("t/+", "n > 1", max_qos=ONCE, identifier=7)
+    goes = net.client(1, "goes")
+    goes.subscribe("u", max_qos=ONCE)
+    assert net.brokers[0].router.table_entries() == 2
+    stays.drop()
+    publisher = net.client(0, "p")
+    for number in (1, 2, 3):
+        publisher.publish("t/a", b'{"n": %d}' % number, qos=ONCE)
+    net.run(100_000)
+    net.restart(1)
+    net.settle()
+    assert list(net.brokers[1].clients.sessions) == ["stays"]
+    assert net.brokers[0].router.table_entries() == 1  # the other's subscription was withdrawn
+    again = net.client(1, "stays", clean_start=False, session_expiry_interval=60)
+    assert again.last(mqtt5.ConnAckPacket).session_present
+    came = [p for p in again.packets if isinstance(p, mqtt5.PublishPacket)]
+    assert [p.payload for p in came] == [b'{"n": 2}', b'{"n": 3}']
+    assert [p.subscription_ids for p in came] == [[7], [7]]
+    publisher.publish("t/b", b'{"n": 4}')
+    net.run(100_000)
+    assert again.got()[-1] == ("t/b", b'{"n": 4}')
+
+
+def test_restored_session_expires_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    net.client(1, "s", clean_start=False, session_expiry_interval=60).subscribe("t", max_qos=ONCE)
+    net.restart(1)
+    net.settle()
+    net.run(59_000_000, 50_000)
+    assert "s" in net.brokers[1].clients.sessions
+    net.run(3_000_000, 50_000)
+    assert not net.brokers[1].clients.sessions
+    assert net.brokers[0].router.table_entries() == 0
+    store = net.stores[1]
+    assert store is not None
+    rows = store.load()
+    assert {name for name, found in rows.items() if found} == {"link"}
+
+
+def test_retained_publications_survive(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    net.client(0, "p").publish("t", b"kept", retain=True)
+    net.run(100_000)
+    for broker in (0, 1):
+        net.restart(broker)
+        late = net.client(broker, "late")
+        late.subscribe("t")
+        net.run(50_000)
+        assert late.got() == [("t", b"kept")]
+
+
+def test_publication_sent_again_is_taken_once_and_acknowledged_twice(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    subscriber = net.client(1, "s")
+    subscriber.subscribe("t", max_qos=ONCE)
+
+    def send(payload: bytes, duplicate: bool) -> bool:
+        publisher = net.client(0, "p", clean_start=False, session_expiry_interval=60)
+        assert publisher.last(mqtt5.ConnAckPacket).receive_max == 1024
+        publisher.send(
+            mqtt5.PublishPacket("t", payload, qos=ONCE, packet_id=5, duplicate=duplicate)
+        )
+        net.run(100_000)
+        return publisher.last(mqtt5.PubAckPacket) is not None
+
+    assert send(b"1", False)
+    net.restart(0)
+    assert send(b"1", True)
+    assert subscriber.got() == [("t", b"1")]
+    assert send(b"1", False)  # the same bytes, and not said to be sent again
+    assert send(b"2", True)  # sent again, and never seen here
+    assert subscriber.got() == [("t", b"1"), ("t", b"2")]
+
+
+def test_a_neighbour_that_is_away_for_hours_loses_nothing(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    subscriber = net.client(1, "s")
+    subscriber.subscribe("t", max_qos=ONCE)
+    publisher = net.client(0, "p")
+    net.cut(0, 1)
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, qos=ONCE)
+    net.run(100_000)
+    net.restart(0)
+    net.run(7_200_000_000, 1_000_000)
+    net.mend(0, 1)
+    net.settle()
+    assert [payload for _, payload in subscriber.got()] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_damaged_foreign_and_locked_stores_are_one_clear_error(tmp_path: Path) -> None:
+    store = Store(tmp_path, "net#1", "A")
+    with pytest.raises(RunFailed, match=r"A\.db cannot be opened: database is locked"):
+        Store(tmp_path, "net#1", "A")
+    journal = Journal()
+    for number in range(200):
+        journal.put("queue", 1, number, b"x" * 500)
+    store.commit(journal.take())
+    store.close()
+    with pytest.raises(RunFailed, match="belongs to net#1 A, not net#2 A"):
+        Store(tmp_path, "net#2", "A")
+    path = tmp_path / "A.db"
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + b"\xff" * 8000 + whole[middle + 8000 :])
+    with pytest.raises(RunFailed, match=r"A\.db (is damaged|cannot be opened)"):
+        Store(tmp_path, "net#1", "A")
+    path.write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(RunFailed, match="file is not a database"):
+        Store(tmp_path, "net#1", "A")
+
+
+def test_a_full_disk_is_an_error_and_the_last_commit_stands(tmp_path: Path) -> None:
+    store = Store(tmp_path, "net#1", "A")
+    journal = Journal()
+    journal.put("queue", 1, 1, b"safe")
+    store.commit(journal.take())
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    journal.drop("queue", 1, 1)
+    for number in range(2, 200):
+        journal.put("queue", 1, number, b"x" * 500)
+    with pytest.raises(RunFailed, match=r"A\.db cannot be written: database or disk is full"):
+        store.commit(journal.take())
+    store.close()
+    assert Store(tmp_path, "net#1", "A").load()["queue"] == [(1, 1, b"safe")]
+
+
+def test_store_with_missing_messages_is_refused(tmp_path: Path) -> None:
+    net = pair(tmp_path)
+    net.client(1, "s").subscribe("t", max_qos=ONCE)
+    net.cut(0, 1)
+    publisher = net.client(0, "p")
+    for _ in range(3):
+        publisher.publish("t", b"", qos=ONCE)
+    net.run(10_000)
+    store = net.stores[0]
+    assert store is not None
+    middle = store.load()["queue"][1][1]
+    store._db.execute("DELETE FROM queue WHERE key = ?", (middle,))
+    with pytest.raises(RunFailed, match="messages for broker B are missing"):
+        net.restart(0)
+
+
+def test_store_needs_a_scheme_whose_routes_can_be_kept(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A", "B"], [("A", "B")], scheme="popsub", top='store = "s"')
+    with pytest.raises(InputError, match="store"):
+        load(path)
