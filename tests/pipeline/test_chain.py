@@ -14,7 +14,7 @@ import pytest
 
 from postroad.pipeline import run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a cluster on a busy machine is slow
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 POSTROAD = [sys.executable, "-c", "from postroad.cli import main; main()"]

@@ -23,7 +23,7 @@ from postroad.errors import InputError
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
 
