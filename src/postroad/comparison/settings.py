@@ -204,7 +204,7 @@ def topic_attribute(scenario: Scenario) -> str:
 def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, dict[str, Any]]]]:
     """What is varied, and for each value of it the settings of the runs.
 
-    Generated workloads are varied around a quarter of their size; of files only the number of
+    Generated workloads are varied around an eighth of their size; of files only the number of
     subscriptions can be, by leaving some out.
     """
     if not comparison.sensitivity:
@@ -220,10 +220,10 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
         }
     workload = base["workload"][comparison.generated]
     for key in ("subscriptions", "publications"):
-        workload[key] = max(1, workload[key] // 4)
+        workload[key] = max(1, workload[key] // 8)
     sized = isinstance(base["overlay"].get("brokers"), int)
     if sized:
-        base["overlay"]["brokers"] = max(2, base["overlay"]["brokers"] // 4)
+        base["overlay"]["brokers"] = max(2, base["overlay"]["brokers"] // 8)
 
     def changed(table: str, key: str, value: Any) -> dict[str, Any]:
         made: dict[str, Any] = json.loads(json.dumps(base))
@@ -235,7 +235,7 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
     found = {
         "subscriptions": [
             (float(n), changed("workload", "subscriptions", n))
-            for n in (max(1, count // 2), count, 2 * count)
+            for n in dict.fromkeys((max(1, count // 2), count, 2 * count))
         ],
         "skew of popularity": [
             (skew, changed("workload", "skew", skew)) for skew in (0.0, 0.7, 1.4)
@@ -245,6 +245,6 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
         brokers = base["overlay"]["brokers"]
         found["brokers"] = [
             (float(n), changed("overlay", "brokers", n))
-            for n in (max(2, brokers // 2), brokers, 2 * brokers)
+            for n in dict.fromkeys((max(2, brokers // 2), brokers, 2 * brokers))
         ]
     return found

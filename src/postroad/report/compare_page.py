@@ -166,7 +166,7 @@ def _sensitivity(results: Results) -> str:
     if results.comparison.generated is None:
         return "The same network with a part of the subscriptions; one run each."
     return (
-        "Around a network and workload of a quarter of the size, one thing changed at a time; "
+        "Around a network and workload of an eighth of the size, one thing changed at a time; "
         "one run each. Skew 0 gives every publisher equally many subscribers."
     )
 
