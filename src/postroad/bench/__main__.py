@@ -14,6 +14,7 @@ PARTS = {
     "parsing": "postroad.bench.parsing",
     "pipeline": "postroad.bench.pipeline",
     "relocation": "postroad.bench.relocation",
+    "safety": "postroad.bench.safety",
     "simulator": "postroad.bench.simulator",
 }
 

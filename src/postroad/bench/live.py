@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,7 +107,9 @@ def flow(
 
 
 @contextmanager
-def brokers(count: int, folder: Path) -> Iterator[tuple[list[int], list[int], list[int]]]:
+def brokers(
+    count: int, folder: Path, options: Sequence[str] = ()
+) -> Iterator[tuple[list[int], list[int], list[int]]]:
     """A chain of so many brokers: their MQTT ports, HTTP ports and process ids."""
     sockets = [socket.socket() for _ in range(3 * count)]
     for made in sockets:
@@ -118,6 +120,7 @@ def brokers(count: int, folder: Path) -> Iterator[tuple[list[int], list[int], li
     names = [f"B{n}" for n in range(count)]
     links = [[names[n], names[n + 1]] for n in range(count - 1)]
     lines = ['name = "bench"', 'scheme = "subscription_forwarding"', f"links = {links}"]
+    lines += options
     for n, name in enumerate(names):
         mqtt_port, link, http = ports[3 * n : 3 * n + 3]
         lines += [f"[brokers.{name}]", f"mqtt = {mqtt_port}", f"link = {link}", f"http = {http}"]

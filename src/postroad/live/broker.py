@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ from postroad.routing.base import (
     Note,
     Ping,
     Pinged,
+    PublicationMessage,
     Publish,
     Received,
     Resume,
@@ -60,6 +62,7 @@ BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at mos
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
+Onward = dict[BrokerId, int]  # what a publication caused: per neighbour, a message's number
 WaveKey = tuple[BrokerId, int]
 Reached = Callable[[TimeUs, bool], None]  # whether everyone has heard, or time was up
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
@@ -94,6 +97,8 @@ class Neighbour:
     dialling: bool = False
     dial_us: TimeUs = 0  # not before
     backoff_us: TimeUs = BACKOFF_US[0]
+    # Messages of this peer that are not known to be safe wherever they went, in their order.
+    pending: deque[tuple[int, Onward]] = field(default_factory=deque)
     kept: LinkRow | None = None  # the link as the store knows it
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
@@ -121,6 +126,7 @@ class Broker:
         self.codec = Codec()
         self.traces = traces
         self.journal = None if rows is None else Journal()
+        self.onward: Onward | None = None  # what the publication in hand has caused so far
         self._replayed: list[tuple[BrokerId, Message]] | None = None
         self.retained: dict[str, Retain] = {}
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
@@ -182,6 +188,11 @@ class Broker:
         for peer in self.peers:
             for _, data in kept.of("heard", peer):
                 self.step(Received(self.codec.decode(data), peer), now)
+        for peer, neighbour in self.peers.items():
+            # It is forgotten what caused what: nothing is safe before everything is.
+            everything = self.everything()
+            everything.pop(peer, None)
+            neighbour.pending.append((1, everything))
         replayed, self._replayed = self._replayed, None
         due: dict[tuple[BrokerId, str], Message] = {}
         for peer, message in replayed:
@@ -221,6 +232,33 @@ class Broker:
         if self.journal is not None:
             for table in ("queue", "told", "heard"):
                 self.journal.clear(table, peer)
+            self.peers[peer].pending.clear()
+            for neighbour in self.peers.values():
+                for _, onward in neighbour.pending:
+                    onward.pop(peer, None)
+            self.clients.forget_link(peer)
+
+    # What is safe.
+
+    def everything(self) -> Onward:
+        """All that has been sent to neighbours."""
+        found = {}
+        for peer, neighbour in self.peers.items():
+            link = neighbour.link
+            if link.neighbour and link.up:
+                found[peer] = link.base + len(link.queue)
+        return found
+
+    def is_safe(self, onward: Onward) -> bool:
+        return all(self.peers[peer].link.safe >= number for peer, number in onward.items())
+
+    def _see_what_is_safe(self) -> None:
+        for neighbour in self.peers.values():
+            pending, link = neighbour.pending, neighbour.link
+            while pending and self.is_safe(pending[0][1]):
+                pending.popleft()
+            link.settled = pending[0][0] - 1 if pending else link.received
+        self.clients.acknowledge()
 
     # Time.
 
@@ -349,7 +387,10 @@ class Broker:
             self._encoded = (message, data)
         link.send(data)
         if self.journal is not None and link.neighbour:
-            self.journal.put("queue", peer, link.base + len(link.queue), data)
+            number = link.base + len(link.queue)
+            if self.onward is not None and isinstance(message, PublicationMessage):
+                self.onward[peer] = number
+            self.journal.put("queue", peer, number, data)
             self._note("told", peer, message, data)
         kind = message.kind
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
@@ -497,7 +538,9 @@ class Broker:
 
     def _on_frame(self, link: Link, frame: links.Data | links.Ack, now: TimeUs) -> None:
         neighbour = self.peers[link.peer]
-        for data in link.on_frame(frame, now):
+        new = link.on_frame(frame, now)
+        for number, data in enumerate(new, link.received - len(new) + 1):
+            self.onward = {}
             try:
                 message = self.codec.decode(data)
                 if self.journal is not None and link.neighbour:
@@ -505,6 +548,9 @@ class Broker:
                 self._on_message(neighbour, message, len(memoryview(data)), now)
             except (BadMessage, Malformed) as error:
                 raise Refused(f"not a message: {error}") from None
+            if self.onward and self.journal is not None:
+                neighbour.pending.append((number, self.onward))
+        self.onward = None
 
     def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
         sender = neighbour.link.peer
@@ -628,6 +674,8 @@ class Broker:
             self.clients.resume(now)
         if self._settling:
             self._begin_wave(now)
+        if self.journal is not None:
+            self._see_what_is_safe()
         full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
         for neighbour in self.peers.values():
             link = neighbour.link

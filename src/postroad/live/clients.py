@@ -29,6 +29,7 @@ from postroad.live.users import User, Users
 from postroad.model import (
     Advertisement,
     AdvertisementId,
+    BrokerId,
     Publication,
     Subscription,
     SubscriptionId,
@@ -64,6 +65,7 @@ class Clients:
         self.holders: dict[SubscriptionId, Held] = {}
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
+        self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
         self.published = self.delivered = self.dropped = self.refused = 0
         self.moves = Moves(self)
         self.users: Users | None = None
@@ -614,14 +616,45 @@ class Clients:
             self._hold(connection)
             return False
         kept = data if known is not None else mqtt.keep(data, connection.level)
-        if packet_id is None or not self._taken_before(session, packet_id, data, kept):
+        broker = self.broker
+        if packet_id is None:
             self._publish(session.client_id, topic, payload, properties, kept, now)
-        if packet_id is not None:
-            connection.out.append(b"\x40\x02" + packet_id.to_bytes(2, "big"))
+        elif broker.journal is None:
+            self._publish(session.client_id, topic, payload, properties, kept, now)
+            connection.out.append(_puback(packet_id))
+        elif self._taken_before(session, packet_id, data, kept):
+            self._owe(connection, packet_id, broker.everything())
+        else:
+            onward: dict[BrokerId, int] = {}
+            broker.onward = onward
+            self._publish(session.client_id, topic, payload, properties, kept, now)
+            broker.onward = None
+            self._owe(connection, packet_id, onward)
         if self.broker.congested:
             connection.paused = True
             self.paused[connection] = None
         return True
+
+    def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
+        connection.owed.append((packet_id, onward))
+        self.owing[connection] = None
+
+    def acknowledge(self) -> None:
+        """Acknowledge the publications that are safe now, each client's in their order."""
+        for connection in list(self.owing):
+            owed = connection.owed
+            while owed and self.broker.is_safe(owed[0][1]):
+                packet_id, _ = owed.popleft()
+                if not connection.closing:
+                    connection.out.append(_puback(packet_id))
+                    self.dirty[connection] = None
+            if not owed or connection.closing:
+                del self.owing[connection]
+
+    def forget_link(self, peer: BrokerId) -> None:
+        for connection in self.owing:
+            for _, onward in connection.owed:
+                onward.pop(peer, None)
 
     def _taken_before(self, session: Session, packet_id: int, data: bytes, kept: bytes) -> bool:
         """Whether a client sends again what was taken already, because it heard no answer."""
@@ -843,6 +876,10 @@ class Clients:
             if packet.message_expiry_interval is not None:
                 expires_us = published_us + packet.message_expiry_interval * SECOND_US
         return Parcel(letter, qos, retain, [], expires_us)
+
+
+def _puback(packet_id: int) -> bytes:
+    return b"\x40\x02" + packet_id.to_bytes(2, "big")
 
 
 def _levels(pattern: str) -> re.Pattern[str] | None:

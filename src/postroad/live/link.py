@@ -11,6 +11,9 @@ where it was; if not, both start afresh and their routers are told `LinkDown` an
 
 Flow: an end may send up to number `until`, which the other grants with every frame. What waits
 beyond is queued here; `full` asks the broker to hold back whoever fills it.
+
+Safety: where brokers have stores, `ack` says that the receiver has a message on disk, and `safe`
+that so has every broker that it had to be passed on to.
 """
 
 from __future__ import annotations
@@ -52,11 +55,13 @@ class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
     ack: int
     until: int
     messages: list[msgspec.Raw]
+    safe: int = 0
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack", frozen=True):
     ack: int
     until: int
+    safe: int = 0
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
@@ -124,6 +129,9 @@ class Link:
         self.received = 0
         self.allowed = 0  # the last number we let the peer send
         self.acked = 0  # what the peer knows that we received
+        self.safe = 0  # up to here the peer says that what we sent is safe wherever it had to go
+        self.settled = 0  # up to here we say so of what we received
+        self.said = 0  # and have said so
         self.open = True  # whether we grant more
         self.heard_us: TimeUs = 0
         self.spoke_us: TimeUs = 0
@@ -170,6 +178,7 @@ class Link:
             self.yours = hello.mine
             self.up = True
         self.sent = self.base
+        self.said = 0
         self.acked = self.received
         self.allowed = self.received + WINDOW if self.open else max(self.allowed, self.received)
         self.granted = self.base + WINDOW
@@ -179,6 +188,7 @@ class Link:
         self.dropped += len(self.queue)
         self.queue.clear()
         self.queue_bytes = self.base = self.sent = self.received = self.acked = self.allowed = 0
+        self.safe = self.settled = self.said = 0
 
     def give_up(self) -> None:
         """Stop waiting for the peer: the next connection starts afresh."""
@@ -203,7 +213,10 @@ class Link:
         self.heard_us = now
         if frame.ack > self.sent or frame.ack < 0:
             raise Refused("acknowledges what was never sent")
+        if frame.safe > frame.ack:
+            raise Refused("says that what it has not received is safe")
         self._trim(frame.ack)
+        self.safe = max(self.safe, frame.safe)
         self.granted = max(self.granted, frame.until)
         if isinstance(frame, Ack):
             return []
@@ -239,19 +252,22 @@ class Link:
                 size += len(message)
                 if size >= BATCH_BYTES:
                     break
-            out.append(pack(Data(self.sent + 1, self.received, self._grant(), batch)))
+            grant = self._grant()
+            out.append(pack(Data(self.sent + 1, self.received, grant, batch, self.settled)))
             self.sent += len(batch)
         if not out and self._ack_owed(now):
-            out.append(pack(Ack(self.received, self._grant())))
+            out.append(pack(Ack(self.received, self._grant(), self.settled)))
         if out:
             self.spoke_us = now
             self.acked = self.received
+            self.said = self.settled
             self.ack_due_us = None
         return out
 
     def _ack_owed(self, now: TimeUs) -> bool:
         return (
             self.received - self.acked >= ACK_EVERY
+            or self.settled > self.said
             or (self.ack_due_us is not None and now >= self.ack_due_us)
             or (self.open and self.allowed < self.received + WINDOW // 2)
             or now - self.spoke_us >= HEARTBEAT_US

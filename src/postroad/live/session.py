@@ -17,7 +17,7 @@ from postroad.filters import Filter
 from postroad.live.mqtt import PACKET_IDS, V5, Letter
 from postroad.live.store import Journal, ParcelRow
 from postroad.live.users import User
-from postroad.model import AdvertisementId, SubscriptionId, TimeUs
+from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 
 RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
@@ -36,6 +36,8 @@ class Connection:
         self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.closing = False
+        # PUBACKs not yet written, in order, each with what has to be safe before.
+        self.owed: deque[tuple[int, dict[BrokerId, int]]] = deque()
         self.follows = False  # the client goes where it is sent
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now

@@ -18,8 +18,9 @@ from live_harness import Fake, Memory, memory, write_network
 from postroad.errors import InputError, RunFailed
 from postroad.filters import matches
 from postroad.live import content, topics
+from postroad.live.mqtt import Letter
 from postroad.live.network import DURABLE, load
-from postroad.live.store import Journal, Store
+from postroad.live.store import Journal, ParcelRow, Store
 
 NAMES = ["A", "B", "C", "D"]
 TOPICS = ["t/a", "t/b", "u/a"]
@@ -61,6 +62,7 @@ class Publisher(Person):
     def __init__(self, net: Memory, broker: int, name: str) -> None:
         super().__init__(net, broker, name)
         self.owed: dict[int, mqtt5.PublishPacket] = {}
+        self.acknowledged: list[mqtt5.PublishPacket] = []  # as seen by the last look
         self.next_id = 0
 
     def publish(self, topic: str, payload: bytes) -> None:
@@ -73,10 +75,11 @@ class Publisher(Person):
 
     def look(self) -> None:
         """Take acknowledgements; come back and send again if the connection is gone."""
+        self.acknowledged = []
         if self.fake is not None:
             for packet in self.fake.packets:
                 if isinstance(packet, mqtt5.PubAckPacket):
-                    self.owed.pop(packet.packet_id, None)
+                    self.acknowledged.append(self.owed.pop(packet.packet_id))
             self.fake.packets.clear()
         if not self.connected():
             fake = self.connect()
@@ -110,6 +113,18 @@ class Subscriber(Person):
         self._read()
         super().hang_up()
 
+    def safe(self) -> set[int]:
+        """The publications that have reached it, or are on its broker's disk."""
+        store = self.net.stores[self.broker]
+        assert store is not None
+        found = store._db.execute("SELECT data FROM parcel WHERE owner = ?", (self.name,))
+        rows = [msgspec.msgpack.decode(data, type=ParcelRow) for (data,) in found]
+        payloads = [Letter(row.letter).payload for row in rows]
+        if self.fake is not None:
+            came = [p for p in self.fake.packets if isinstance(p, mqtt5.PublishPacket)]
+            payloads += [p.payload for p in came]
+        return {msgspec.json.decode(payload)["n"] for payload in payloads} | set(self.first)
+
     def _read(self) -> None:
         if self.fake is None:
             return
@@ -124,6 +139,18 @@ class Subscriber(Person):
                 self.sure |= self.pinged
                 self.pinged = set()
         self.fake.packets.clear()
+
+
+def check_safe(publisher: Publisher, subscribers: list[tuple[Subscriber, str, str | None]]) -> None:
+    """What was acknowledged just now is safe with every subscriber it matches."""
+    for subscriber, pattern, where in subscribers:
+        filter = topics.as_filter(pattern, where)
+        wanted = {
+            msgspec.json.decode(packet.payload)["n"]
+            for packet in publisher.acknowledged
+            if matches(filter, content.attributes(packet.topic, packet.payload))
+        }
+        assert not wanted or wanted <= subscriber.safe(), f"not safe with {subscriber.name}"
 
 
 def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter[str]:
@@ -176,6 +203,8 @@ def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter
         for person in people:
             if draw.random() < 0.5:
                 person.look()
+                if isinstance(person, Publisher):
+                    check_safe(person, subscribers)
                 if person.fake is not None and isinstance(person, Subscriber):
                     person.fake.acknowledges = draw.random() < 0.8
     for chosen in cut:
@@ -326,6 +355,32 @@ def test_a_neighbour_that_is_away_for_hours_loses_nothing(tmp_path: Path) -> Non
     net.mend(0, 1)
     net.settle()
     assert [payload for _, payload in subscriber.got()] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_puback_waits_for_the_last_broker_with_a_subscriber_and_no_other(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")], top='store = "s"')
+    far = net.client(2, "far", clean_start=False, session_expiry_interval=60)
+    far.subscribe("far", max_qos=ONCE)
+    net.client(1, "near").subscribe("near", max_qos=ONCE)
+    publisher, other = net.client(0, "p"), net.client(0, "other")
+    net.cut(1, 2)
+    other.publish("near", b"", qos=ONCE)
+    net.run(100_000)
+    assert other.last(mqtt5.PubAckPacket, take=True)
+    publisher.publish("far", b"", qos=ONCE)
+    publisher.publish("nobody", b"", qos=ONCE)  # acknowledged in the order of publication
+    net.run(10_000_000, 5_000)
+    net.restart(1)
+    net.run(10_000_000, 5_000)
+    assert publisher.last(mqtt5.PubAckPacket) is None
+    far.drop()
+    net.mend(1, 2)
+    net.until(lambda: publisher.last(mqtt5.PubAckPacket))
+    store = net.stores[2]
+    assert store is not None
+    assert [owner for owner, _, _ in store.load()["parcel"]] == ["far"]
+    acknowledged = [p.packet_id for p in publisher.packets if isinstance(p, mqtt5.PubAckPacket)]
+    assert acknowledged == [1, 2]
 
 
 def test_damaged_foreign_and_locked_stores_are_one_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""The price of safety: publications of quality 1 over a chain of three brokers, end to end.
+
+With and without a store (one transaction on disk per turn of a broker's loop, PUBACK only when
+the last broker has it on its disk) and TLS (clients and links), all in one run. Both clients have
+sessions that outlive their connections; the subscriber acknowledges everything.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import mqtt5
+
+from postroad.bench.live import brokers
+from postroad.live import certificates, mqtt
+
+PUBLICATIONS = 4_000
+WINDOW = 500  # not acknowledged at a time
+ALONE = 200  # published one at a time
+PAYLOAD = 64
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+
+
+class Client:
+    """A socket with a session."""
+
+    def __init__(self, port: int, name: str, tls: ssl.SSLContext | None) -> None:
+        made = socket.create_connection(("127.0.0.1", port))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = made if tls is None else tls.wrap_socket(made, server_hostname="localhost")
+        self.buffer = b""
+        hello = mqtt5.ConnectPacket(name, clean_start=True, session_expiry_interval=600)
+        self.socket.sendall(hello.write())
+        assert self.packets()[0][0] >> 4 == 2
+
+    def packets(self) -> list[bytes]:
+        """At least one packet, and all that came with it."""
+        found: list[bytes] = []
+        while not found:
+            data = self.socket.recv(1 << 16)
+            assert data, "the broker closed the connection"
+            self.buffer += data
+            at = 0
+            while end := mqtt.frame(self.buffer, at, 1 << 28) if at < len(self.buffer) else 0:
+                found.append(self.buffer[at:end])
+                at = end
+            self.buffer = self.buffer[at:]
+        return found
+
+
+def listen(client: Client, count: int) -> None:
+    """Acknowledge so many publications."""
+    while count > 0:
+        answers = []
+        for data in client.packets():
+            packet, _ = mqtt5.read(memoryview(data))
+            if isinstance(packet, mqtt5.PublishPacket):
+                assert packet.packet_id is not None
+                answers.append(mqtt5.PubAckPacket(packet.packet_id).write())
+        count -= len(answers)
+        client.socket.sendall(b"".join(answers))
+
+
+def publish(client: Client, count: int, window: int) -> list[float]:
+    """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
+    payload = b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
+    sent: dict[int, float] = {}
+    took: list[float] = []
+    number = 0
+    while len(took) < count:
+        batch = []
+        while len(sent) < window and number < count:
+            number += 1
+            batch.append(
+                mqtt5.PublishPacket("chain/a", payload, qos=ONCE, packet_id=number).write()
+            )
+            sent[number] = time.perf_counter()
+        if batch:
+            client.socket.sendall(b"".join(batch))
+        for data in client.packets():
+            if data[0] == 0x40:
+                packet_id = int.from_bytes(data[2:4], "big")
+                took.append(time.perf_counter() - sent.pop(packet_id))
+    return took
+
+
+def measure(folder: Path, store: bool, tls: bool) -> tuple[float, float]:
+    """Publications a second until all are delivered and acknowledged; ms to an acknowledgement
+    when published one at a time, at the median."""
+    options = ["[limits]", "session_queue = 100000"]
+    if tls:
+        certificates.demo(folder / "certs", "bench", {f"B{n}": "127.0.0.1" for n in range(3)})
+        options.insert(0, 'tls = "certs"')
+    if store:
+        options.insert(0, 'store = "store"')
+    context = None
+    if tls:
+        context = ssl.create_default_context(cafile=str(folder / "certs" / "ca.pem"))
+    with brokers(3, folder, options) as (ports, _, _):
+        reader, publisher = Client(ports[2], "r", context), Client(ports[0], "p", context)
+        wanted = mqtt5.TopicFilter("chain/+", max_qos=ONCE, retain_as_published=False)
+        where = [("$where", "n >= 0")]
+        reader.socket.sendall(mqtt5.SubscribePacket(1, [wanted], user_properties=where).write())
+        assert reader.packets()[0][0] == 0x90
+        listening = threading.Thread(target=listen, args=(reader, PUBLICATIONS + ALONE))
+        listening.start()
+        alone = publish(publisher, ALONE, 1)
+        started = time.perf_counter()
+        publish(publisher, PUBLICATIONS, WINDOW)
+        listening.join(60)
+        rate = PUBLICATIONS / (time.perf_counter() - started)
+        assert not listening.is_alive(), "not everything was delivered"
+        for client in (reader, publisher):
+            client.socket.close()
+    return rate, statistics.median(alone) * 1000
+
+
+def main() -> None:
+    print(f"quality 1 over three brokers, {PUBLICATIONS:,} publications, {WINDOW} unacknowledged")
+    print("  store  TLS   publications/s   ms to PUBACK, alone")
+    for store in (False, True):
+        for tls in (False, True):
+            with tempfile.TemporaryDirectory() as name:
+                rate, alone_ms = measure(Path(name), store, tls)
+            said = "  ".join("yes" if word else "no " for word in (store, tls))
+            print(f"  {said}  {rate:>16,.0f}   {alone_ms:>19,.2f}")
+
+
+if __name__ == "__main__":
+    main()
