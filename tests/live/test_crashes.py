@@ -269,7 +269,7 @@ def test_brokers_killed_under_load_lose_and_repeat_nothing_acknowledged(tmp_path
     told = ", ".join(f"{what}: {count}" for what, count in sorted(did.items()))
     print(f"seed {seed}, {time.monotonic() - started:.0f} s; {told}")
     assert did["acknowledged publications"] > 20 * kills
-    assert did["reconnections"] >= kills / 2
+    assert did["reconnections"] >= kills / 4
 
 
 def run_broker(path: Path, file_bytes: int | None) -> subprocess.Popen[bytes]:
