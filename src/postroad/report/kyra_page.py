@@ -17,14 +17,15 @@ REASONS = (
     (("Table I",), "presumably GT-ITM's own placement of domains, which ours only imitates"),
     (("Table III", "storage", "1%"), "zones of equal load need not hold equal shares of the "
      "subscriptions; the paper prints a rounded 2%"),
-    (("Table III", "storage", "50%"), "not explained: no reading we tried gives the paper's 30%"),
+    (("Table III", "storage", "50%"), "not explained"),
     (("mbr", "link_mean"), "not explained; the paper's multicast trees may not be spanning trees"),
     (("multimodal",), "not explained; it depends much on where the five peaks fall"),
     ((), "not explained"),
 )  # fmt: skip
 NOTES = [
-    "Where a claim does not hold: at 50% of the multimodal distribution most publications are",
-    "wanted nearly everywhere, so Kyra and FBR both need about one message per server, and Kyra",
+    "Why a claim does not hold was not measured. Presumably, at 50% of the multimodal distribution",
+    "most publications are wanted nearly everywhere, so Kyra and FBR both need about one message",
+    "per server, and Kyra",
     "adds the hop to the proxy server. How much better than unicast MBR is depends on how narrow",
     "the peaks are, which the paper leaves open. With more trees NRU rises somewhat at 1% interest",
     "(Figure 14) and falls a little at 50%.",

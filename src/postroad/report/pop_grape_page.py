@@ -50,7 +50,10 @@ DIFFERENCES = """\
 ## Where ours differ, and why
 
 - The paper's numbers of publishers and subscribers, its matching times and its figures are not in
-  the text; how we filled the gaps is in `src/postroad/papers/pop_grape/__init__.py`. Compare
+  the text; how we filled the gaps is in `src/postroad/papers/pop_grape/__init__.py`.
+  Matching times, copy
+  costs and subscriber counts were chosen so that the delay comes near the paper's, so the largest
+  changes show that its numbers can be reached, not that they are confirmed. Compare
   changes against static, not absolute values.
 - Input utilisation and delay fall by more or less with the cost of a copy against the cost of
   matching: what subscribers cost at their own broker no placement can save.
