@@ -9,13 +9,14 @@ from typing import Any
 from postroad.filters import Filter, matches, parse
 from postroad.model import BrokerId, Publication, Scalar
 from postroad.overlay import Overlay, from_parents
-from postroad.routing import SCHEMES
-from postroad.routing.base import Message, PublicationMessage
+from postroad.routing import SCHEMES, Interests
+from postroad.routing.base import Message, Plan, PublicationMessage
 from postroad.routing.beaconvey import RangeMessage
 from postroad.routing.direct import ListedMessage
 from postroad.routing.kyra import NewPublication, TreePublication
 from postroad.routing.popsub.gossip import HOME_ROUNDS
 from postroad.routing.popsub.messages import Batch, TreePost
+from postroad.routing.ring import RingPlan, topics
 from postroad.routing.scribe import DownMessage, TargetsMessage, UpMessage
 
 CLASSES = ["A", "B", "C"]
@@ -41,8 +42,8 @@ VARIANTS += [
     for unpopular in ("batching", "gossip")
 ]
 VARIANTS += [
-    ("beaconvey", SCHEMES["beaconvey"].config(routing=routing, overlay=overlay, long=long))
-    for routing, overlay, long in (("po", "-", "random"), ("pal", "L", "chord"))
+    ("beaconvey", SCHEMES["beaconvey"].config(routing, overlay, long, cells=cells))
+    for routing, overlay, long, cells in (("po", "-", "random", 0), ("pal", "L", "chord", 5))
 ]
 VARIANTS.append(("kyra", SCHEMES["kyra"].config(clique_ms=4.0, trees=2, balance=4)))
 VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, unicast_below=0.4)))
@@ -52,6 +53,7 @@ NAMES = [
         + ["covering"] * getattr(config, "covering", False)
         + [getattr(config, "unpopular", "")] * (name == "popsub")
         + [getattr(config, field) for field in ("routing", "overlay") if hasattr(config, field)]
+        + ["cells"] * (name == "beaconvey" and config.cells > 0)
         + [f"{getattr(config, 'clique_ms', 0):g}"] * (name == "kyra")
         + ["unicast"] * (getattr(config, "unicast_below", 0) > 0)
     )
@@ -77,6 +79,20 @@ def overlay(draw: random.Random, brokers_max: int = 9) -> Overlay:
     made = from_parents(parents)
     made.latency_us[:] = [draw.randint(0, 3000) for _ in range(count - 1)]
     return made
+
+
+def plan(name: str, config: Any, made: Overlay) -> Plan:
+    """The scheme's plan when nobody knows yet who will ask for what.
+
+    Cells of the content space are cut by what others might ask for, else there would be one.
+    """
+    found = SCHEMES[name].plan(made, Interests(), config, 0)
+    if isinstance(found, RingPlan) and config.cells:
+        draw = random.Random(7)
+        known = topics([filter(draw) for _ in range(30)], config)
+        assert len(known.cells) == config.cells
+        found = dataclasses.replace(found, topics=known)
+    return found
 
 
 def filter(draw: random.Random) -> Filter:

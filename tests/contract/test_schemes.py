@@ -19,7 +19,7 @@ from networks import NAMES, VARIANTS
 from postroad.filters import Filter, intersects, matches
 from postroad.model import Advertisement, BrokerId, Publication, Subscription
 from postroad.overlay import Overlay
-from postroad.routing import SCHEMES, Interests
+from postroad.routing import SCHEMES
 from postroad.routing.base import (
     Advertise,
     Effect,
@@ -60,7 +60,7 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
             for publication in networks.forwarded(effect.message)
         )
 
-    plan = SCHEMES[name].plan(overlay, Interests(), config, 0)
+    plan = networks.plan(name, config, overlay)
     simulator = Simulator(plan, observer=watch, check=True)
     subscriptions: dict[str, tuple[BrokerId, Filter]] = {}
     advertisements: dict[str, tuple[BrokerId, Filter]] = {}
@@ -274,6 +274,6 @@ def test_unknown_messages_are_dropped_with_a_note(name: str, config: Any) -> Non
         kind = "strange"
 
     overlay = networks.overlay(random.Random(1))
-    router = SCHEMES[name].plan(overlay, Interests(), config, 0).router(0)
+    router = networks.plan(name, config, overlay).router(0)
     (effect,) = router.step(Received(Strange(), 1), 0)
     assert isinstance(effect, Note)

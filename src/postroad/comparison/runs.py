@@ -20,7 +20,7 @@ from postroad.overlay.small_world import Ring
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 from postroad.routing.base import Message
-from postroad.routing.ring import ANY, topics_of
+from postroad.routing.ring import ANY, topics
 from postroad.sim.oracle import expected
 from postroad.sim.run import Result, run
 from postroad.sim.scenario import Scenario
@@ -101,15 +101,19 @@ def on_ring(scenario: Scenario, config: Any) -> Scenario:
     overlay = scenario.overlay
     if isinstance(overlay, Ring):
         return scenario
+    subscriptions = scenario.workload.subscriptions
+    kinds = topics((interest.filter for interest in subscriptions), config)
     wanted = [
         (interest.broker, topic)
-        for interest in scenario.workload.subscriptions
-        for topic in topics_of(interest.filter, config.topic)
+        for interest in subscriptions
+        for topic in kinds.wanted(interest.filter)
     ]
     number = {name: n for n, name in enumerate(sorted({t for _, t in wanted} - {ANY}))}
     if not number:
         raise InputError(
-            f"no filter names a value of {config.topic!r}",
+            f"no filter names a value of {config.topic!r}"
+            if not config.cells
+            else "every filter can match in every cell of the content space",
             remedy="set topic to an attribute that filters compare with =",
         )
     pairs = [

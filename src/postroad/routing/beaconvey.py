@@ -29,8 +29,8 @@ from postroad.routing.ring import (
     RingPlan,
     RingRouter,
     Topic,
+    check_cells,
     check_choice,
-    topic_of,
 )
 
 ROUTINGS = ("po", "pal", "pie")
@@ -40,18 +40,21 @@ ROUTINGS = ("po", "pal", "pie")
 class Config:
     """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither).
 
-    `topic` is the attribute whose text is a publication's topic.
+    `topic` is the attribute whose text is a publication's topic; with `cells` above 0 the
+    content space is cut into so many cells instead, and a cell is a topic.
     """
 
     routing: str = "pie"
     overlay: str = "SL"
     long: str = "chord"
     topic: str = "class"
+    cells: int = 0
 
     def __post_init__(self) -> None:
         check_choice("routing", self.routing, ROUTINGS)
         check_choice("overlay", self.overlay, OVERLAYS)
         check_choice("long", self.long, LONG)
+        check_cells(self.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class BeaConvey(RingRouter):
         """Protocol 4: deliver here, then give each next hop its part of the range."""
         effects: list[Effect] = []
         self.deliver(message.publication, message.hops, effects)
-        hops = self.next_hops(topic_of(message.publication, self.topic), message.high)
+        hops = self.next_hops(self.topics.of(message.publication), message.high)
         for low, high in pairwise([*hops, message.high]):
             effects.append(self._send(RangeMessage(message.publication, low, high, message.hops)))
         return effects

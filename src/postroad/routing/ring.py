@@ -1,9 +1,11 @@
 """What the schemes on a small-world ring share: the plan, topics, and who wants which.
 
 A publication's topic is the text of one attribute, its class unless the scheme's parameter
-`topic` names another. A broker is interested in a topic if a local subscription can match
-publications of that topic; a subscription that does not name its topics is interested in every
-one (`ANY`). Filters are compared at the subscriber's broker.
+`topic` names another; or, with `cells`, the cell of the content space that it lies in: the
+planner cuts the space into so many zones of equal load, as Kyra does. A broker is interested in
+a topic if a local subscription can match publications of that topic; a subscription that does
+not name its topics, or meets every cell, is interested in every one (`ANY`). Filters are compared
+at the subscriber's broker.
 
 The papers assume a membership service that tells each broker who is interested in what. Ours
 is a flood of versioned records: (topic, broker, version, whether interested). A broker floods a
@@ -18,18 +20,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from postroad.errors import InputError
-from postroad.filters import Filter
+from postroad.filters import Filter, intersects
 from postroad.filters.constraints import TextSet
+from postroad.matching import Index
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring, SmallWorld
 from postroad.planning import swico
+from postroad.planning.kyra import divider
+from postroad.planning.zones import Zone
 from postroad.routing.base import Effect, Interests, Message, Note, Router, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
@@ -38,6 +43,7 @@ Topic = str
 ANY: Final[Topic] = ""
 OVERLAYS = ("SL", "S", "L", "-")
 LONG = ("chord", "random")
+_MET_MAX = 65_536
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -45,20 +51,58 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise InputError(f"{name} is {value!r}", remedy=f"choose one of: {', '.join(choices)}")
 
 
-def topics_of(filter: Filter, attribute: str) -> list[Topic]:
-    """The topics whose publications a filter can match; `ANY` if it does not list them."""
-    found: dict[Topic, None] = {}
-    for conjunction in filter.conjunctions:
-        topics = dict(conjunction).get(attribute)
-        if not isinstance(topics, TextSet) or "" in topics.values:
-            return [ANY]
-        found |= dict.fromkeys(sorted(topics.values))
-    return list(found)
+def check_cells(cells: int) -> None:
+    if cells < 0:
+        raise InputError(f"cells is {cells}", remedy="give a number of cells, or 0 for none")
 
 
-def topic_of(publication: Publication, attribute: str) -> Topic:
-    topic = publication.attributes.get(attribute)
-    return topic if isinstance(topic, str) else ANY
+class Topics:
+    """What the topics are: the texts of an attribute, or cells of the content space."""
+
+    def __init__(self, attribute: str, cells: Sequence[Zone] = ()) -> None:
+        self.attribute = attribute
+        self.cells = cells
+        self._met: dict[Filter, list[Topic]] = {}  # what is known already
+        self._index: Index[Topic] = Index()
+        for number, cell in enumerate(cells, 1):
+            self._index.insert(str(number), cell.filter)
+
+    def of(self, publication: Publication) -> Topic:
+        if self.cells:
+            (topic,) = self._index.match(publication.attributes)
+            return topic
+        text = publication.attributes.get(self.attribute)
+        return text if isinstance(text, str) else ANY
+
+    def wanted(self, filter: Filter) -> list[Topic]:
+        """The topics whose publications a filter can match; `ANY` if it does not list them."""
+        if self.cells:
+            met = self._met.get(filter)
+            if met is None:
+                met = [
+                    str(n)
+                    for n, cell in enumerate(self.cells, 1)
+                    if intersects(filter, cell.filter)
+                ]
+                met = met if len(met) < len(self.cells) else [ANY]
+                if len(self._met) >= _MET_MAX:
+                    self._met.clear()
+                self._met[filter] = met
+            return met
+        found: dict[Topic, None] = {}
+        for conjunction in filter.conjunctions:
+            texts = dict(conjunction).get(self.attribute)
+            if not isinstance(texts, TextSet) or "" in texts.values:
+                return [ANY]
+            found |= dict.fromkeys(sorted(texts.values))
+        return list(found)
+
+
+def topics(filters: Iterable[Filter], config: Any) -> Topics:
+    """The topics of a configuration; cells are cut by what the planner knows is asked for."""
+    if not config.cells:
+        return Topics(config.topic)
+    return Topics(config.topic, divider(list(dict.fromkeys(filters)))(config.cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +125,7 @@ class RingPlan:
     router_class: Callable[[BrokerId, RingPlan], Router]
     config: Any
     seed: int
+    topics: Topics
     known: Mapping[Topic, tuple[int, ...]]  # positions interested in each topic, ascending
     pool: FilterPool = field(default_factory=FilterPool)
     remembered: dict[Any, Any] = field(default_factory=dict)  # for answers that all may share
@@ -144,9 +189,10 @@ def plan(
     """
 
     def made(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
+        kinds = topics((filter for _, filter in interests.subscriptions), config)
         wanted = [
             (broker, topic) for broker, filter in interests.subscriptions
-            for topic in topics_of(filter, config.topic)
+            for topic in kinds.wanted(filter)
         ]  # fmt: skip
         if isinstance(overlay, Ring):
             world = overlay.world
@@ -157,7 +203,7 @@ def plan(
         for broker, topic in wanted:
             known.setdefault(topic, set()).add(position[broker])
         return RingPlan(
-            overlay, world, router_class, config, seed,
+            overlay, world, router_class, config, seed, kinds,
             {topic: tuple(sorted(places)) for topic, places in sorted(known.items())},
         )  # fmt: skip
 
@@ -200,7 +246,7 @@ class RingRouter(Router):
         super().__init__(broker)
         self.plan = plan
         self.position = plan.position[broker]
-        self.topic: str = plan.config.topic
+        self.topics = plan.topics
         self.local = SourceTable(plan.pool)
         self.own: dict[Topic, int] = {}  # local subscriptions per topic
         self.up: list[int] = []  # positions of the neighbours whose links are up, ascending
@@ -253,7 +299,7 @@ class RingRouter(Router):
             self.on_unsubscribe(subscription.id, now)
         self.local.subscribe(subscription)
         effects: list[Effect] = []
-        for topic in topics_of(subscription.filter, self.topic):
+        for topic in self.topics.wanted(subscription.filter):
             self.own[topic] = self.own.get(topic, 0) + 1
             if not self._known(topic, self.position):
                 self._announce(topic, True, now, effects)
@@ -265,7 +311,7 @@ class RingRouter(Router):
             return []
         self.local.unsubscribe(subscription_id)
         effects: list[Effect] = []
-        for topic in topics_of(filter, self.topic):
+        for topic in self.topics.wanted(filter):
             self.own[topic] -= 1
             if not self.own[topic]:
                 del self.own[topic]

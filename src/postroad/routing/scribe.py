@@ -24,23 +24,26 @@ from dataclasses import dataclass
 from postroad import draws
 from postroad.model import Publication, TimeUs
 from postroad.routing.base import Effect, Message, Note, Send
-from postroad.routing.ring import LONG, OVERLAYS, RingRouter, Topic, check_choice, topic_of
+from postroad.routing.ring import LONG, OVERLAYS, RingRouter, Topic, check_cells, check_choice
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither).
 
-    `topic` is the attribute whose text is a publication's topic.
+    `topic` is the attribute whose text is a publication's topic; with `cells` above 0 the
+    content space is cut into so many cells instead, and a cell is a topic.
     """
 
     overlay: str = "SL"
     long: str = "chord"
     topic: str = "class"
+    cells: int = 0
 
     def __post_init__(self) -> None:
         check_choice("overlay", self.overlay, OVERLAYS)
         check_choice("long", self.long, LONG)
+        check_cells(self.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Rendezvous(RingRouter):
         return self.on_way_down(message)
 
     def _climb(self, publication: Publication, hops: int) -> list[Effect]:
-        topic = topic_of(publication, self.topic)
+        topic = self.topics.of(publication)
         root = rendezvous(topic, len(self.plan.order), self.plan.seed)
         if root == self.position:
             return self.turn(publication, hops, topic)
@@ -119,9 +122,7 @@ class Scribe(Rendezvous):
     def on_way_down(self, message: Message) -> list[Effect] | None:
         if not isinstance(message, DownMessage):
             return None
-        return self.turn(
-            message.publication, message.hops, topic_of(message.publication, self.topic)
-        )
+        return self.turn(message.publication, message.hops, self.topics.of(message.publication))
 
     def _children(self, topic: Topic) -> list[int]:
         """The neighbours that subscribers' ways to the rendezvous point come here from."""
