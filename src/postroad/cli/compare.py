@@ -141,7 +141,9 @@ def _show(results: Any, told: str, wrong: list[str], target: Path) -> None:
         table.add_row(outcome.label, *(f"{one.mean:,.1f} ± {one.half:,.1f}" for one in figures))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if results.bad:
-        click.echo(f"{len(results.bad):,} bad rows left out: {target.parent / 'quarantine.csv'}")
+        click.echo(
+            f"bad rows left out: {len(results.bad):,}, see {target.parent / 'quarantine.csv'}"
+        )
     for problem in wrong:
         click.echo(f"! {problem}")
     click.echo(told.replace("**", ""))

@@ -203,7 +203,8 @@ def _method(results: Results) -> str:
         "delivers it nor sends it on.",
         "Routing entries are the most that a broker held. Control messages include those that "
         "set up the tables before the first publication.",
-        f"Topic schemes take the attribute {results.topic!r} as topic; filters are compared at "
+        f"Topic schemes take the attribute {results.topic!r} as topic, those on cells "
+        "the cell of the content space, cut into zones of equal load; filters are compared at "
         "the subscriber's broker, and what was sent for nothing counts as a false send.",
         "Topic schemes start from what their planner knew of the interests, so they send no "
         "control messages until interests change.",

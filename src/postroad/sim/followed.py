@@ -21,7 +21,7 @@ from postroad.filters import Filter, parse
 from postroad.model import Scalar
 from postroad.overlay.wide_area import readable
 from postroad.sim.sections import Section
-from postroad.sim.workload import Interest, Posting, Workload, shipped_followers
+from postroad.sim.workload import Bad, Interest, Posting, Workload, shipped_followers
 
 PRICES = 1000
 
@@ -79,7 +79,7 @@ def _symbol(number: int) -> str:
     return f"class = 'quote' AND symbol = 'S{number}'"
 
 
-def social(folder: Path, section: Section, brokers: int, seed: int) -> Workload:
+def social(folder: Path, bad: Bad, section: Section, brokers: int, seed: int) -> Workload:
     """The most followed users of a graph publish in turn, users chosen by seed."""
     name = section.take("edges", str)
     publishers = section.take("publishers", int, 200, least=1)
@@ -88,7 +88,7 @@ def social(folder: Path, section: Section, brokers: int, seed: int) -> Workload:
     if rate_per_s <= 0:
         raise section.wrong("rate_per_s", rate_per_s, "give a rate above 0")
     section.done()
-    pairs = _edges(folder / name)
+    pairs = _edges(folder / name, bad)
     followers = Counter(followed for _, followed in pairs)
     authors = {user: n for n, (user, _) in enumerate(followers.most_common(publishers))}
     if not authors:
@@ -123,20 +123,22 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _edges(path: Path) -> list[tuple[str, str]]:
+def _edges(path: Path, bad: Bad) -> list[tuple[str, str]]:
     pairs = []
     try:
         with readable(path) as file:
             for line_number, line in enumerate(file, 1):
                 words = line.partition("#")[0].replace(",", " ").split()
-                if words and len(words) != 2:
-                    raise InputError(
-                        f"{line.strip()[:60]!r} is not an edge",
-                        where=f"{path}:{line_number}",
-                        remedy="write who follows and who is followed",
-                    )
-                if words:
+                if len(words) == 2:
                     pairs.append((words[0], words[1]))
+                elif words:
+                    bad(
+                        InputError(
+                            f"{line.strip()[:60]!r} is not an edge",
+                            where=f"{path}:{line_number}",
+                            remedy="write who follows and who is followed",
+                        )
+                    )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read {str(path)!r}: {error}", remedy="check the file's name"

@@ -27,8 +27,8 @@ rate_per_s = 2000                # without it a broker takes no time
 buffer = 1000                    # without it a queue has no bound
 copy_us = 50                     # and so long per copy of a publication, to whomever
 
-[workload]                       # or [workload.generate], [workload.followed], [workload.social]
-subscriptions = "subscriptions.csv"
+[workload]                       # or [workload.generate], [workload.followed], [workload.social],
+subscriptions = "subscriptions.csv"  # [workload.quotes]
 publications = "publications.jsonl"
 
 [[faults]]

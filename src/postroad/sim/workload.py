@@ -72,13 +72,14 @@ def read(
 
     `bad` is told of every row that cannot be used; unless it raises, the others are read on.
     """
-    from postroad.sim import followed
+    from postroad.sim import followed, quotes
 
     number = {name: broker for broker, name in enumerate(brokers)}
     for kind, make in (
         ("generate", generated),
         ("followed", followed.quotes),
-        ("social", partial(followed.social, folder)),
+        ("social", partial(followed.social, folder, bad)),
+        ("quotes", partial(quotes.read, folder, bad)),
     ):
         told = section.any(kind)
         if told is not None:

@@ -16,7 +16,7 @@ from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.filters import matches
 from postroad.papers.pop_grape import runs
-from postroad.papers.pop_grape.workload import made_up_quotes, read_quotes, workload
+from postroad.sim.quotes import made_up_quotes, read_quotes, workload
 
 TINY = runs.Point(publishers=2, per_publisher=20, minutes=4.5, threshold=10)
 WEIGHTS = ("load 1", "load 100", "delay 1", "delay 100")
@@ -140,7 +140,9 @@ def test_real_quotes_are_read(real_data: Path) -> None:
     path = real_data / "sp500_2015_2020_daily.csv.gz"
     if not path.exists():
         pytest.skip("no quotes among the real data")
-    quotes = read_quotes(path)
+    bad: list[InputError] = []
+    quotes = read_quotes(path, bad.append)
+    assert [error.what for error in bad] == ["open is '0.0000'"]
     assert len(quotes) > 400
     assert min(map(len, quotes.values())) > 0
     assert all(quote.low <= quote.high for quote in quotes["AAPL"])

@@ -80,3 +80,24 @@ def test_rows_that_cannot_be_used_are_left_out_and_told(tmp_path: Path) -> None:
     assert lines[:1] == ["s.csv:3"]
     assert lines[1].startswith("s.csv:4")
     assert lines[2:] == ["s.csv:5", "p.jsonl:2", "p.jsonl:3"]
+
+
+def test_quotes_come_from_a_users_file_and_bad_rows_are_told(tmp_path: Path) -> None:
+    rows = ["date,symbol,open,high,low,close,volume"]
+    rows += [f"2020-01-{day:02},{name},1,3,1,2,{day}" for name in "AB" for day in range(1, 29)]
+    rows += ["2020-02-01,A,0,3,1,2,5", "2020-02-02,B,1,3,1,2,many"]
+    (tmp_path / "q.csv").write_text("\n".join(rows) + "\n")
+    told = {"file": "q.csv", "publishers": 2, "per_publisher": 20, "minutes": 0.5}
+    bad: list[InputError] = []
+    scenario = from_dict(BASE | {"workload": {"quotes": told}}, "x", tmp_path, bad.append)
+    assert [str(error).partition(":")[2] for error in bad] == [
+        "58: open is '0'; give a number above 0", "59: volume is 'many'; give a number",
+    ]  # fmt: skip
+    assert len(scenario.workload.subscriptions) == 40
+    assert len(scenario.workload.postings) == 60
+    assert {posting.attributes["symbol"] for posting in scenario.workload.postings} == {"A", "B"}
+    assert run(scenario).deliveries
+    with pytest.raises(InputError, match="3 publishers, and quotes of 2 symbols"):
+        from_dict(
+            BASE | {"workload": {"quotes": told | {"publishers": 3}}}, "x", tmp_path, bad.append
+        )

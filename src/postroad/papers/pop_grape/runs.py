@@ -18,10 +18,10 @@ from postroad.model import BrokerId, TimeUs
 from postroad.overlay import IntArray, Overlay, from_parents
 from postroad.overlay.wide_area import generated_matrix, read_matrix
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
-from postroad.papers.pop_grape.workload import Quote, made_up_quotes, read_quotes, workload
 from postroad.relocation import grape, pop
 from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
 from postroad.sim.oracle import expected
+from postroad.sim.quotes import Quote, made_up_quotes, read_quotes, workload
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 
@@ -98,7 +98,8 @@ def _matrix(path: str) -> IntArray:
 
 @lru_cache(maxsize=2)
 def _quotes(path: str) -> dict[str, list[Quote]]:
-    return read_quotes(Path(path)) if path else made_up_quotes(64, 1500, seed=1)
+    """Rows that are no quotes are left out: the S&P 500 file has one."""
+    return read_quotes(Path(path), lambda error: None) if path else made_up_quotes(64, 1500, seed=1)
 
 
 def network(point: Point, matrix: IntArray) -> Overlay:

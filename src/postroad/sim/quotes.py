@@ -1,8 +1,11 @@
-"""Section V-A's workload: stock quotes, and subscribers that sink a tenth, half or all of them."""
+"""Stock quotes, and subscribers that sink a tenth, half or all of them (GRAPE, section V-A).
+
+[workload.quotes]: each publisher quotes one symbol of a daily OHLCV file once a second, its
+subscribers are at `spread` brokers. Without a file, a look-alike series.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +15,11 @@ import pandas as pd
 from postroad.errors import InputError
 from postroad.filters import parse
 from postroad.model import Scalar
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.sim.sections import Section
+from postroad.sim.workload import Bad, Interest, Posting, Workload, refuse
 
 COLUMNS = ("date", "symbol", "open", "high", "low", "close", "volume")
+SUBSCRIBERS = ("random", "enterprise")
 
 
 class Quote(NamedTuple):
@@ -49,9 +54,11 @@ class Quote(NamedTuple):
         return round((self.high - self.low) / self.low, 6)
 
 
-@lru_cache(maxsize=2)
-def read_quotes(path: Path) -> dict[str, list[Quote]]:
-    """Daily OHLCV rows (CSV with a header, gzip too), per symbol in order of date."""
+def read_quotes(path: Path, bad: Bad = refuse) -> dict[str, list[Quote]]:
+    """Daily OHLCV rows (CSV with a header, gzip too), per symbol in order of date.
+
+    `bad` is told of every row that is not a quote; unless it raises, the others are read on.
+    """
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:
@@ -67,17 +74,21 @@ def read_quotes(path: Path) -> dict[str, list[Quote]]:
             where=str(path),
             remedy=f"name the columns {', '.join(COLUMNS)}",
         )
+    usable = np.ones(len(table), bool)
     for name in COLUMNS[2:]:
         numbers = pd.to_numeric(table[name], errors="coerce")
-        wrong = np.flatnonzero(numbers.isna())
-        if len(wrong):
-            raise InputError(
-                f"{name} is {table[name].iloc[wrong[0]]!r}",
-                where=f"{path}:{wrong[0] + 2}",
-                remedy="give a number",
+        wrong = numbers.isna() | ((numbers <= 0) & (name != "volume"))
+        for place in np.flatnonzero(wrong & usable):
+            bad(
+                InputError(
+                    f"{name} is {table[name].iloc[place]!r}",
+                    where=f"{path}:{place + 2}",
+                    remedy="give a number" if name == "volume" else "give a number above 0",
+                )
             )
+        usable &= ~wrong
         table[name] = numbers.round(4)
-    table = table[(table[list(COLUMNS[2:6])] > 0).all(axis=1)].sort_values(["symbol", "date"])
+    table = table[usable].sort_values(["symbol", "date"])
     table["volume"] = table["volume"].astype("int64")
     found: dict[str, list[Quote]] = {}
     columns = [table[name].tolist() for name in ("symbol", "date", *COLUMNS[2:])]
@@ -110,6 +121,26 @@ def made_up_quotes(symbols: int, days: int, seed: int) -> dict[str, list[Quote]]
     return made
 
 
+def read(folder: Path, bad: Bad, section: Section, brokers: int, seed: int) -> Workload:
+    """The workload of a scenario's `workload.quotes` table."""
+    name: str | None = section.take("file", str, None)
+    publishers = section.take("publishers", int, 40, least=1)
+    per_publisher = section.take("per_publisher", int, 50, least=1)
+    spread = section.take("spread", int, 16, least=1)
+    subscribers = section.choice("subscribers", list(SUBSCRIBERS), "random")
+    minutes = section.take("minutes", float, 1.0)
+    if minutes <= 0:
+        raise section.wrong("minutes", minutes, "give a time above 0")
+    section.done()
+    quotes = made_up_quotes(publishers, 1500, seed) if name is None else read_quotes(
+        folder / name, bad
+    )  # fmt: skip
+    return workload(
+        quotes, brokers=brokers, publishers=publishers, per_publisher=per_publisher,
+        spread=spread, subscribers=subscribers, minutes=minutes, seed=seed,
+    )  # fmt: skip
+
+
 def workload(
     quotes: dict[str, list[Quote]],
     *,
@@ -135,7 +166,8 @@ def workload(
         series = quotes[symbol]
         swing = float(np.quantile([quote.swing for quote in series], 0.9))
         volume = int(np.quantile([quote.volume for quote in series], 0.5))
-        everything = f"class = 'STOCK' AND symbol = '{symbol}'"
+        quoted = symbol.replace("'", "''")
+        everything = f"class = 'STOCK' AND symbol = '{quoted}'"
         filters = {
             "low": parse(f"{everything} AND `highLow%Diff` > {swing:.6f}"),
             "medium": parse(f"{everything} AND volume > {volume}"),
