@@ -163,7 +163,7 @@ def test_bad_rows_are_counted_and_a_failing_scheme_does_not_sink_the_others(
     (tmp_path / "p.csv").write_text("time,broker,publisher,attributes\n" + rows + "x,y\n")
     code, out, err = compare(str(tmp_path / "w.toml"), "-o", str(tmp_path / "out"))
     assert code == 0, err
-    assert "3 bad rows left out" in out
+    assert "bad rows left out: 3," in out
     assert "! Scribe failed: no filter names a value of 'class'" in out
     page = (tmp_path / "out" / "index.html").read_text()
     assert "3 rows of the files could not be used" in page
