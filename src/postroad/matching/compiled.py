@@ -41,7 +41,7 @@ from postroad.filters.constraints import (
     TextSet,
 )
 from postroad.filters.language import Conjunction
-from postroad.matching import kernels
+from postroad.matching import kernels, native
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -55,7 +55,6 @@ _REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
 _WINDOWED_AT = 65_536  # Windows are used once so many rows are filed anew.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
-_STRUCTS = [struct.Struct(f"{2 * n}d") for n in range(64)]
 
 
 class _Attribute:
@@ -96,20 +95,23 @@ class Compiled(Generic[Id]):
         self._breaks = np.zeros((16, kernels.CELLS))
         self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
         self._heads = np.zeros(64, dtype=np.int32)
-        self._pairs = np.zeros(128)
-        self._pairs_view = self._pairs.data
+        self._pairs = np.zeros((64, 2))
         self._new_pools(1024)
         self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
         self._ids: list[Id | None] = []  # By row number.
-        self._int_ids: npt.NDArray[np.int64] | None = np.zeros(1024, dtype=np.int64)
-        self._out = np.zeros(2048, dtype=np.int32)
-        self._out_view = self._out.data
+        self._names = np.zeros(1024, dtype=np.int64)  # Ids that are integers, or where ids lie.
+        self._names_are_ints = True
+        self._new_out(2048)
         self._first: dict[Id, int] = {}  # The number of an id's first row.
         self._several: dict[Id, int] = {}  # How many rows, where it is not one.
         self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
         self._live = 0
         self._refiled = 64
         self._row = np.zeros(kernels.ROW)
+        self._native = native.matcher()
+        self._state = np.zeros(native.STATE, dtype=np.int64)
+        self._state_at = self._state.ctypes.data
+        self._stale = True  # The state no longer says where everything is.
 
     def __len__(self) -> int:
         return len(self._first)
@@ -126,14 +128,10 @@ class Compiled(Generic[Id]):
         pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
         arrays = (
             self._point, self._breaks, self._windows, self._heads, self._homes, self._out,
-            self._candidates, self._int_ids,
+            self._marks, self._candidates, self._names,
         )  # fmt: skip
         tables = (self._ids, self._first, self._several, self._checks)
-        return (
-            pools
-            + sum(array.nbytes for array in arrays if array is not None)
-            + sum(map(sys.getsizeof, tables))
-        )
+        return pools + sum(array.nbytes for array in arrays) + sum(map(sys.getsizeof, tables))
 
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""
@@ -169,10 +167,49 @@ class Compiled(Generic[Id]):
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
+        if self._stale:
+            self._tell()
+        if type(attributes) is dict:
+            answer: list[Id] | None = self._native(attributes, self._state_at)
+            if answer is not None:
+                return answer
+            found, checks = int(self._state[native.FOUND]), int(self._state[native.CHECKS])
+            if found >= 0:
+                return self._answer(found, checks, attributes)
         found, checks = self._run(self._describe(attributes))
-        if not found and not checks:
-            return []
         return self._answer(found, checks, attributes)
+
+    def _tell(self) -> None:
+        """Say in the state where everything is, for `native`."""
+        attributes: list[tuple[int, ...]] = []
+        prefixes: list[tuple[int, ...]] = []
+        nullable: list[tuple[int, ...]] = []
+        for name, attribute in self._attributes.items():
+            first = len(prefixes)
+            prefixes += [(length, int(at), id(codes)) for length, at, codes in attribute.prefixes]
+            channels = (
+                attribute.number, attribute.code, attribute.text, attribute.flag, attribute.present
+            )  # fmt: skip
+            attributes.append(
+                (*map(int, channels), id(attribute.codes), attribute.excluded, first, len(prefixes))
+            )
+            if attribute.null >= 0:
+                nullable.append((id(name), int(attribute.null)))
+        self._known = {name: number for number, name in enumerate(self._attributes)}
+        if len(self._pairs) < self._channels:
+            self._pairs = np.zeros((2 * self._channels, 2))
+        self._tables = [np.array(rows, dtype=np.int64) for rows in (attributes, prefixes, nullable)]
+        arrays = (
+            self._point, self._breaks, self._windows, self._heads, self._blocks, self._rows,
+            self._words, self._allocator, self._candidates, self._out, self._marks,
+            self._summary, self._names, self._pairs, *self._tables,
+        )  # fmt: skip
+        self._state[: native.POSITION] = [
+            *(array.ctypes.data for array in arrays),
+            len(self._out), len(nullable), self._names_are_ints, id(self._known),
+            *map(id, (float, str, int, bool, True, None)),
+        ]  # fmt: skip
+        self._stale = False
 
     def _describe(self, attributes: Mapping[str, Scalar | None]) -> list[float]:
         """The publication on the channels that filters ask about: channel, value, channel, …"""
@@ -220,40 +257,26 @@ class Compiled(Generic[Id]):
     def _run(self, pairs: list[float]) -> tuple[int, int]:
         """Let the kernels fill `_out`: rows that match from its begin, rows to check at its end."""
         given = len(pairs) >> 1
-        if given < 64:
-            _STRUCTS[given].pack_into(self._pairs_view, 0, *pairs)
-        else:
-            if len(self._pairs) < 2 * given:
-                self._pairs = np.zeros(4 * given)
-                self._pairs_view = self._pairs.data
-            self._pairs[: 2 * given] = pairs
+        if len(self._pairs) < given:
+            self._pairs = np.zeros((2 * given, 2))
+            self._stale = True
+        self._pairs.ravel()[: 2 * given] = pairs
         found, checks = kernels.match(
             self._pairs, given, self._point, self._breaks, self._windows, self._heads,
             self._blocks, self._rows, self._words, self._allocator, self._candidates, self._out,
+            self._marks, self._summary,
         )  # fmt: skip
         return found, checks
 
     def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of the rows in `_out`, once those to be checked are."""
-        out = self._out
-        ids = self._ids
-        if not checks and found <= kernels.SORTED_MAX:
-            # A slice of the buffer is a list in half the time that one of the array takes.
-            answer: list[Any] = [ids[number] for number in self._out_view[:found].tolist()]
-        else:
-            out[:found].sort()
-            if checks:
-                numbers = out[:found].tolist()
-                for number in out[len(out) - checks :].tolist():
-                    if self._check(number, attributes):
-                        numbers.append(number)
-                numbers.sort()
-                answer = [ids[number] for number in numbers]
-            elif self._int_ids is not None:
-                answer = self._int_ids.take(out[:found], mode="clip").tolist()
-            else:
-                answer = [ids[number] for number in out[:found].tolist()]
-        return list(dict.fromkeys(answer)) if self._several and len(answer) > 1 else answer
+        numbers: list[int] = self._out[:found].tolist()
+        if checks:
+            doubtful = self._out[len(self._out) - checks :].tolist()
+            numbers += [number for number in doubtful if self._check(number, attributes)]
+            numbers.sort()
+        ids: list[Any] = self._ids
+        return list(dict.fromkeys([ids[number] for number in numbers]))
 
     def _check(self, number: int, attributes: Mapping[str, Scalar | None]) -> bool:
         """Whether the row's conjunction is TRUE, decided in Python."""
@@ -302,12 +325,11 @@ class Compiled(Generic[Id]):
     def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
         number = len(self._ids)
         self._ids.append(id)
-        self._remember_int(number, id)
+        self._remember(number, id)
         if number == len(self._homes):
             self._homes = _grown(self._homes, 2 * number, -1)
         if 2 * (number + 1) > len(self._out):
-            self._out = np.zeros(4 * (number + 1), dtype=np.int32)
-            self._out_view = self._out.data
+            self._new_out(4 * (number + 1))
         if len(demands) > kernels.DEMANDS:
             # Equalities first: they leave the fewest rows to ask in Python.
             demands = sorted(demands, key=lambda d: (d[3] & kernels.NOT_EQUAL, d[2] - d[1]))
@@ -331,16 +353,22 @@ class Compiled(Generic[Id]):
             self._grow(handle)
         self._homes[number] = handle
 
-    def _remember_int(self, number: int, id: Id) -> None:
-        """Keep ids that are integers in an array too: a list of them is made much faster."""
-        if self._int_ids is None:
-            return
-        if not isinstance(id, int) or isinstance(id, bool) or not -(2**63) <= id < 2**63:
-            self._int_ids = None
-        else:
-            if number == len(self._int_ids):
-                self._int_ids = _grown(self._int_ids, 2 * number, 0)
-            self._int_ids[number] = id
+    def _remember(self, number: int, name: Any) -> None:
+        """Keep ids that are integers, or else where they lie, in an array for `native`."""
+        if number == len(self._names):
+            self._names = _grown(self._names, 2 * number, 0)
+            self._stale = True
+        if self._names_are_ints and not (type(name) is int and -(2**63) <= name < 2**63):
+            self._names_are_ints = False
+            self._names[:number] = list(map(id, self._ids[:number]))
+            self._stale = True
+        self._names[number] = name if self._names_are_ints else id(name)
+
+    def _new_out(self, size: int) -> None:
+        self._out = np.zeros(size, dtype=np.int32)
+        self._marks = np.zeros(size // 64 + 1, dtype=np.uint64)
+        self._summary = np.zeros(size // 4096 + 1, dtype=np.uint64)
+        self._stale = True
 
     def _demands(self, name: str, constraint: Constraint) -> tuple[list[Demand], bool]:
         """The constraint as demands on channels, and whether they say all of it."""
@@ -406,7 +434,8 @@ class Compiled(Generic[Id]):
         if not excluded:
             return []
         attribute = self._coded(name)
-        attribute.excluded = True
+        if not attribute.excluded:
+            attribute.excluded = self._stale = True
         return [
             (attribute.code, code, code, kernels.NOT_EQUAL)
             for code in (self._code(attribute.code, attribute.codes, value) for value in excluded)
@@ -416,6 +445,7 @@ class Compiled(Generic[Id]):
         attribute = self._attributes.get(name)
         if attribute is None:
             attribute = self._attributes[name] = _Attribute()
+            self._stale = True
         return attribute
 
     def _coded(self, name: str) -> _Attribute:
@@ -432,6 +462,7 @@ class Compiled(Generic[Id]):
             else:
                 if self._codes == len(self._heads):
                     self._heads = _grown(self._heads, 2 * self._codes, 0)
+                    self._stale = True
                 code, self._codes = float(self._codes), self._codes + 1
             codes[value] = code
             self._breaks[int(channel), 0] -= 1
@@ -439,6 +470,7 @@ class Compiled(Generic[Id]):
 
     def _new_channel(self, coded: bool = False) -> float:
         channel, self._channels = self._channels, self._channels + 1
+        self._stale = True
         if channel == len(self._point):
             size = 2 * channel
             self._point = _grown(self._point, size, np.nan)
@@ -458,8 +490,10 @@ class Compiled(Generic[Id]):
         self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
         self._allocator[: kernels.ROWS_FREE] = 0
         self._allocator[kernels.BLOCKS_TOP] = 1
+        self._stale = True
 
     def _grow(self, full: int) -> None:
+        self._stale = True
         if full == kernels.FULL_ROWS:
             rows = _aligned(len(self._rows) * 3 // 2 + kernels.SLOTS)
             rows[: len(self._rows)] = self._rows
@@ -542,8 +576,7 @@ class Compiled(Generic[Id]):
         self._homes[:] = -1
         self._homes[: len(kept)] = homes
         self._ids = [self._ids[number] for number in kept.tolist()]
-        if self._int_ids is not None:
-            self._int_ids[: len(kept)] = self._int_ids[kept]
+        self._names[: len(kept)] = self._names[kept]
         self._first = {id: int(new[first]) for id, first in self._first.items()}
         self._checks = {int(new[number]): tests for number, tests in self._checks.items()}
 

@@ -53,7 +53,7 @@ ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
 WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
 ALLOCATOR = 56
 
-SORTED_MAX = 48
+INSERTED_MAX = 24
 _AHEAD = 16  # So many candidates are fetched ahead.
 
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
@@ -65,6 +65,8 @@ for _i in range(64):
 _ONE = np.uint64(1)
 _SHIFT = np.uint64(58)
 _ZERO = np.uint64(0)
+_SIX = np.uint64(6)
+_LAST = np.uint64(63)
 
 
 @njit(cache=True)
@@ -167,17 +169,18 @@ def _list(block, point, blocks, words, sources, candidates, count):
 
 @njit(cache=True)
 def match(
-    pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, candidates, out
-):
+    pairs, given, point, breaks, windows, heads, blocks, rows, words, allocator, candidates, out,
+    marks, summary,
+):  # fmt: skip
     """The numbers of the rows that accept the publication: how many, and how many to check.
 
     `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
-    integer that no float equals; then every row found is left to be checked. The numbers are in
-    order if there are few; NumPy sorts many of them faster.
+    integer that no float equals; then every row found is left to be checked. The numbers found
+    are in order, those to check are not.
     """
     between = False
     for i in range(given):
-        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        channel, value = int(pairs[i, 0]), pairs[i, 1]
         if point[channel, 1] == point[channel, 1]:
             point[channel, 1] = value
             point[channel, 2] = -1
@@ -189,7 +192,7 @@ def match(
     sources = np.empty(CHANNELS_MAX, dtype=np.int64)
     count = _list(allocator[ROOT], point, blocks, words, sources, candidates, 0)
     for i in range(given):
-        channel, value = int(pairs[2 * i]), pairs[2 * i + 1]
+        channel, value = int(pairs[i, 0]), pairs[i, 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
             head = heads[int(value)] if value >= 0 else 0
@@ -221,11 +224,27 @@ def match(
                 checks += 1
                 out[out.shape[0] - checks] = int(abs(name)) - 1
     for i in range(given):
-        channel = int(pairs[2 * i])
+        channel = int(pairs[i, 0])
         point[channel, 0] = np.nan
         point[channel, 1] = np.nan
         point[channel, 2] = 0
-    if found <= SORTED_MAX:
+    _sort(out, found, marks, summary)
+    return found, checks
+
+
+@njit(cache=True)
+def _lowest(word):
+    """The number of the lowest bit that is set."""
+    return _BIT[((word & (~word + _ONE)) * _DEBRUIJN) >> _SHIFT]
+
+
+@njit(cache=True)
+def _sort(out, found, marks, summary):
+    """Put the first numbers of `out` in order: a few by insertion, many as marks in a bit set.
+
+    A bit of `summary` says that a word of `marks` is not empty. Both are left empty.
+    """
+    if found <= INSERTED_MAX:
         for i in range(1, found):
             number = out[i]
             j = i - 1
@@ -233,7 +252,24 @@ def match(
                 out[j + 1] = out[j]
                 j -= 1
             out[j + 1] = number
-    return found, checks
+        return
+    least, most = out[0] >> 12, out[0] >> 12
+    for i in range(found):
+        bit = np.uint64(out[i])
+        marks[out[i] >> 6] |= _ONE << (bit & _LAST)
+        summary[out[i] >> 12] |= _ONE << ((bit >> _SIX) & _LAST)
+        least, most = min(least, out[i] >> 12), max(most, out[i] >> 12)
+    count = 0
+    for place in range(least, most + 1):
+        while summary[place] != _ZERO:
+            word = (place << 6) + _lowest(summary[place])
+            summary[place] &= summary[place] - _ONE
+            left = marks[word]
+            marks[word] = _ZERO
+            while left != _ZERO:
+                out[count] = (word << 6) + _lowest(left)
+                left &= left - _ONE
+                count += 1
 
 
 @njit(cache=True)

@@ -1,0 +1,210 @@
+"""From a dict of attributes to the list of ids in one compiled call.
+
+Turning ten attributes into numbers and row numbers into a list takes Python longer than a match
+among 10,000 filters takes the kernels. Here compiled code does it, through the functions that
+Python exports to C. It is called with the interpreter's lock and keeps no reference.
+
+It knows dicts whose values are plain floats, integers up to 2^53, strings, booleans and None,
+which is what publications hold. Anything else, strings that are compared by order, and rows that
+must be checked in Python are left to `compiled.py`, which can say all that is said here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+
+import numpy as np
+from numba import carray, cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from postroad.matching import kernels
+
+# Columns of the attributes' table: channels (-1 if no filter asks), then the address of the codes,
+# whether some code is excluded, and which rows of the prefixes' table are the attribute's.
+NUMBER, CODE, TEXT, FLAG, PRESENT, CODES, EXCLUDED, FIRST_PREFIX, PREFIXES_END = range(9)
+ATTRIBUTE = 9
+LENGTH, CHANNEL, PREFIX_CODES = range(3)
+PREFIX = 3
+NAME, NULL = range(2)  # of the table of attributes that some filter wants to be NULL
+NULLABLE = 2
+
+# The state: addresses of arrays, the length of one, addresses of objects, then room to work in.
+(
+    AT_POINT, AT_BREAKS, AT_WINDOWS, AT_HEADS, AT_BLOCKS, AT_ROWS, AT_WORDS, AT_ALLOCATOR,
+    AT_CANDIDATES, AT_OUT, AT_MARKS, AT_SUMMARY, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES,
+    AT_NULLABLE,
+) = range(17)  # fmt: skip
+OUT_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = 17, 18, 19
+KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(20, 27)
+POSITION, KEY, VALUE, OVERFLOW, FOUND, CHECKS = range(27, 33)
+STATE = 33
+
+_EXACT = 2**53
+_LONG = types.int64
+
+
+def _python(name, result, *arguments):
+    return types.ExternalFunction(name, result(*arguments))
+
+
+_dict_next = _python("PyDict_Next", types.int32, _LONG, _LONG, _LONG, _LONG)
+_dict_get = _python("PyDict_GetItem", _LONG, _LONG, _LONG)
+_type_of = _python("PyObject_Type", _LONG, _LONG)
+_keep = _python("Py_IncRef", types.void, _LONG)
+_drop = _python("Py_DecRef", types.void, _LONG)
+_float = _python("PyFloat_AsDouble", types.float64, _LONG)
+_long = _python("PyLong_AsLongLong", _LONG, _LONG)
+_long_if_fits = _python("PyLong_AsLongLongAndOverflow", _LONG, _LONG, _LONG)
+_begin_of_text = _python("PyUnicode_Substring", _LONG, _LONG, _LONG, _LONG)
+_new_long = _python("PyLong_FromLongLong", _LONG, _LONG)
+_new_list = _python("PyList_New", _LONG, _LONG)
+_list_set = _python("PyList_SetItem", types.int32, _LONG, _LONG, _LONG)
+_list_cut = _python("PyList_SetSlice", types.int32, _LONG, _LONG, _LONG, _LONG)
+
+
+@intrinsic
+def _at(typing_context, address):
+    """A pointer to what lies at an address."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), codegen
+
+
+@njit(cache=True)
+def _give_code(pairs, given, codes, channel, excluded, value):
+    """Add the code that a value has, or that it has none if some filter excludes codes."""
+    code = _dict_get(codes, value)
+    if code != 0:
+        pairs[given, 0], pairs[given, 1] = channel, _float(code)
+    elif excluded:
+        pairs[given, 0], pairs[given, 1] = channel, -1.0
+    else:
+        return given
+    return given + 1
+
+
+@njit(cache=True)
+def _describe(attributes, state, here):
+    """Fill the pairs of channel and value: how many, or -1 where this is left to Python."""
+    table = carray(_at(state[AT_ATTRIBUTES]), (1, ATTRIBUTE), np.int64)
+    prefixes = carray(_at(state[AT_PREFIXES]), (1, PREFIX), np.int64)
+    nullable = carray(_at(state[AT_NULLABLE]), (1, NULLABLE), np.int64)
+    pairs = carray(_at(state[AT_PAIRS]), (1, 2), np.float64)
+    given = 0
+    state[POSITION] = 0
+    while _dict_next(attributes, here + 8 * POSITION, here + 8 * KEY, here + 8 * VALUE) != 0:
+        known = _dict_get(state[KNOWN], state[KEY])
+        if known == 0:
+            continue
+        attribute, value = table[_long(known)], state[VALUE]
+        kind = _type_of(value)
+        _drop(kind)
+        if kind == state[FLOAT] or kind == state[INT]:
+            if kind == state[FLOAT]:
+                number = _float(value)
+                if number != number:
+                    return -1
+            else:
+                whole = _long_if_fits(value, here + 8 * OVERFLOW)
+                if state[OVERFLOW] & 0xFFFFFFFF != 0 or whole > _EXACT or whole < -_EXACT:
+                    return -1
+                number = float(whole)
+            if attribute[NUMBER] >= 0:
+                pairs[given, 0], pairs[given, 1] = attribute[NUMBER], number
+                given += 1
+            if attribute[CODE] >= 0:
+                given = _give_code(
+                    pairs, given, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+                )
+        elif kind == state[STR]:
+            if attribute[TEXT] >= 0:
+                return -1
+            if attribute[CODE] >= 0:
+                given = _give_code(
+                    pairs, given, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+                )
+            for i in range(attribute[FIRST_PREFIX], attribute[PREFIXES_END]):
+                begin = _begin_of_text(value, 0, prefixes[i, LENGTH])
+                given = _give_code(
+                    pairs, given, prefixes[i, PREFIX_CODES], prefixes[i, CHANNEL], 0, begin
+                )
+                _drop(begin)
+        elif value == state[NONE]:
+            continue
+        elif kind == state[BOOL]:
+            if attribute[FLAG] >= 0:
+                pairs[given, 0], pairs[given, 1] = attribute[FLAG], value == state[TRUE]
+                given += 1
+        else:
+            return -1
+        if attribute[PRESENT] >= 0:
+            pairs[given, 0], pairs[given, 1] = attribute[PRESENT], 1.0
+            given += 1
+    for i in range(state[NULLABLE_COUNT]):
+        value = _dict_get(attributes, nullable[i, NAME])
+        if value == 0 or value == state[NONE]:
+            pairs[given, 0], pairs[given, 1] = nullable[i, NULL], 1.0
+            given += 1
+    return given
+
+
+@njit(cache=True)
+def _listed(state, found, out):
+    """The ids of the rows found. Several rows of one id stand beside each other."""
+    names = carray(_at(state[AT_NAMES]), (1,), np.int64)
+    answer = _new_list(found)
+    count = 0
+    for i in range(found):
+        name = names[out[i]]
+        if i > 0 and name == names[out[i - 1]]:
+            continue
+        if state[NAMES_ARE_INTS] != 0:
+            name = _new_long(name)
+        else:
+            _keep(name)
+        _list_set(answer, count, name)
+        count += 1
+    if count < found:
+        _list_cut(answer, count, found, 0)
+    return answer
+
+
+def _match(attributes, here):
+    """The list of ids, or None with what was found so far in the state."""
+    state = carray(_at(here), (STATE,), np.int64)
+    state[FOUND], state[CHECKS] = -1, 0
+    given = _describe(attributes, state, here)
+    if given >= 0:
+        out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
+        found, checks = kernels.match(
+            carray(_at(state[AT_PAIRS]), (given, 2), np.float64), given,
+            carray(_at(state[AT_POINT]), (1, 3), np.float64),
+            carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
+            carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
+            carray(_at(state[AT_HEADS]), (1,), np.int32),
+            carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int64),
+            carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.float64),
+            carray(_at(state[AT_WORDS]), (1,), np.uint64),
+            carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
+            carray(_at(state[AT_CANDIDATES]), (1,), np.int64),
+            out,
+            carray(_at(state[AT_MARKS]), (1,), np.uint64),
+            carray(_at(state[AT_SUMMARY]), (1,), np.uint64),
+        )  # fmt: skip
+        state[FOUND], state[CHECKS] = found, checks
+        if checks == 0:
+            return _listed(state, found, out)
+    _keep(state[NONE])
+    return state[NONE]
+
+
+@lru_cache(maxsize=1)
+def matcher():
+    """`_match` as a function of Python: (dict, address of the state) -> list or None."""
+    compiled = cfunc(types.int64(types.int64, types.int64), cache=True)(_match)
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_longlong)
+    return kind(compiled.address)
