@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -101,7 +102,10 @@ class Churn(RuleBasedStateMachine):
     def match(self) -> None:
         for _ in range(3):
             values = wild_row(self.draw)
-            assert self.index.match(values) == self.scan.match(values), values
+            expected = self.scan.match(values)
+            assert self.index.match(values) == expected, values
+            # What is no dict is described in Python and not in compiled code.
+            assert self.index.match(MappingProxyType(values)) == expected, values
         assert len(self.index) == len(self.scan)
 
 
@@ -133,4 +137,6 @@ def test_thousands_of_steps_on_one_table() -> None:
             scan.remove(id)
         if step % 60 == 0:
             values = wild_row(draw)
-            assert index.match(values) == scan.match(values), (step, values)
+            expected = scan.match(values)
+            assert index.match(values) == expected, (step, values)
+            assert index.match(MappingProxyType(values)) == expected, (step, values)

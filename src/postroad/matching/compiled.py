@@ -169,15 +169,18 @@ class Compiled(Generic[Id]):
         """The ids of all filters that match, in the order of their insertion."""
         if self._stale:
             self._tell()
+        answer: list[Id] | None = None
+        state = self._state
         if type(attributes) is dict:
-            answer: list[Id] | None = self._native(attributes, self._state_at)
-            if answer is not None:
-                return answer
-            found, checks = int(self._state[native.FOUND]), int(self._state[native.CHECKS])
-            if found >= 0:
-                return self._answer(found, checks, attributes)
-        found, checks = self._run(self._describe(attributes))
-        return self._answer(found, checks, attributes)
+            answer = self._native(attributes, -1, self._state_at)
+            if answer is None and state[native.FOUND] < 0:
+                answer = self._run(self._describe(attributes))
+        else:
+            answer = self._run(self._describe(attributes))
+        if answer is None:
+            found, checks = int(state[native.FOUND]), int(state[native.CHECKS])
+            answer = self._answer(found, checks, attributes)
+        return answer
 
     def _tell(self) -> None:
         """Say in the state where everything is, for `native`."""
@@ -254,19 +257,15 @@ class Compiled(Generic[Id]):
                 pairs += (channel, 1.0)
         return pairs
 
-    def _run(self, pairs: list[float]) -> tuple[int, int]:
-        """Let the kernels fill `_out`: rows that match from its begin, rows to check at its end."""
+    def _run(self, pairs: list[float]) -> list[Id] | None:
+        """The ids of the rows that match; None if `_out` ends with rows to check."""
         given = len(pairs) >> 1
         if len(self._pairs) < given:
             self._pairs = np.zeros((2 * given, 2))
-            self._stale = True
+            self._tell()
         self._pairs.ravel()[: 2 * given] = pairs
-        found, checks = kernels.match(
-            self._pairs, given, self._point, self._breaks, self._windows, self._heads,
-            self._blocks, self._rows, self._words, self._allocator, self._candidates, self._out,
-            self._marks, self._summary,
-        )  # fmt: skip
-        return found, checks
+        answer: list[Id] | None = self._native(None, given, self._state_at)
+        return answer
 
     def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of the rows in `_out`, once those to be checked are."""
@@ -643,7 +642,7 @@ def ready() -> None:
     The first start after an installation takes many seconds, so it says what it is doing.
     """
     text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
-    timer = threading.Timer(1.0, sys.stderr.write, [text])
+    timer = threading.Timer(2.0, sys.stderr.write, [text])
     timer.daemon = True
     timer.start()
     try:

@@ -40,6 +40,7 @@ CAP, USED, LIVE, ROWS, WORDS, TABLES, TABLES_CAP, NEXT, PREVIOUS, KIND, PLACE, W
 FIRST_CHANNEL = 12
 BLOCK = FIRST_CHANNEL + CHANNELS_MAX
 AT_ROOT, AT_CODE, AT_WINDOW = range(3)
+VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
 
 # Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before.
 WINDOWS = 192
@@ -115,20 +116,26 @@ def _accepts(rows, row, point):
     return True
 
 
+@njit(cache=True)
+def _lowest(word):
+    """The number of the lowest bit that is set."""
+    return _BIT[((word & (~word + _ONE)) * _DEBRUIJN) >> _SHIFT]
+
+
 @intrinsic
-def _fetch(typing_context, array, row):
-    """Ask the processor to bring a row of a two-dimensional array into its cache."""
+def _fetch(typing_context, array, place):
+    """Ask the processor to bring two cache lines from a place of an array on into its cache."""
 
     def codegen(context, builder, signature, arguments):
         view = context.make_array(signature.args[0])(context, builder, arguments[0])
         strides = cgutils.unpack_tuple(builder, view.strides)
         start = builder.bitcast(view.data, ir.IntType(8).as_pointer())
-        place = builder.gep(start, [builder.mul(arguments[1], strides[0])])
+        begin = builder.gep(start, [builder.mul(arguments[1], strides[0])])
         word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place.type, word, word, word])
+        kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        for line in range(0, ROW * 8, 64):
-            address = builder.gep(place, [ir.Constant(ir.IntType(64), line)])
+        for line in (0, 64):
+            address = builder.gep(begin, [ir.Constant(ir.IntType(64), line)])
             builder.call(prefetch, [address, word(0), word(3), word(1)])
         return context.get_dummy_value()
 
@@ -136,34 +143,54 @@ def _fetch(typing_context, array, row):
 
 
 @njit(cache=True)
-def _list(block, point, blocks, words, sources, candidates, count):
-    """Add the rows of a chain of blocks that its bit tables leave over to `candidates`."""
+def _visit(block, point, blocks, words, visits, count):
+    """Add the blocks of a chain to `visits`, with the places of the bits to look at."""
     while block > 0:
+        if count == visits.shape[0]:
+            grown = np.empty((2 * count, VISIT), dtype=np.int64)
+            grown[:count] = visits
+            visits = grown
+        visits[count, 0] = block
+        tables = 0
+        if _tabled(blocks[block, CAP], blocks[block, KIND]):
+            width = _width(blocks[block, CAP])
+            dead = blocks[block, WORDS]
+            visits[count, 2] = dead
+            _fetch(words, dead)
+            for table in range(blocks[block, TABLES]):
+                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
+                if cell >= 0:
+                    tables += 1
+                    visits[count, 2 + tables] = dead + (1 + table * CELLS + cell) * width
+                    _fetch(words, visits[count, 2 + tables])
+            tables += 1
+        visits[count, 1] = tables
+        count += 1
+        block = blocks[block, NEXT]
+    return visits, count
+
+
+@njit(cache=True)
+def _list(visits, visited, blocks, words, candidates):
+    """The rows of the blocks visited that their bits leave over."""
+    count = 0
+    for i in range(visited):
+        block, tables = visits[i, 0], visits[i, 1]
         used, base = blocks[block, USED], blocks[block, ROWS]
-        if not _tabled(blocks[block, CAP], blocks[block, KIND]):
+        if tables == 0:
             for row in range(base, base + used):
                 candidates[count] = row
                 count += 1
         else:
-            width = _width(blocks[block, CAP])
-            dead = blocks[block, WORDS]
-            tables = 0
-            for table in range(blocks[block, TABLES]):
-                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
-                if cell >= 0:
-                    sources[tables] = dead + (1 + table * CELLS + cell) * width
-                    tables += 1
             for w in range((used + 63) >> 6):
-                failing = words[dead + w]
-                for table in range(tables):
-                    failing |= words[sources[table] + w]
+                failing = _ZERO
+                for table in range(2, 2 + tables):
+                    failing |= words[visits[i, table] + w]
                 left = ~failing
                 while left != _ZERO:
-                    lowest = left & (~left + _ONE)
-                    left ^= lowest
-                    candidates[count] = base + (w << 6) + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
+                    candidates[count] = base + (w << 6) + _lowest(left)
+                    left &= left - _ONE
                     count += 1
-        block = blocks[block, NEXT]
     return count
 
 
@@ -189,25 +216,26 @@ def match(
             point[channel, 0] = value
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
-    sources = np.empty(CHANNELS_MAX, dtype=np.int64)
-    count = _list(allocator[ROOT], point, blocks, words, sources, candidates, 0)
+    visits = np.empty((128, VISIT), dtype=np.int64)
+    visits, visited = _visit(allocator[ROOT], point, blocks, words, visits, 0)
     for i in range(given):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
             head = heads[int(value)] if value >= 0 else 0
-            count = _list(head, point, blocks, words, sources, candidates, count)
+            visits, visited = _visit(head, point, blocks, words, visits, visited)
         elif cell < 0:
             if value == point[channel, 1]:
                 for window in range(WINDOWS):
                     head = windows[channel, window]
-                    count = _list(head, point, blocks, words, sources, candidates, count)
+                    visits, visited = _visit(head, point, blocks, words, visits, visited)
         else:
             for size in range(6):
                 window = (cell - 1) >> _HALVES[size]
                 for here in range(window if size == 0 else max(0, window - 1), window + 1):
                     head = windows[channel, _OFFSETS[size] + here]
-                    count = _list(head, point, blocks, words, sources, candidates, count)
+                    visits, visited = _visit(head, point, blocks, words, visits, visited)
+    count = _list(visits, visited, blocks, words, candidates)
     found, checks = 0, 0
     for i in range(min(_AHEAD, count)):
         _fetch(rows, candidates[i])
@@ -230,12 +258,6 @@ def match(
         point[channel, 2] = 0
     _sort(out, found, marks, summary)
     return found, checks
-
-
-@njit(cache=True)
-def _lowest(word):
-    """The number of the lowest bit that is set."""
-    return _BIT[((word & (~word + _ONE)) * _DEBRUIJN) >> _SHIFT]
 
 
 @njit(cache=True)

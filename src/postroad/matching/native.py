@@ -173,11 +173,15 @@ def _listed(state, found, out):
     return answer
 
 
-def _match(attributes, here):
-    """The list of ids, or None with what was found so far in the state."""
+def _match(attributes, given, here):
+    """The list of ids, or None with what was found so far in the state.
+
+    If `given` is not negative there are so many pairs already, and no need for the attributes.
+    """
     state = carray(_at(here), (STATE,), np.int64)
     state[FOUND], state[CHECKS] = -1, 0
-    given = _describe(attributes, state, here)
+    if given < 0:
+        given = _describe(attributes, state, here)
     if given >= 0:
         out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
         found, checks = kernels.match(
@@ -204,7 +208,8 @@ def _match(attributes, here):
 
 @lru_cache(maxsize=1)
 def matcher():
-    """`_match` as a function of Python: (dict, address of the state) -> list or None."""
-    compiled = cfunc(types.int64(types.int64, types.int64), cache=True)(_match)
-    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_longlong)
+    """`_match` as a function of Python: (dict, given, address of the state) -> list or None."""
+    compiled = cfunc(_LONG(_LONG, _LONG, _LONG), cache=True)(_match)
+    whole = ctypes.c_longlong
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, whole, whole)
     return kind(compiled.address)
