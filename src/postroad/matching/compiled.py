@@ -51,7 +51,9 @@ Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
 INFINITY = math.inf
 _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
-_REFILE_AT = 4  # Rows are filed anew when there are so many times more of them.
+_REFILE_AT = 4  # Rows are filed anew when there are so many times more of them,
+_REFILE_MAX = 300_000  # unless there are more than so many: their cells are good enough.
+_SAMPLED = 65_536  # So many rows say where cells begin and end.
 _WINDOWED_AT = 65_536  # Windows are used once so many rows are filed anew.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
@@ -148,7 +150,8 @@ class Compiled(Generic[Id]):
             self._several[id] = rows
         self._live += rows
         codes = self._codes - len(self._free_codes)
-        if self._live >= _REFILE_AT * self._refiled or codes > 4 * self._live + _CODES_SPARE:
+        grown = _REFILE_AT * self._refiled <= self._live <= _REFILE_MAX
+        if grown or codes > 4 * self._live + _CODES_SPARE:
             self._refile()
 
     def remove(self, id: Id) -> None:
@@ -344,7 +347,7 @@ class Compiled(Generic[Id]):
         _ROW.pack_into(row.data, 0, *values)
         while True:
             handle = kernels.insert(
-                row, self._breaks, self._windows, self._heads, self._blocks, self._rows,
+                row, True, self._breaks, self._windows, self._heads, self._blocks, self._rows,
                 self._words, self._allocator,
             )  # fmt: skip
             if handle >= 0:
@@ -515,8 +518,8 @@ class Compiled(Generic[Id]):
         self._new_pools(len(live))
         self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
         kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
-        done = 0
-        while done < len(live):
+        done, full = 0, -1
+        while full < 0:
             done, full = kernels.refile(
                 live, done, self._homes, self._breaks, self._windows, self._heads,
                 self._blocks, self._rows, self._words, self._allocator,
@@ -527,6 +530,7 @@ class Compiled(Generic[Id]):
 
     def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
         """Cut each channel into cells that hold about equally many of the rows' bounds."""
+        live = live[:: max(1, len(live) // _SAMPLED)]
         tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         ranged = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
         channels = tagged[ranged] >> 3

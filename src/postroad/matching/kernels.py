@@ -354,17 +354,8 @@ def _give_words(base, cap, tables, words, allocator):
 
 
 @njit(cache=True)
-def _mark(block, slot, breaks, blocks, rows, words):
-    """Write the slot's bits into the block's tables, adding channels while there is room.
-
-    False if there was no room for a channel of the row.
-    """
-    row = blocks[block, ROWS] + slot
-    width = _width(blocks[block, CAP])
-    start = blocks[block, WORDS]
-    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
-    words[start + word] &= ~bit
-    start += width
+def _add_channels(block, row, blocks, rows):
+    """Give the row's channels tables of the block while there is room; False if there was not."""
     complete = True
     for i in range(DEMANDS):
         tagged = int(rows[row, CHANNEL + STRIDE * i])
@@ -382,16 +373,35 @@ def _mark(block, slot, breaks, blocks, rows, words):
                 blocks[block, TABLES] += 1
             else:
                 complete = False
+    return complete
+
+
+@njit(cache=True)
+def _span(row, channel, breaks, rows):
+    """The first and the last cell of a channel in which the row may match."""
+    first, last = 0, CELLS - 1
+    for i in range(DEMANDS):
+        tagged = int(rows[row, CHANNEL + STRIDE * i])
+        if tagged < 0:
+            break
+        if tagged >> 3 == channel and not tagged & NOT_EQUAL:
+            first = max(first, _cell(breaks, channel, rows[row, LOW + STRIDE * i]))
+            last = min(last, _cell(breaks, channel, rows[row, HIGH + STRIDE * i]))
+    return first, last
+
+
+@njit(cache=True)
+def _mark(block, slot, breaks, blocks, rows, words):
+    """Write the slot's bits into the block's tables; False if a channel of the row has none."""
+    row = blocks[block, ROWS] + slot
+    complete = _add_channels(block, row, blocks, rows)
+    width = _width(blocks[block, CAP])
+    start = blocks[block, WORDS]
+    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    words[start + word] &= ~bit
+    start += width
     for table in range(blocks[block, TABLES]):
-        channel = blocks[block, FIRST_CHANNEL + table]
-        first, last = 0, CELLS - 1
-        for i in range(DEMANDS):
-            tagged = int(rows[row, CHANNEL + STRIDE * i])
-            if tagged < 0:
-                break
-            if tagged >> 3 == channel and not tagged & NOT_EQUAL:
-                first = max(first, _cell(breaks, channel, rows[row, LOW + STRIDE * i]))
-                last = min(last, _cell(breaks, channel, rows[row, HIGH + STRIDE * i]))
+        first, last = _span(row, blocks[block, FIRST_CHANNEL + table], breaks, rows)
         at = start + table * CELLS * width + word
         for cell in range(CELLS):
             if first <= cell <= last:
@@ -399,6 +409,38 @@ def _mark(block, slot, breaks, blocks, rows, words):
             else:
                 words[at + cell * width] |= bit
     return complete
+
+
+@njit(cache=True)
+def _mark_all(block, breaks, blocks, rows, words):
+    """Write the bits of all slots into the block's tables, each word of them once."""
+    base, used = blocks[block, ROWS], blocks[block, USED]
+    width = _width(blocks[block, CAP])
+    start = blocks[block, WORDS]
+    for row in range(base, base + used):
+        if rows[row, 0] != 0:
+            _add_channels(block, row, blocks, rows)
+    failing = np.empty(CELLS, dtype=np.uint64)
+    for word in range(width):
+        begin, end = word << 6, min(used, (word + 1) << 6)
+        words[start + word] = ~_ZERO
+        for slot in range(begin, end):
+            if rows[base + slot, 0] != 0:
+                words[start + word] &= ~(_ONE << np.uint64(slot & 63))
+        for table in range(blocks[block, TABLES]):
+            channel = blocks[block, FIRST_CHANNEL + table]
+            failing[:] = _ZERO
+            for slot in range(begin, end):
+                if rows[base + slot, 0] != 0:
+                    first, last = _span(base + slot, channel, breaks, rows)
+                    bit = _ONE << np.uint64(slot & 63)
+                    for cell in range(first):
+                        failing[cell] |= bit
+                    for cell in range(last + 1, CELLS):
+                        failing[cell] |= bit
+            at = start + (1 + table * CELLS) * width + word
+            for cell in range(CELLS):
+                words[at + cell * width] = failing[cell]
 
 
 @njit(cache=True)
@@ -431,8 +473,11 @@ def _channels(block, blocks, rows):
 
 
 @njit(cache=True)
-def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
-    """Give the block another capacity or number of tables; its slots keep their numbers."""
+def _resize(block, cap, tables, marking, breaks, blocks, rows, words, allocator):
+    """Give the block another capacity or number of tables; its slots keep their numbers.
+
+    Without `marking` the tables' bits are left to be written.
+    """
     old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
     base, start, kind = blocks[block, ROWS], blocks[block, WORDS], blocks[block, KIND]
     if _tabled(cap, kind):
@@ -456,9 +501,8 @@ def _resize(block, cap, tables, breaks, blocks, rows, words, allocator):
         blocks[block, WORDS] = taken
         blocks[block, TABLES_CAP] = tables
         blocks[block, TABLES] = 0
-        for slot in range(blocks[block, USED]):
-            if rows[blocks[block, ROWS] + slot, 0] != 0:
-                _mark(block, slot, breaks, blocks, rows, words)
+        if marking:
+            _mark_all(block, breaks, blocks, rows, words)
     return 0
 
 
@@ -526,8 +570,11 @@ def _file_under(row, breaks, windowed):
 
 
 @njit(cache=True)
-def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
-    """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first."""
+def insert(row, marking, breaks, windows, heads, blocks, rows, words, allocator):
+    """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first.
+
+    Without `marking` its bits are left to be written.
+    """
     kind, place, window = _file_under(row, breaks, allocator[WINDOWED])
     head = _head(kind, place, window, windows, heads, allocator)
     expected = max(2, -head)
@@ -539,7 +586,7 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
             tables = blocks[block, TABLES_CAP]
             if _tabled(cap, kind) and tables == 0:
                 tables = _tables_for(_channels(block, blocks, rows))
-            full = _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
+            full = _resize(block, cap, tables, marking, breaks, blocks, rows, words, allocator)
             if full < 0:
                 return full
             break
@@ -595,11 +642,11 @@ def insert(row, breaks, windows, heads, blocks, rows, words, allocator):
         slot = (word - blocks[block, WORDS]) * 64 + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
     rows[base + slot] = row
     blocks[block, LIVE] += 1
-    if _tabled(cap, kind) and not _mark(block, slot, breaks, blocks, rows, words):
+    if marking and _tabled(cap, kind) and not _mark(block, slot, breaks, blocks, rows, words):
         tables = _tables_for(blocks[block, TABLES] + 1)
         if tables > blocks[block, TABLES_CAP]:
             # More tables only save comparisons, so without words for them the row stays put.
-            _resize(block, cap, tables, breaks, blocks, rows, words, allocator)
+            _resize(block, cap, tables, True, breaks, blocks, rows, words, allocator)
     return block * SLOTS + slot
 
 
@@ -644,10 +691,25 @@ def expect(live, breaks, windows, heads, allocator):
 
 @njit(cache=True)
 def refile(live, begin, homes, breaks, windows, heads, blocks, rows, words, allocator):
-    """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done)."""
-    for i in range(begin, live.shape[0]):
-        handle = insert(live[i], breaks, windows, heads, blocks, rows, words, allocator)
+    """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done).
+
+    When all are in their blocks the bits are written, block by block.
+    """
+    count = live.shape[0]
+    for i in range(begin, count):
+        handle = insert(live[i], False, breaks, windows, heads, blocks, rows, words, allocator)
         if handle < 0:
             return i, handle
         homes[int(abs(live[i, 0])) - 1] = handle
-    return live.shape[0], 0
+    for block in range(1 + max(0, begin - count), allocator[BLOCKS_TOP]):
+        if _tabled(blocks[block, CAP], blocks[block, KIND]):
+            tables = max(blocks[block, TABLES_CAP], _tables_for(_channels(block, blocks, rows)))
+            full = 0
+            if tables > blocks[block, TABLES_CAP]:
+                cap = blocks[block, CAP]
+                full = _resize(block, cap, tables, True, breaks, blocks, rows, words, allocator)
+            else:
+                _mark_all(block, breaks, blocks, rows, words)
+            if full < 0:
+                return count + block - 1, full
+    return count + allocator[BLOCKS_TOP], 0
