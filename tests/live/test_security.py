@@ -83,7 +83,7 @@ def answer(context: ssl.SSLContext, port: int, data: bytes) -> bytes:
 def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> None:
     assert guarded.network.tls is not None
     port = guarded.network.addresses[0].link
-    hello = links.pack(links.Hello(links.VERSION, guarded.network.identity, 1, "x.0", "", 0))
+    hello = links.pack(links.Hello(links.SPEAKS[1], guarded.network.identity, 1, "x.0", "", 0))
     none = trusting(guarded)
     none.check_hostname = False
     assert answer(none, port, hello) == b""

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -81,6 +81,20 @@ def down(path: Path) -> None:
 
     count = launch.stop(load(path.absolute()))
     click.echo(f"{count} brokers stopped")
+
+
+@network.command()
+@click.argument("path", type=FILE)
+def reload(path: Path) -> None:
+    """Have the brokers that `up` started take up the file's users, limits and certificates."""
+    from postroad.live import launch
+    from postroad.live.network import load
+
+    answers = launch.reload(load(path.absolute()))
+    for name, refusal in answers.items():
+        if refusal is not None:
+            raise RunFailed(f"broker {name} goes on as before: {refusal}")
+    click.echo(f"{len(answers)} brokers have taken it up")
 
 
 def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:

@@ -23,6 +23,7 @@ from postroad.filters import EVERYTHING, Filter, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
+from postroad.live.network import Limits
 from postroad.live.session import RECENT, Connection, Held, Parcel, Session
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow
 from postroad.live.users import User, Users
@@ -66,6 +67,7 @@ class Clients:
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
         self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
+        self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
         self.moves = Moves(self)
         self.users: Users | None = None
@@ -88,6 +90,9 @@ class Clients:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
+            session.username = row.username
+            if self.users is not None:
+                session.user = self.users.users.get(row.username or "")
             for name, (advertisement_id, text) in row.advertised.items():
                 self._announce(session, name, advertisement_id, parse(text), now)
             session.unsettled = bool(row.advertised)
@@ -99,6 +104,8 @@ class Clients:
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
             self._expire_later(session)
+        for session in list(self.sessions.values()):
+            self._review(session, now)
 
     def _restore_subscription(
         self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
@@ -116,7 +123,7 @@ class Clients:
             advertised = {
                 name: (id, str(known[id][1].filter)) for name, id in session.advertised.items()
             }
-            row = SessionRow(session.expiry_s, session.declared, advertised)
+            row = SessionRow(session.expiry_s, session.declared, advertised, session.username)
             session.journal.put("session", session.client_id, 0, row)
 
     def _keep_subscription(self, held: Held) -> None:
@@ -280,6 +287,8 @@ class Clients:
     def _will(self, session: Session, life: int, now: TimeUs) -> None:
         if session.life == life and session.will is not None:
             will, session.will = session.will, None
+            if session.user is not None and not session.user.may_publish(will.topic):
+                return
             packet = PublishPacket(
                 will.topic, will.payload or b"", qos=will.qos, retain=will.retain,
                 packet_id=1 if int(will.qos) else None,
@@ -325,6 +334,66 @@ class Clients:
                     continue  # it may have spoken: nobody listened
                 self.refuse(connection, Malformed("nothing within the keep-alive", 0x8D), now)
 
+    # A new configuration.
+
+    def reload(self, limits: Limits, users: Users | None, now: TimeUs) -> None:
+        """Other limits and users from now on; only who lost a right they use is disconnected."""
+        if users is not None and self.users is not None:
+            users.inherit(self.users)
+        self.limits, self.users = limits, users
+        for session in list(self.sessions.values()):
+            session.queue_max = limits.session_queue
+            old, name = session.user, session.username or ""
+            session.user = None if users is None else users.users.get(name)
+            if session.user and old and session.user.hash != old.hash and session.connection:
+                self._revoke(session, "the password has changed", now)
+            self._review(session, now)
+
+    def _review(self, session: Session, now: TimeUs) -> None:
+        """End what the session's user may not have: all of it, if there is no such user."""
+        if self.users is None:
+            return
+        if session.user is None:
+            session.will = None
+            self._revoke(session, "no such user any more", now)
+            self._end(session, now)
+            return
+        for held in list(session.subscriptions.values()):
+            if not session.user.may_subscribe(held.pattern):
+                self._revoke(session, f"may not subscribe to {held.pattern[:60]!r} now", now)
+                self._unsubscribe(held, now)
+
+    def _revoke(self, session: Session, reason: str, now: TimeUs) -> None:
+        log.warning("right revoked", extra={"client": session.client_id, "reason": reason})
+        if session.connection is not None:
+            code = mqtt5.DisconnectReasonCode.NOT_AUTHORIZED
+            bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+            self.close(session.connection, bye, now)
+
+    # The end.
+
+    def drain(self, now: TimeUs) -> None:
+        """Take no more: finish what has been received, then say goodbye."""
+        self.draining = True
+        self.dirty.update(self.connections)  # so that the driver stops reading
+        self.let_go(now)
+
+    def let_go(self, now: TimeUs, all_of_them: bool = False) -> None:
+        """Close the connections of those who are owed nothing more, and at last of all.
+
+        Without a store sessions end with the broker, so wills that were to wait go out now.
+        """
+        bye = mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)
+        for connection in list(self.connections):
+            if connection.session is None:
+                self.close(connection, None, now)
+            elif all_of_them or not (connection.held or connection.paused or connection.owed):
+                self.close(connection, bye, now)
+        if self.broker.journal is None:
+            for session in self.sessions.values():
+                if session.connection is None:
+                    self._will(session, session.life, now)
+
     # Packets.
 
     def _write(self, connection: Connection, packet: Packet) -> None:
@@ -360,6 +429,8 @@ class Clients:
             raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
         session = self.sessions.get(client_id)
+        if session is not None and user is not None and session.username != packet.username:
+            raise Malformed("a client of this name belongs to another user", 0x85)
         if session is not None and session.connection is not None:
             taken = mqtt5.DisconnectPacket(
                 reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
@@ -374,7 +445,7 @@ class Clients:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.will = will
-        session.user = user
+        session.user, session.username = user, packet.username
         self._begin_keeping(session)
         connection.session = session
         connection.keep_alive_us = packet.keep_alive * 1_500_000

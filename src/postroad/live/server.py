@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
-import mqtt5
-
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http
+from postroad.live import certificates, http, reload, users
+from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network
 from postroad.live.session import Connection
@@ -34,7 +35,7 @@ DIAL_S = 5.0
 # Look for garbage less often: a broker makes few cycles and many values that die at once.
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
-DRAIN_S = 2.0  # how long closing connections may take to be written
+CLOSE_S = 2.0  # how long closing connections may take to be written
 
 
 def clock() -> Callable[[], TimeUs]:
@@ -61,47 +62,48 @@ class Server:
         rows = None if self.store is None else self.store.load()
         self.broker = Broker(network, number, started, self.traces, rows)
         self.ended = asyncio.Event()
+        self.hurried = False
         self.failure: RunFailed | None = None
         self.started_us = started
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport] = {}
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[str, list[asyncio.Server]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dialling: ssl.SSLContext | None = None
+        self._contexts = reload.contexts(network, number)
+        self._reloading = asyncio.Lock()
+        self.reloads = 0
+        self.reload_error: str | None = None  # of the last one
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
-        tls, name = self.network.tls, self.broker.name
-        to_clients = None if tls is None else certificates.for_clients(tls, name)
-        to_peers = None if tls is None else certificates.for_peers(tls, name, False)
-        if tls is not None:
-            self._dialling = certificates.for_peers(tls, name, True)
-        await self._listen(
-            "mqtt", address.host, address.mqtt, lambda: ClientProtocol(self), to_clients
-        )
-        await self._listen(
-            "link", address.host, address.link, lambda: WireProtocol(self, None), to_peers
-        )
-        await self._listen("http", "127.0.0.1", address.http, lambda: http.Protocol(self), None)
+        await self._listen("mqtt", address.host, address.mqtt)
+        await self._listen("link", address.host, address.link)
+        await self._listen("http", "127.0.0.1", address.http)
         self._turn()
         log.info(
             "broker started",
             extra={"broker": self.broker.name, "mqtt": address.mqtt, "scheme": self.network.scheme},
         )
 
-    async def _listen(
-        self,
-        key: str,
-        host: str,
-        port: int,
-        made: Callable[[], asyncio.BaseProtocol],
-        tls: ssl.SSLContext | None,
-    ) -> None:
+    def _door(self, key: str) -> dict[str, Any]:
+        """What meets a connection to one of the three ports."""
+        tls = self._contexts
+        made: Callable[[], asyncio.BaseProtocol]
+        match key:
+            case "mqtt":
+                made, context = lambda: ClientProtocol(self), tls.to_clients
+            case "link":
+                made, context = lambda: WireProtocol(self, None), tls.to_peers
+            case _:
+                made, context = lambda: http.Protocol(self), None
+        return {"protocol_factory": made, "ssl": context, "backlog": 1024}
+
+    async def _listen(self, key: str, host: str, port: int) -> None:
         try:
-            server = await self.loop.create_server(made, host, port, backlog=1024, ssl=tls)
+            server = await self.loop.create_server(host=host, port=port, **self._door(key))
         except OSError as error:
             await self.stop()
             raise InputError(
@@ -109,19 +111,25 @@ class Server:
                 where=f"brokers.{self.broker.name}.{key}",
                 remedy="end what uses this port, or choose another",
             ) from None
-        self._servers.append(server)
+        self._servers[key] = [server]
 
     async def stop(self) -> None:
-        """Tell the clients, write what is left, close everything."""
-        for server in self._servers:
-            server.close()
-        now = self.now()
-        bye = mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)
-        for connection in list(self.broker.clients.connections):
-            if connection.session is not None:
-                connection.session.will = None
-            self.broker.clients.close(connection, bye, now)
-        self._turn()
+        """Tell the clients, pass on what is left as far as time allows, close everything."""
+        broker = self.broker
+        self._stop_listening("mqtt")
+        if self.failure is None:
+            end = self.now() + self.network.limits.drain_s * 1_000_000
+            broker.drain(self.now())
+            self._turn()
+            while not broker.drained() and self.now() < end and not self.hurried:
+                await asyncio.sleep(0.01)
+            if not broker.drained():
+                left = {self.network.names[p]: len(n.link.queue) for p, n in broker.peers.items()}
+                log.warning("not all could be passed on", extra={"queued": left})
+            broker.leave(self.now())
+            self._turn()
+        for key in list(self._servers):
+            self._stop_listening(key)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -129,7 +137,7 @@ class Server:
         for transport in list(self.transports.values()):
             transport.close()
         waited = 0.0
-        while self.transports and waited < DRAIN_S:
+        while self.transports and waited < CLOSE_S:
             await asyncio.sleep(0.01)
             waited += 0.01
         for transport in list(self.transports.values()):
@@ -139,6 +147,54 @@ class Server:
             self.traces.close()
         if self.store is not None:
             self.store.close()
+
+    async def reload(self) -> None:
+        """Take up the network file as it is now, or say why not and go on as before."""
+        async with self._reloading:
+            await self._reload()
+        self.reloads += 1
+
+    async def _reload(self) -> None:
+        try:
+            new = networks.load(self.network.path)
+            reload.check(self.network, new)
+            known = None if new.users is None else users.load(new.users)
+            contexts = reload.contexts(new, self.number)
+        except InputError as error:
+            self.reload_error = str(error)
+            log.error("reload refused", extra={"reason": str(error)})
+            return
+        self.reload_error = None
+        self.network = self.broker.network = new
+        self._contexts = contexts
+        self.broker.clients.reload(new.limits, known, self.now())
+        if self.traces is not None:
+            self.traces.bytes_max = new.limits.trace_bytes
+            self.traces.files_max = new.limits.trace_files
+        if new.tls is not None and not self.ended.is_set():
+            for key in ("mqtt", "link"):
+                await self._open_again(key)
+        self.soon()
+        log.info("configuration reloaded", extra={"broker": self.broker.name})
+
+    async def _open_again(self, key: str) -> None:
+        """Go on listening on the same sockets, with the present certificates for newcomers."""
+        old = self._servers.get(key, [])
+        shared = [socket.socket(fileno=os.dup(s.fileno())) for made in old for s in made.sockets]
+        self._servers[key] = [
+            await self.loop.create_server(sock=one, **self._door(key)) for one in shared
+        ]
+        for server in old:
+            server.close()
+
+    def _stop_listening(self, key: str) -> None:
+        for server in self._servers.pop(key, []):
+            server.close()
+
+    def end(self) -> None:
+        """Stop; asked twice, without waiting for anybody."""
+        self.hurried = self.ended.is_set()
+        self.ended.set()
 
     def _commit(self) -> bool:
         """Write down what this turn changed. If that fails nothing may leave the broker."""
@@ -185,7 +241,7 @@ class Server:
                     out.clear()
                 if connection.closing:
                     transport.close()
-                elif connection.held or connection.paused:
+                elif connection.held or connection.paused or clients.draining:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()
@@ -200,15 +256,15 @@ class Server:
         if self.traces is not None:
             self.traces.flush()
         for peer in broker.to_dial(now):
-            self._start(self._dial(peer))
+            self.start_task(self._dial(peer))
         for work, then in broker.take_work():
-            self._start(self._aside(work, then))
+            self.start_task(self._aside(work, then))
         if self._timer is not None:
             self._timer.cancel()
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -220,14 +276,14 @@ class Server:
         self.soon()
 
     async def _dial(self, peer: BrokerId) -> None:
-        address = self.network.addresses[peer]
+        address, tls = self.network.addresses[peer], self._contexts.dialling
         try:
             made = self.loop.create_connection(
                 lambda: WireProtocol(self, peer),
                 address.host,
                 address.link,
-                ssl=self._dialling,
-                server_hostname=address.host if self._dialling else None,
+                ssl=tls,
+                server_hostname=address.host if tls else None,
             )
             await asyncio.wait_for(made, DIAL_S)
         except (OSError, TimeoutError) as error:  # an SSLError is an OSError
@@ -315,7 +371,8 @@ async def serve(network: Network, number: BrokerId) -> None:
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     for name in (signal.SIGTERM, signal.SIGINT):
-        server.loop.add_signal_handler(name, server.ended.set)
+        server.loop.add_signal_handler(name, server.end)
+    server.loop.add_signal_handler(signal.SIGHUP, lambda: server.start_task(server.reload()))
     await server.ended.wait()
     log.info("broker stops", extra={"broker": server.broker.name})
     await server.stop()

@@ -92,6 +92,7 @@ class Session:
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
         self.will: Will | None = None
         self.advertised: dict[str, AdvertisementId] = {}
+        self.username: str | None = None
         self.user: User | None = None  # None where no users are kept
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish

@@ -55,6 +55,7 @@ class SessionRow(msgspec.Struct, array_like=True):
     expiry_s: int
     declared: bool
     advertised: dict[str, tuple[str, str]]  # the name, then id and filter
+    username: str | None = None
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
