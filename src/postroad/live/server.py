@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -32,6 +31,8 @@ log = logging.getLogger("postroad.server")
 
 BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
 DIAL_S = 5.0
+HANDSHAKE_S = 10.0
+ACCEPT_AGAIN_S = 0.1
 # Look for garbage less often: a broker makes few cycles and many values that die at once.
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
@@ -68,12 +69,11 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport] = {}
-        self._servers: dict[str, list[asyncio.Server]] = {}
+        self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._contexts = reload.contexts(network, number)
-        self._reloading = asyncio.Lock()
+        self.contexts = reload.contexts(network, number)
         self.reloads = 0
         self.reload_error: str | None = None  # of the last one
 
@@ -88,22 +88,10 @@ class Server:
             extra={"broker": self.broker.name, "mqtt": address.mqtt, "scheme": self.network.scheme},
         )
 
-    def _door(self, key: str) -> dict[str, Any]:
-        """What meets a connection to one of the three ports."""
-        tls = self._contexts
-        made: Callable[[], asyncio.BaseProtocol]
-        match key:
-            case "mqtt":
-                made, context = lambda: ClientProtocol(self), tls.to_clients
-            case "link":
-                made, context = lambda: WireProtocol(self, None), tls.to_peers
-            case _:
-                made, context = lambda: http.Protocol(self), None
-        return {"protocol_factory": made, "ssl": context, "backlog": 1024}
-
     async def _listen(self, key: str, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            server = await self.loop.create_server(host=host, port=port, **self._door(key))
+            listening = socket.create_server((host, port), family=family, backlog=1024)
         except OSError as error:
             await self.stop()
             raise InputError(
@@ -111,7 +99,55 @@ class Server:
                 where=f"brokers.{self.broker.name}.{key}",
                 remedy="end what uses this port, or choose another",
             ) from None
-        self._servers[key] = [server]
+        listening.setblocking(False)
+        if self.network.tls is not None and key != "http":
+            self._doors[key] = self._start(self._accept(listening, key)).cancel
+            return
+        made: dict[str, Callable[[], asyncio.BaseProtocol]] = {
+            "mqtt": lambda: ClientProtocol(self),
+            "link": lambda: WireProtocol(self, None),
+            "http": lambda: http.Protocol(self),
+        }
+        server = await self.loop.create_server(made[key], sock=listening, backlog=1024)
+        self._doors[key] = server.close
+
+    async def _accept(self, listening: socket.socket, key: str) -> None:
+        """Let connections in where TLS is on; each agrees on it in a task of its own."""
+        with listening:
+            while True:
+                try:
+                    made, name = await self.loop.sock_accept(listening)
+                except OSError as error:  # such as too many open files
+                    log.warning("cannot accept a connection", extra={"reason": str(error)})
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                else:
+                    self._start(self._agree(made, f"{name[0]}:{name[1]}", key))
+
+    async def _agree(self, made: socket.socket, address: str, key: str) -> None:
+        """Agree on TLS, with the certificates of this moment, and say in the log why not."""
+        broker, contexts, connection = self.broker, self.contexts, None
+        protocol: asyncio.Protocol = WireProtocol(self, None)
+        if key == "mqtt":
+            connection = broker.clients.opened(address, self.now())
+            if connection is None:
+                made.close()
+                return
+            protocol = ClientProtocol(self, connection)
+        context = contexts.to_peers if connection is None else contexts.to_clients
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: protocol, made, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except OSError as error:  # an SSLError and a TimeoutError are OSErrors
+            log.warning(
+                "connection refused",
+                extra={"address": address, "reason": f"TLS: {error or type(error).__name__}"},
+            )
+            if connection is None:
+                broker.refused_wires += 1
+            else:
+                broker.clients.refused += 1
+                broker.clients.closed(connection, self.now())
 
     async def stop(self) -> None:
         """Tell the clients, pass on what is left as far as time allows, close everything."""
@@ -128,7 +164,7 @@ class Server:
                 log.warning("not all could be passed on", extra={"queued": left})
             broker.leave(self.now())
             self._turn()
-        for key in list(self._servers):
+        for key in list(self._doors):
             self._stop_listening(key)
         if self._timer is not None:
             self._timer.cancel()
@@ -148,13 +184,9 @@ class Server:
         if self.store is not None:
             self.store.close()
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Take up the network file as it is now, or say why not and go on as before."""
-        async with self._reloading:
-            await self._reload()
         self.reloads += 1
-
-    async def _reload(self) -> None:
         try:
             new = networks.load(self.network.path)
             reload.check(self.network, new)
@@ -166,30 +198,18 @@ class Server:
             return
         self.reload_error = None
         self.network = self.broker.network = new
-        self._contexts = contexts
+        self.contexts = contexts
         self.broker.clients.reload(new.limits, known, self.now())
         if self.traces is not None:
             self.traces.bytes_max = new.limits.trace_bytes
             self.traces.files_max = new.limits.trace_files
-        if new.tls is not None and not self.ended.is_set():
-            for key in ("mqtt", "link"):
-                await self._open_again(key)
         self.soon()
         log.info("configuration reloaded", extra={"broker": self.broker.name})
 
-    async def _open_again(self, key: str) -> None:
-        """Go on listening on the same sockets, with the present certificates for newcomers."""
-        old = self._servers.get(key, [])
-        shared = [socket.socket(fileno=os.dup(s.fileno())) for made in old for s in made.sockets]
-        self._servers[key] = [
-            await self.loop.create_server(sock=one, **self._door(key)) for one in shared
-        ]
-        for server in old:
-            server.close()
-
     def _stop_listening(self, key: str) -> None:
-        for server in self._servers.pop(key, []):
-            server.close()
+        close = self._doors.pop(key, None)
+        if close is not None:
+            close()
 
     def end(self) -> None:
         """Stop; asked twice, without waiting for anybody."""
@@ -256,18 +276,19 @@ class Server:
         if self.traces is not None:
             self.traces.flush()
         for peer in broker.to_dial(now):
-            self.start_task(self._dial(peer))
+            self._start(self._dial(peer))
         for work, then in broker.take_work():
-            self.start_task(self._aside(work, then))
+            self._start(self._aside(work, then))
         if self._timer is not None:
             self._timer.cancel()
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None:
         async with self._room:
@@ -276,7 +297,7 @@ class Server:
         self.soon()
 
     async def _dial(self, peer: BrokerId) -> None:
-        address, tls = self.network.addresses[peer], self._contexts.dialling
+        address, tls = self.network.addresses[peer], self.contexts.dialling
         try:
             made = self.loop.create_connection(
                 lambda: WireProtocol(self, peer),
@@ -294,19 +315,21 @@ class Server:
 
 
 class ClientProtocol(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    """`connection` is given where TLS was agreed on first, which counts against the limits."""
+
+    def __init__(self, server: Server, connection: Connection | None = None) -> None:
         self.server = server
         self.clients = server.broker.clients
-        self.connection: Connection | None = None
+        self.connection = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
-        opened = self.clients.opened(peer_name(transport), self.server.now())
-        if opened is None:
+        if self.connection is None:
+            self.connection = self.clients.opened(peer_name(transport), self.server.now())
+        if self.connection is None:
             self.transport.abort()
             return
-        self.connection = opened
         self.server.transports[self.connection] = self.transport
 
     def data_received(self, data: bytes) -> None:
@@ -372,7 +395,7 @@ async def serve(network: Network, number: BrokerId) -> None:
     gc.set_threshold(*GARBAGE)
     for name in (signal.SIGTERM, signal.SIGINT):
         server.loop.add_signal_handler(name, server.end)
-    server.loop.add_signal_handler(signal.SIGHUP, lambda: server.start_task(server.reload()))
+    server.loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.ended.wait()
     log.info("broker stops", extra={"broker": server.broker.name})
     await server.stop()
