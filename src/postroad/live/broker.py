@@ -691,6 +691,8 @@ class Broker:
             self._see_what_is_safe()
         if self.clients.draining:
             self.clients.let_go(now)
+        if self.clients.overflowed:
+            self.clients.end_overflowed(now)
         full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
         for neighbour in self.peers.values():
             link = neighbour.link

@@ -424,7 +424,9 @@ def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: 
     assert not client.connection.closing
 
 
-def test_a_peer_of_another_network_is_refused(tmp_path: Path, chain: Memory) -> None:
+def test_a_peer_of_another_network_is_refused(
+    chain: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
     from postroad.live import link as links
 
     broker = chain.brokers[0]
@@ -433,3 +435,5 @@ def test_a_peer_of_another_network_is_refused(tmp_path: Path, chain: Memory) -> 
     broker.wire_received(wire, links.pack(hello), chain.now)
     assert wire.closing
     assert b"belongs to" in wire.out[-1]
+    (row,) = [vars(r) for r in caplog.records if r.getMessage() == "broker refused"]
+    assert "belongs to 'other#1', not 'test#" in row["reason"]
