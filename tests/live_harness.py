@@ -169,11 +169,14 @@ class Memory:
                 self.brokers[number].wire_received(far, line.popleft()[1], self.now)
 
     def _close(self, wire: Wire) -> None:
+        """One end closes; what it wrote before still arrives."""
         for pipe in list(self.pipes):
             if any(end is wire for _, end in pipe.ends):
                 self.pipes.remove(pipe)
-                for number, end in pipe.ends:
+                for side, (number, end) in enumerate(pipe.ends):
                     if end is not wire:
+                        for _, data in pipe.under_way[1 - side]:
+                            self.brokers[number].wire_received(end, data, self.now)
                         self.brokers[number].wire_closed(end, self.now)
 
     def cut(self, a: int, b: int) -> None:

@@ -341,7 +341,7 @@ def peer_frames(identity: str) -> list[bytes]:
         Retain("t", (1, 1), CLIENT_PACKETS[2], {"x": 1}),
     ]
     return [
-        links.pack(links.Hello(links.VERSION, identity, 1, "b.0", "", 0)),
+        links.pack(links.Hello(links.SPEAKS[1], identity, 1, "b.0", "", 0)),
         *(
             links.pack(links.Data(1, 0, 9000, [msgspec.Raw(encode(message))]))
             for message in messages

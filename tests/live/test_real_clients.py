@@ -178,6 +178,17 @@ def test_network_up_status_and_down(tmp_path: Path) -> None:
         assert "running already" in again.stderr
         told = json.loads(postroad("status", "--json").stdout)
         assert all(told[name]["links"] for name in "AB")
+        text = path.read_text()
+        path.write_text(text.replace("[parameters]", "[limits]\npacket_bytes = 5000\n[parameters]"))
+        assert postroad("reload").stdout == "2 brokers have taken it up\n"
+        path.write_text(text.replace('"test"', '"other"'))
+        refused = postroad("reload")
+        assert refused.returncode == 1
+        assert "goes on as before" in refused.stderr
+        assert "name cannot change while a broker runs" in refused.stderr
+        path.write_text(text.replace("[parameters]", "[limit]\n[parameters]"))
+        assert postroad("reload").returncode == 2
+        path.write_text(text)
     finally:
         stopped = postroad("down")
     assert stopped.stdout == "2 brokers stopped\n"

@@ -65,6 +65,7 @@ def test_wrong_password_and_unknown_authority_are_refused(guarded: Processes) ->
     with pytest.raises(RunFailed, match="certificate"):
         asyncio.run(connect(tls=ssl.create_default_context(), **known))
     assert "wrong password" in guarded.log("A")
+    wait_for(lambda: "TLS: " in guarded.log("A"))
 
 
 def answer(context: ssl.SSLContext, port: int, data: bytes) -> bytes:
@@ -83,10 +84,11 @@ def answer(context: ssl.SSLContext, port: int, data: bytes) -> bytes:
 def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> None:
     assert guarded.network.tls is not None
     port = guarded.network.addresses[0].link
-    hello = links.pack(links.Hello(links.VERSION, guarded.network.identity, 1, "x.0", "", 0))
+    hello = links.pack(links.Hello(links.SPEAKS[1], guarded.network.identity, 1, "x.0", "", 0))
     none = trusting(guarded)
     none.check_hostname = False
     assert answer(none, port, hello) == b""
+    wait_for(lambda: "peer did not return a certificate" in guarded.log("A"))
     # One of the authority's, that says it is another broker.
     wrong = certificates.for_peers(guarded.network.tls, "A", True)
     assert b"its certificate is for" in answer(wrong, port, hello)
@@ -97,3 +99,4 @@ def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> 
     stranger = certificates.for_peers(foreign, "B", True)
     stranger.verify_mode = ssl.CERT_NONE
     assert answer(stranger, port, hello) == b""
+    wait_for(lambda: "certificate verify failed" in guarded.log("A"))

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -83,6 +83,20 @@ def down(path: Path) -> None:
     click.echo(f"{count} brokers stopped")
 
 
+@network.command()
+@click.argument("path", type=FILE)
+def reload(path: Path) -> None:
+    """Have the brokers that `up` started take up the file's users, limits and certificates."""
+    from postroad.live import launch
+    from postroad.live.network import load
+
+    answers = launch.reload(load(path.absolute()))
+    for name, refusal in answers.items():
+        if refusal is not None:
+            raise RunFailed(f"broker {name} goes on as before: {refusal}")
+    click.echo(f"{len(answers)} brokers have taken it up")
+
+
 def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
     table = Table()
     for name in ("broker", "MQTT", "state"):
@@ -120,15 +134,24 @@ def users() -> None:
 @click.argument("name")
 @click.option("--publish", multiple=True, help="A topic prefix to publish to; # for all.")
 @click.option("--subscribe", multiple=True, help="A topic prefix to subscribe within; # for all.")
+@click.option("--publish-where", help="A filter that all they publish must match.")
+@click.option("--subscribe-where", help="A filter that narrows all they subscribe to.")
 @click.password_option(help="Asked for when it is left out.")
 def add(
-    path: Path, name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], password: str
+    path: Path,
+    name: str,
+    publish: tuple[str, ...],
+    subscribe: tuple[str, ...],
+    publish_where: str | None,
+    subscribe_where: str | None,
+    password: str,
 ) -> None:
     """Add a user to a users file, or change one."""
     from postroad.live import users as kept
 
-    kept.change(path, name, kept.made(password.encode(), publish, subscribe))
-    click.echo(f"{name} may publish {_listed(publish)} and subscribe {_listed(subscribe)}")
+    user = kept.made(password.encode(), publish, subscribe, publish_where, subscribe_where)
+    kept.change(path, name, user)
+    click.echo(f"{name} may {_rights(user, ' and ')}")
 
 
 @users.command("remove")
@@ -149,11 +172,16 @@ def list_users(path: Path) -> None:
     from postroad.live import users as kept
 
     for name, user in kept.load(path).users.items():
-        click.echo(f"{name}: publish {_listed(user.publish)}, subscribe {_listed(user.subscribe)}")
+        click.echo(f"{name}: {_rights(user, ', ')}")
 
 
-def _listed(prefixes: tuple[str, ...]) -> str:
-    return ", ".join(prefixes) or "nothing"
+def _rights(user: Any, joint: str) -> str:
+    publish = _listed(user.publish, user.publish_where)
+    return f"publish {publish}{joint}subscribe {_listed(user.subscribe, user.subscribe_where)}"
+
+
+def _listed(prefixes: tuple[str, ...], where: str | None) -> str:
+    return (", ".join(prefixes) or "nothing") + ("" if where is None else f" where {where}")
 
 
 @click.group()

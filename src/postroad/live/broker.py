@@ -95,6 +95,8 @@ class Neighbour:
     wire: Wire | None = None
     dialler: BrokerId = -1  # who dialled the present connection
     dialling: bool = False
+    left: bool = False  # it said that it shuts down
+    version: int = 0  # of the protocol, that both speak
     dial_us: TimeUs = 0  # not before
     backoff_us: TimeUs = BACKOFF_US[0]
     # Messages of this peer that are not known to be safe wherever they went, in their order.
@@ -118,6 +120,7 @@ class Broker:
         self.network, self.number = network, number
         self.name = network.names[number]
         self.boot = f"{number:x}-{now:x}"
+        self.speaks = links.SPEAKS
         self.plan = network.plan()
         pool = getattr(self.plan, "pool", None)
         if isinstance(pool, FilterPool):
@@ -513,7 +516,8 @@ class Broker:
         self.wires[wire] = None
         if dialled is not None:
             neighbour = self.peers[dialled]
-            wire.out.append(links.pack(neighbour.link.hello(self.network.identity)))
+            hello = neighbour.link.hello(self.network.identity, self.speaks)
+            wire.out.append(links.pack(hello))
         return wire
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
@@ -526,7 +530,11 @@ class Broker:
                 if isinstance(frame, links.Hello):
                     self._on_hello(wire, frame, now)
                 elif isinstance(frame, links.Bye):
-                    raise Refused(f"the peer said goodbye: {frame.reason[:200]}")
+                    if frame.reason != links.LEAVING or wire.link is None:
+                        raise Refused(f"the peer said goodbye: {frame.reason[:200]}")
+                    self.peers[wire.link.peer].left = True
+                    self._drop(wire, "the peer shuts down", now)
+                    return
                 elif wire.link is None:
                     raise Refused("data before hello")
                 else:
@@ -534,6 +542,7 @@ class Broker:
         except Refused as error:
             wire.out.append(links.pack(links.Bye(str(error))))
             self.refused_wires += 1
+            log.warning("broker refused", extra={"address": wire.address, "reason": str(error)})
             self._drop(wire, str(error), now)
 
     def _on_frame(self, link: Link, frame: links.Data | links.Ack, now: TimeUs) -> None:
@@ -574,8 +583,7 @@ class Broker:
     def _on_hello(self, wire: Wire, hello: links.Hello, now: TimeUs) -> None:
         if wire.link is not None:
             raise Refused("a second hello")
-        if hello.version != links.VERSION:
-            raise Refused(f"speaks version {hello.version}, this broker {links.VERSION}")
+        version = links.agreed(hello, self.speaks)
         if hello.network != self.network.identity:
             raise Refused(f"belongs to {hello.network[:80]!r}, not {self.network.identity!r}")
         peer = hello.broker
@@ -596,13 +604,18 @@ class Broker:
             self._drop(neighbour.wire, "replaced by a newer connection", now)
         link = neighbour.link
         if wire.dialled is None:
-            wire.out.append(links.pack(link.hello(self.network.identity)))
+            wire.out.append(links.pack(link.hello(self.network.identity, self.speaks)))
         opened = link.on_hello(hello, now)
         wire.link = link
         neighbour.wire, neighbour.dialler = wire, dialler
         neighbour.dialling, neighbour.backoff_us = False, BACKOFF_US[0]
+        neighbour.left = False
         names = self.network.names
-        log.info("link up", extra={"peer": names[peer], "resumed": not opened.fresh})
+        neighbour.version = version
+        log.info(
+            "link up",
+            extra={"peer": names[peer], "resumed": not opened.fresh, "version": version},
+        )
         if opened.fresh and link.neighbour:
             self._forget_link(peer)
             if opened.was_up:
@@ -676,16 +689,49 @@ class Broker:
             self._begin_wave(now)
         if self.journal is not None:
             self._see_what_is_safe()
+        if self.clients.draining:
+            self.clients.let_go(now)
+        if self.clients.overflowed:
+            self.clients.end_overflowed(now)
         full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
         for neighbour in self.peers.values():
             link = neighbour.link
             # Grant a peer no more while what it sends could only pile up here. In a tree nobody
             # waits in a circle; on a ring one might, so there only publishers are held back.
-            link.open = not (self._tree and any(other is not link for other in full))
+            link.open = not self.clients.draining and not (
+                self._tree and any(other is not link for other in full)
+            )
             if neighbour.wire is not None:
                 neighbour.wire.out.extend(link.frames(now))
         if self.journal is not None:
             self._note_links()
+
+    def drain(self, now: TimeUs) -> None:
+        """Take no more from clients or peers; `drained` tells when all has been passed on."""
+        self.now = now
+        self.clients.drain(now)
+
+    def drained(self) -> bool:
+        """Whether clients are gone and peers have all that is for them.
+
+        What is on disk need not wait for a peer that is away, and nothing for one that leaves too.
+        """
+        waited_for = (
+            n
+            for n in self.peers.values()
+            if not n.left and (n.link.connected or self.journal is None)
+        )
+        gone = all(connection.closing for connection in self.clients.connections)
+        return gone and not any(n.link.queue for n in waited_for)
+
+    def leave(self, now: TimeUs) -> None:
+        """Say goodbye to whoever is still there."""
+        self.now = now
+        self.clients.let_go(now, True)
+        self.flush(now)
+        for wire in list(self.wires):
+            wire.out.append(links.pack(links.Bye(links.LEAVING)))
+            self._drop(wire, "this broker shuts down", now)
 
     def take_closing(self) -> list[Wire]:
         """Connections to close once their buffers are written."""

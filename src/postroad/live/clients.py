@@ -12,6 +12,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -23,14 +24,16 @@ from postroad.filters import EVERYTHING, Filter, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
-from postroad.live.session import RECENT, Connection, Held, Parcel, Session
-from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow
+from postroad.live.network import Limits
+from postroad.live.session import RECENT, Connection, Held, LastWill, Parcel, Session
+from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
 from postroad.live.users import User, Users
 from postroad.model import (
     Advertisement,
     AdvertisementId,
     BrokerId,
     Publication,
+    Scalar,
     Subscription,
     SubscriptionId,
     TimeUs,
@@ -65,7 +68,9 @@ class Clients:
         self.holders: dict[SubscriptionId, Held] = {}
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
+        self.overflowed: dict[Session, None] = {}  # that lost what they were promised
         self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
+        self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
         self.moves = Moves(self)
         self.users: Users | None = None
@@ -88,6 +93,9 @@ class Clients:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
+            session.username = row.username
+            if self.users is not None:
+                session.user = self.users.users.get(row.username or "")
             for name, (advertisement_id, text) in row.advertised.items():
                 self._announce(session, name, advertisement_id, parse(text), now)
             session.unsettled = bool(row.advertised)
@@ -99,13 +107,44 @@ class Clients:
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
             self._expire_later(session)
+        for client_id, ((_, data),) in kept.by_owner("will").items():
+            self._restore_will(client_id, msgspec.msgpack.decode(data, type=WillRow), now)
+        for session in list(self.sessions.values()):
+            self._review(session, now)
+
+    def _restore_will(self, client_id: str, row: WillRow, now: TimeUs) -> None:
+        """The client vanished with the broker; a session that ended so is there for its will."""
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+            session.username = row.username
+            if self.users is not None:
+                session.user = self.users.users.get(row.username or "")
+        packet = mqtt.read(Letter(row.letter).plain(V5), V5)
+        assert isinstance(packet, PublishPacket)
+        session.will = LastWill(packet.topic, row.letter, row.delay_s)
+        self._known(session, packet.topic, now)
+        life = session.life
+
+        def publish(later: TimeUs, reached: bool) -> None:
+            if session.life == life and not reached:
+                self.broker.settle(publish)
+            elif session.expiry_s:
+                self._will(session, life, later)
+            else:
+                self._expire(session, life, later)
+
+        self.broker.after(
+            max(1, min(row.delay_s, session.expiry_s) * SECOND_US),
+            lambda _: self.broker.settle(publish),
+        )
 
     def _restore_subscription(
         self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
     ) -> None:
         held = Held(
             session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(pattern),
+            row.identifier, _levels(pattern), row.within,
         )  # fmt: skip
         session.subscriptions[pattern] = self.holders[held.id] = held
         self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
@@ -116,7 +155,7 @@ class Clients:
             advertised = {
                 name: (id, str(known[id][1].filter)) for name, id in session.advertised.items()
             }
-            row = SessionRow(session.expiry_s, session.declared, advertised)
+            row = SessionRow(session.expiry_s, session.declared, advertised, session.username)
             session.journal.put("session", session.client_id, 0, row)
 
     def _keep_subscription(self, held: Held) -> None:
@@ -124,7 +163,7 @@ class Clients:
         if session.journal is not None:
             row = SubscriptionRow(
                 held.id, str(held.filter), held.qos, held.no_local, held.as_published,
-                held.identifier,
+                held.identifier, held.within,
             )  # fmt: skip
             session.journal.put("subscription", session.client_id, held.pattern, row)
 
@@ -263,7 +302,7 @@ class Clients:
         if connection.moving is not None:
             self.moves.left(session, connection.moving, now)
         life = session.life
-        will_s = session.will.will_delay_interval if session.will else 0
+        will_s = session.will.delay_s if session.will else 0
         self.broker.after(
             min(will_s, session.expiry_s) * SECOND_US,
             lambda later: self._will(session, life, later),
@@ -279,19 +318,38 @@ class Clients:
 
     def _will(self, session: Session, life: int, now: TimeUs) -> None:
         if session.life == life and session.will is not None:
-            will, session.will = session.will, None
-            packet = PublishPacket(
-                will.topic, will.payload or b"", qos=will.qos, retain=will.retain,
-                packet_id=1 if int(will.qos) else None,
-                payload_format_indicator=will.payload_format_indicator,
-                message_expiry_interval=will.message_expiry_interval,
-                content_type=will.content_type, response_topic=will.response_topic,
-                correlation_data=will.correlation_data, user_properties=will.user_properties,
-            )  # fmt: skip
-            kept = mqtt.keep(packet.write(), V5)
-            self._publish(
-                session.client_id, will.topic, packet.payload, will.user_properties, kept, now
-            )
+            will = session.will
+            self._leave(session, None)
+            packet = mqtt.read(Letter(will.kept).plain(V5), V5)
+            assert isinstance(packet, PublishPacket)
+            attributes = content.attributes(will.topic, packet.payload, packet.user_properties)
+            if self._may_publish(session, will.topic, attributes):
+                empty = not packet.payload
+                self._publish(session.client_id, will.topic, attributes, will.kept, empty, now)
+
+    def _leave(self, session: Session, will: LastWill | None) -> None:
+        """The session's will from now on, kept whether or not the session is."""
+        journal = self.broker.journal
+        if journal is not None and will is not None:
+            row = WillRow(will.kept, will.delay_s, session.username)
+            journal.put("will", session.client_id, 0, row)
+        elif journal is not None and session.will is not None:
+            journal.drop("will", session.client_id, 0)
+        session.will = will
+
+    def _may_publish(
+        self, session: Session, topic: str, attributes: Mapping[str, Scalar] | None = None
+    ) -> bool:
+        """Whether its user may publish to the topic, and this content if it is known yet."""
+        user = session.user
+        if user is None:
+            return True
+        allowed = session.allowed.get(topic)
+        if allowed is None:
+            allowed = user.may_publish(topic)
+            if len(session.allowed) < TOPICS_KNOWN:
+                session.allowed[topic] = allowed
+        return allowed and (attributes is None or user.may_publish_content(attributes))
 
     def _expire(self, session: Session, life: int, now: TimeUs) -> None:
         if session.life == life and session.connection is None:
@@ -300,6 +358,7 @@ class Clients:
 
     def _end(self, session: Session, now: TimeUs) -> None:
         session.life += 1
+        self._leave(session, None)
         self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
@@ -324,6 +383,83 @@ class Clients:
                 if connection.held or connection.paused:
                     continue  # it may have spoken: nobody listened
                 self.refuse(connection, Malformed("nothing within the keep-alive", 0x8D), now)
+
+    # A new configuration.
+
+    def reload(self, limits: Limits, users: Users | None, now: TimeUs) -> None:
+        """Other limits and users from now on; only who lost a right they use is disconnected."""
+        if users is not None and self.users is not None:
+            users.inherit(self.users)
+        self.limits, self.users = limits, users
+        for session in list(self.sessions.values()):
+            session.queue_max = limits.session_queue
+            old, name = session.user, session.username or ""
+            session.allow(None if users is None else users.users.get(name), session.username)
+            if session.user and old and session.user.hash != old.hash and session.connection:
+                self._revoke(session, "the password has changed", now)
+            self._review(session, now)
+
+    def _review(self, session: Session, now: TimeUs) -> None:
+        """End what the session's user may not have: all of it, if there is no such user."""
+        if self.users is None:
+            return
+        if session.user is None:
+            self._leave(session, None)
+            self._revoke(session, "no such user any more", now)
+            self._end(session, now)
+            return
+        for held in list(session.subscriptions.values()):
+            user = session.user
+            if not user.may_subscribe(held.pattern) or held.within != user.subscribe_where:
+                self._revoke(session, f"may not subscribe to {held.pattern[:60]!r} now", now)
+                self._unsubscribe(held, now)
+
+    def _revoke(self, session: Session, reason: str, now: TimeUs) -> None:
+        log.warning("right revoked", extra={"client": session.client_id, "reason": reason})
+        if session.connection is not None:
+            code = mqtt5.DisconnectReasonCode.NOT_AUTHORIZED
+            bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+            self.close(session.connection, bye, now)
+
+    def end_overflowed(self, now: TimeUs) -> None:
+        """End the sessions that could not hold what is for them, before anything is acknowledged.
+
+        Their clients hear of it now or, as there is no session any more, when they come back.
+        """
+        overflowed, self.overflowed = self.overflowed, {}
+        for session in overflowed:
+            reason = f"more than {session.queue_max} publications wait for this session"
+            log.warning("session ended", extra={"client": session.client_id, "reason": reason})
+            if session.connection is not None:
+                code = mqtt5.DisconnectReasonCode.QUOTA_EXCEEDED
+                bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+                self.close(session.connection, bye, now)
+            self._will(session, session.life, now)
+            self._end(session, now)
+
+    # The end.
+
+    def drain(self, now: TimeUs) -> None:
+        """Take no more: finish what has been received, then say goodbye."""
+        self.draining = True
+        self.dirty.update(self.connections)  # so that the driver stops reading
+        self.let_go(now)
+
+    def let_go(self, now: TimeUs, all_of_them: bool = False) -> None:
+        """Close the connections of those who are owed nothing more, and at last of all.
+
+        Without a store sessions end with the broker, so wills that were to wait go out now.
+        """
+        bye = mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)
+        for connection in list(self.connections):
+            if connection.session is None:
+                self.close(connection, None, now)
+            elif all_of_them or not (connection.held or connection.paused or connection.owed):
+                self.close(connection, bye, now)
+        if self.broker.journal is None:
+            for session in self.sessions.values():
+                if session.connection is None:
+                    self._will(session, session.life, now)
 
     # Packets.
 
@@ -351,15 +487,13 @@ class Clients:
         user = self._user(connection, packet, data, now)
         if connection.held:
             return False
-        will = packet.will
-        if will is not None and will.qos == 2:
-            raise Malformed("quality of service 2 is not offered", 0x9B)
-        if will is not None and not topics.valid_topic(will.topic):
-            raise Malformed("the will's topic is not valid", 0x90)
+        will = None if packet.will is None else _last_will(packet.will)
         if will is not None and user is not None and not user.may_publish(will.topic):
             raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
         session = self.sessions.get(client_id)
+        if session is not None and user is not None and session.username != packet.username:
+            raise Malformed("a client of this name belongs to another user", 0x85)
         if session is not None and session.connection is not None:
             taken = mqtt5.DisconnectPacket(
                 reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
@@ -373,8 +507,8 @@ class Clients:
         if session is None:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
-        session.will = will
-        session.user = user
+        session.allow(user, packet.username)
+        self._leave(session, will)
         self._begin_keeping(session)
         connection.session = session
         connection.keep_alive_us = packet.keep_alive * 1_500_000
@@ -464,7 +598,7 @@ class Clients:
                     raise Malformed("a session that ends cannot be prolonged now", 0x82)
                 session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
             if packet.reason_code != mqtt5.DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
-                session.will = None
+                self._leave(session, None)
             self.close(connection, None, now)
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
@@ -529,8 +663,9 @@ class Clients:
             raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
         if len(session.subscriptions) >= self.limits.subscriptions_per_client:
             raise _Refusal(0x97, "the client has too many subscriptions")
+        within = None if session.user is None else session.user.subscribe_where
         try:
-            filter = topics.as_filter(pattern, where)
+            filter = topics.as_filter(pattern, where, within)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)
@@ -545,6 +680,7 @@ class Clients:
             wanted.retain_as_published,
             identifier,
             _levels(pattern),
+            within,
         )
         session.subscriptions[pattern] = held
         self._keep_subscription(held)
@@ -581,6 +717,8 @@ class Clients:
                     parcel.identifiers.append(held.identifier)
                 if held.session.deliver(parcel, now) and held.session.connection is not None:
                     self.dirty[held.session.connection] = None
+                elif held.session.overflowed:
+                    self.overflowed[held.session] = None
 
     # Publications.
 
@@ -609,25 +747,30 @@ class Clients:
                 if refusal.packet_id:
                     self._write(connection, refusal)
                 return True
-        if session.user is not None and not session.user.may_publish(topic):
+        if session.user is not None and not self._may_publish(session, topic):
             self._forbid(connection, session, topic, packet_id)
             return True
         if not self._known(session, topic, now):
             self._hold(connection)
             return False
+        attributes = content.attributes(topic, payload, properties)
+        if session.user is not None and not session.user.may_publish_content(attributes):
+            self._forbid(connection, session, topic, packet_id)
+            return True
+        empty = not payload
         kept = data if known is not None else mqtt.keep(data, connection.level)
         broker = self.broker
         if packet_id is None:
-            self._publish(session.client_id, topic, payload, properties, kept, now)
+            self._publish(session.client_id, topic, attributes, kept, empty, now)
         elif broker.journal is None:
-            self._publish(session.client_id, topic, payload, properties, kept, now)
+            self._publish(session.client_id, topic, attributes, kept, empty, now)
             connection.out.append(_puback(packet_id))
         elif self._taken_before(session, packet_id, data, kept):
             self._owe(connection, packet_id, broker.everything())
         else:
             onward: dict[BrokerId, int] = {}
             broker.onward = onward
-            self._publish(session.client_id, topic, payload, properties, kept, now)
+            self._publish(session.client_id, topic, attributes, kept, empty, now)
             broker.onward = None
             self._owe(connection, packet_id, onward)
         if self.broker.congested:
@@ -722,20 +865,19 @@ class Clients:
         self,
         publisher: str,
         topic: str,
-        payload: bytes,
-        properties: list[tuple[str, str]] | None,
+        attributes: dict[str, Scalar],
         kept: bytes,
+        empty: bool,
         now: TimeUs,
     ) -> None:
         self.published += 1
         self._count += 1
-        attributes = content.attributes(topic, payload, properties)
         publication = Publication(
             publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
         )
         self.broker.step(Publish(publication), now)
         if kept[0] & 1:
-            self.broker.retain(topic, kept if payload else b"", attributes, now)
+            self.broker.retain(topic, b"" if empty else kept, attributes, now)
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""
@@ -865,6 +1007,8 @@ class Clients:
             self.delivered += 1
         else:
             self.dropped += 1
+            if session.overflowed:
+                self.overflowed[session] = None
         if session.connection is not None:
             self.dirty[session.connection] = None
 
@@ -880,6 +1024,22 @@ class Clients:
 
 def _puback(packet_id: int) -> bytes:
     return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def _last_will(will: mqtt5.Will) -> LastWill:
+    if will.qos == 2:
+        raise Malformed("quality of service 2 is not offered", 0x9B)
+    if not topics.valid_topic(will.topic):
+        raise Malformed("the will's topic is not valid", 0x90)
+    packet = PublishPacket(
+        will.topic, will.payload or b"", qos=will.qos, retain=will.retain,
+        packet_id=1 if int(will.qos) else None,
+        payload_format_indicator=will.payload_format_indicator,
+        message_expiry_interval=will.message_expiry_interval,
+        content_type=will.content_type, response_topic=will.response_topic,
+        correlation_data=will.correlation_data, user_properties=will.user_properties,
+    )  # fmt: skip
+    return LastWill(will.topic, mqtt.keep(packet.write(), V5), will.will_delay_interval)
 
 
 def _levels(pattern: str) -> re.Pattern[str] | None:

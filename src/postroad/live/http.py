@@ -42,6 +42,8 @@ def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
         return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
     match words[1].partition(b"?")[0]:
         case b"/healthz":
+            if server.broker.clients.draining:
+                return "503 Service Unavailable", "text/plain", b"shutting down\n"
             return "200 OK", "text/plain", b"ok\n"
         case b"/status":
             body = json.dumps(status(server), indent=1).encode()
@@ -74,11 +76,15 @@ def status(server: Server) -> dict[str, Any]:
         "refused": clients.refused + broker.refused_wires,
         "notes": broker.notes,
         "congested": broker.congested,
+        "draining": clients.draining,
+        "reloads": server.reloads,
+        "reload_error": server.reload_error,
         "links": {
             names[peer]: {
                 "connected": neighbour.link.connected,
                 "up": neighbour.link.up,
                 "neighbour": neighbour.link.neighbour,
+                "version": neighbour.version,
                 "queued": len(neighbour.link.queue),
                 "resent": neighbour.link.resent,
                 "dropped": neighbour.link.dropped,

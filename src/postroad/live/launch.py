@@ -21,7 +21,7 @@ from postroad.errors import InputError, RunFailed
 from postroad.live.network import Network
 
 START_S = 60.0
-STOP_S = 10.0
+STOP_S = 10.0  # beyond the time that brokers may take to drain
 
 
 def folder_of(network: Network) -> Path:
@@ -94,7 +94,7 @@ def stop(network: Network) -> int:
     pids = [pid for name in network.names if (pid := _alive(network, name))]
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_S
+    deadline = time.monotonic() + network.limits.drain_s + STOP_S
     while any(_exists(pid) for pid in pids):
         if time.monotonic() > deadline:
             for pid in filter(_exists, pids):
@@ -104,6 +104,31 @@ def stop(network: Network) -> int:
     for name in network.names:
         (folder_of(network) / f"{name}.pid").unlink(missing_ok=True)
     return len(pids)
+
+
+def reload(network: Network) -> dict[str, str | None]:
+    """Have every running broker read the network file again; what each refuses it for, if so."""
+    before = status(network)
+    for name in network.names:
+        pid, row = _alive(network, name), before[name]
+        if not pid or row is None:
+            raise InputError(
+                f"broker {name} of {network.name!r} does not run here",
+                remedy=f"start the network with: postroad network up {network.path}",
+            )
+        os.kill(pid, signal.SIGHUP)
+    answers: dict[str, str | None] = {}
+    deadline = time.monotonic() + STOP_S
+    while len(answers) < len(network.names):
+        for name, row in status(network).items():
+            old = before[name]
+            if row is not None and old is not None and row["reloads"] > old["reloads"]:
+                answers[name] = row["reload_error"]
+        if time.monotonic() > deadline:
+            silent = [name for name in network.names if name not in answers]
+            raise RunFailed(f"no answer from broker {', '.join(silent)}")
+        time.sleep(0.05)
+    return answers
 
 
 def _alive(network: Network, name: str) -> int:

@@ -27,7 +27,9 @@ import msgspec
 from postroad.live.store import LinkRow
 from postroad.model import BrokerId, TimeUs
 
-VERSION = 1  # what brokers must share to talk
+# The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A
+# version that cannot be spoken any more raises the first number; a new one the second.
+SPEAKS = (1, 1)
 FRAME_MAX = 64 << 20
 BATCH_BYTES = 256 << 10  # a frame is closed once it has so many
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
@@ -39,6 +41,7 @@ HEARTBEAT_US = 2_000_000
 SILENCE_US = 7_000_000  # nothing for so long: the connection is dead
 PATIENCE_US = 60_000_000  # no connection for so long: the link is given up
 HELLO_US = 5_000_000
+LEAVING = "shutting down"  # what a broker says in its last frame
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
@@ -48,6 +51,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     mine: str
     yours: str
     received: int
+    oldest: int = 0  # the oldest version it still speaks; 0 from one that speaks only `version`
 
 
 class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
@@ -111,6 +115,19 @@ class Opened:
     was_up: bool
 
 
+def agreed(hello: Hello, speaks: tuple[int, int] = SPEAKS) -> int:
+    """The newest version that both speak."""
+    oldest, newest = speaks
+    theirs = hello.oldest or hello.version
+    version = min(newest, hello.version)
+    if version < max(oldest, theirs):
+        raise Refused(
+            f"speaks versions {theirs} to {hello.version}, this broker {oldest} to {newest}: "
+            "upgrade the older of the two first"
+        )
+    return version
+
+
 class Link:
     """This broker's end of the link to one peer."""
 
@@ -159,8 +176,9 @@ class Link:
     def full(self) -> bool:
         return len(self.queue) >= QUEUE_MAX or self.queue_bytes >= QUEUE_BYTES
 
-    def hello(self, network: str) -> Hello:
-        return Hello(VERSION, network, self.me, self.mine, self.yours, self.received)
+    def hello(self, network: str, speaks: tuple[int, int] = SPEAKS) -> Hello:
+        oldest, newest = speaks
+        return Hello(newest, network, self.me, self.mine, self.yours, self.received, oldest)
 
     def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
         """The peer's hello came over a new connection."""

@@ -67,6 +67,7 @@ class Limits:
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
     subscriptions_per_client: int = 10_000
+    drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has
     trace_bytes: int = 64 << 20  # a trace file is closed at this size
     trace_files: int = 4  # and so many are kept
 
@@ -111,13 +112,28 @@ class Network:
 
     @property
     def identity(self) -> str:
-        """What two brokers must agree on to be of one network: its name and how it routes."""
+        """What two brokers must agree on to be of one network: its name and how it routes.
+
+        Of parameters only what differs from the default, so that a later version may add some.
+        """
         told = json.dumps(
-            [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
-             self.overlay.ends.tolist(), self.relocation, str(self.relocation_config),
+            [self.scheme, self.seed, _said(self.config), self.names,
+             self.overlay.ends.tolist(), self.relocation, _said(self.relocation_config),
              self.store is not None]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _said(config: Any) -> dict[str, Any]:
+    """The parameters that are not left at their defaults."""
+    if config is None:
+        return {}
+    values = dataclasses.asdict(config)
+    return {
+        f.name: values[f.name]
+        for f in dataclasses.fields(config)
+        if getattr(config, f.name) != f.default
+    }
 
 
 def load(path: Path) -> Network:

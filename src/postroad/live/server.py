@@ -10,16 +10,16 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
-import mqtt5
-
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http
+from postroad.live import certificates, http, reload, users
+from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network
 from postroad.live.session import Connection
@@ -31,10 +31,12 @@ log = logging.getLogger("postroad.server")
 
 BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
 DIAL_S = 5.0
+HANDSHAKE_S = 10.0
+ACCEPT_AGAIN_S = 0.1
 # Look for garbage less often: a broker makes few cycles and many values that die at once.
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
-DRAIN_S = 2.0  # how long closing connections may take to be written
+CLOSE_S = 2.0  # how long closing connections may take to be written
 
 
 def clock() -> Callable[[], TimeUs]:
@@ -61,47 +63,35 @@ class Server:
         rows = None if self.store is None else self.store.load()
         self.broker = Broker(network, number, started, self.traces, rows)
         self.ended = asyncio.Event()
+        self.hurried = False
         self.failure: RunFailed | None = None
         self.started_us = started
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport] = {}
-        self._servers: list[asyncio.Server] = []
+        self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._dialling: ssl.SSLContext | None = None
+        self.contexts = reload.contexts(network, number)
+        self.reloads = 0
+        self.reload_error: str | None = None  # of the last one
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
-        tls, name = self.network.tls, self.broker.name
-        to_clients = None if tls is None else certificates.for_clients(tls, name)
-        to_peers = None if tls is None else certificates.for_peers(tls, name, False)
-        if tls is not None:
-            self._dialling = certificates.for_peers(tls, name, True)
-        await self._listen(
-            "mqtt", address.host, address.mqtt, lambda: ClientProtocol(self), to_clients
-        )
-        await self._listen(
-            "link", address.host, address.link, lambda: WireProtocol(self, None), to_peers
-        )
-        await self._listen("http", "127.0.0.1", address.http, lambda: http.Protocol(self), None)
+        await self._listen("mqtt", address.host, address.mqtt)
+        await self._listen("link", address.host, address.link)
+        await self._listen("http", "127.0.0.1", address.http)
         self._turn()
         log.info(
             "broker started",
             extra={"broker": self.broker.name, "mqtt": address.mqtt, "scheme": self.network.scheme},
         )
 
-    async def _listen(
-        self,
-        key: str,
-        host: str,
-        port: int,
-        made: Callable[[], asyncio.BaseProtocol],
-        tls: ssl.SSLContext | None,
-    ) -> None:
+    async def _listen(self, key: str, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            server = await self.loop.create_server(made, host, port, backlog=1024, ssl=tls)
+            listening = socket.create_server((host, port), family=family, backlog=1024)
         except OSError as error:
             await self.stop()
             raise InputError(
@@ -109,19 +99,73 @@ class Server:
                 where=f"brokers.{self.broker.name}.{key}",
                 remedy="end what uses this port, or choose another",
             ) from None
-        self._servers.append(server)
+        listening.setblocking(False)
+        if self.network.tls is not None and key != "http":
+            self._doors[key] = self._start(self._accept(listening, key)).cancel
+            return
+        made: dict[str, Callable[[], asyncio.BaseProtocol]] = {
+            "mqtt": lambda: ClientProtocol(self),
+            "link": lambda: WireProtocol(self, None),
+            "http": lambda: http.Protocol(self),
+        }
+        server = await self.loop.create_server(made[key], sock=listening, backlog=1024)
+        self._doors[key] = server.close
+
+    async def _accept(self, listening: socket.socket, key: str) -> None:
+        """Let connections in where TLS is on; each agrees on it in a task of its own."""
+        with listening:
+            while True:
+                try:
+                    made, name = await self.loop.sock_accept(listening)
+                except OSError as error:  # such as too many open files
+                    log.warning("cannot accept a connection", extra={"reason": str(error)})
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                else:
+                    self._start(self._agree(made, f"{name[0]}:{name[1]}", key))
+
+    async def _agree(self, made: socket.socket, address: str, key: str) -> None:
+        """Agree on TLS, with the certificates of this moment, and say in the log why not."""
+        broker, contexts, connection = self.broker, self.contexts, None
+        protocol: asyncio.Protocol = WireProtocol(self, None)
+        if key == "mqtt":
+            connection = broker.clients.opened(address, self.now())
+            if connection is None:
+                made.close()
+                return
+            protocol = ClientProtocol(self, connection)
+        context = contexts.to_peers if connection is None else contexts.to_clients
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: protocol, made, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except OSError as error:  # an SSLError and a TimeoutError are OSErrors
+            log.warning(
+                "connection refused",
+                extra={"address": address, "reason": f"TLS: {error or type(error).__name__}"},
+            )
+            if connection is None:
+                broker.refused_wires += 1
+            else:
+                broker.clients.refused += 1
+                broker.clients.closed(connection, self.now())
 
     async def stop(self) -> None:
-        """Tell the clients, write what is left, close everything."""
-        for server in self._servers:
-            server.close()
-        now = self.now()
-        bye = mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)
-        for connection in list(self.broker.clients.connections):
-            if connection.session is not None:
-                connection.session.will = None
-            self.broker.clients.close(connection, bye, now)
-        self._turn()
+        """Tell the clients, pass on what is left as far as time allows, close everything."""
+        broker = self.broker
+        self._stop_listening("mqtt")
+        if self.failure is None:
+            end = self.now() + self.network.limits.drain_s * 1_000_000
+            broker.drain(self.now())
+            self._turn()
+            while not broker.drained() and self.now() < end and not self.hurried:
+                await asyncio.sleep(0.01)
+            if not broker.drained():
+                left = {self.network.names[p]: len(n.link.queue) for p, n in broker.peers.items()}
+                log.warning("not all could be passed on", extra={"queued": left})
+            broker.leave(self.now())
+            self._turn()
+        for key in list(self._doors):
+            self._stop_listening(key)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -129,7 +173,7 @@ class Server:
         for transport in list(self.transports.values()):
             transport.close()
         waited = 0.0
-        while self.transports and waited < DRAIN_S:
+        while self.transports and waited < CLOSE_S:
             await asyncio.sleep(0.01)
             waited += 0.01
         for transport in list(self.transports.values()):
@@ -139,6 +183,38 @@ class Server:
             self.traces.close()
         if self.store is not None:
             self.store.close()
+
+    def reload(self) -> None:
+        """Take up the network file as it is now, or say why not and go on as before."""
+        self.reloads += 1
+        try:
+            new = networks.load(self.network.path)
+            reload.check(self.network, new)
+            known = None if new.users is None else users.load(new.users)
+            contexts = reload.contexts(new, self.number)
+        except InputError as error:
+            self.reload_error = str(error)
+            log.error("reload refused", extra={"reason": str(error)})
+            return
+        self.reload_error = None
+        self.network = self.broker.network = new
+        self.contexts = contexts
+        self.broker.clients.reload(new.limits, known, self.now())
+        if self.traces is not None:
+            self.traces.bytes_max = new.limits.trace_bytes
+            self.traces.files_max = new.limits.trace_files
+        self.soon()
+        log.info("configuration reloaded", extra={"broker": self.broker.name})
+
+    def _stop_listening(self, key: str) -> None:
+        close = self._doors.pop(key, None)
+        if close is not None:
+            close()
+
+    def end(self) -> None:
+        """Stop; asked twice, without waiting for anybody."""
+        self.hurried = self.ended.is_set()
+        self.ended.set()
 
     def _commit(self) -> bool:
         """Write down what this turn changed. If that fails nothing may leave the broker."""
@@ -185,7 +261,7 @@ class Server:
                     out.clear()
                 if connection.closing:
                     transport.close()
-                elif connection.held or connection.paused:
+                elif connection.held or connection.paused or clients.draining:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()
@@ -208,10 +284,11 @@ class Server:
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None:
         async with self._room:
@@ -220,14 +297,14 @@ class Server:
         self.soon()
 
     async def _dial(self, peer: BrokerId) -> None:
-        address = self.network.addresses[peer]
+        address, tls = self.network.addresses[peer], self.contexts.dialling
         try:
             made = self.loop.create_connection(
                 lambda: WireProtocol(self, peer),
                 address.host,
                 address.link,
-                ssl=self._dialling,
-                server_hostname=address.host if self._dialling else None,
+                ssl=tls,
+                server_hostname=address.host if tls else None,
             )
             await asyncio.wait_for(made, DIAL_S)
         except (OSError, TimeoutError) as error:  # an SSLError is an OSError
@@ -238,19 +315,21 @@ class Server:
 
 
 class ClientProtocol(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    """`connection` is given where TLS was agreed on first, which counts against the limits."""
+
+    def __init__(self, server: Server, connection: Connection | None = None) -> None:
         self.server = server
         self.clients = server.broker.clients
-        self.connection: Connection | None = None
+        self.connection = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
-        opened = self.clients.opened(peer_name(transport), self.server.now())
-        if opened is None:
+        if self.connection is None:
+            self.connection = self.clients.opened(peer_name(transport), self.server.now())
+        if self.connection is None:
             self.transport.abort()
             return
-        self.connection = opened
         self.server.transports[self.connection] = self.transport
 
     def data_received(self, data: bytes) -> None:
@@ -315,7 +394,8 @@ async def serve(network: Network, number: BrokerId) -> None:
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     for name in (signal.SIGTERM, signal.SIGINT):
-        server.loop.add_signal_handler(name, server.ended.set)
+        server.loop.add_signal_handler(name, server.end)
+    server.loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.ended.wait()
     log.info("broker stops", extra={"broker": server.broker.name})
     await server.stop()

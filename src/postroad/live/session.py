@@ -2,7 +2,9 @@
 
 A state machine without sockets or clocks. A slow subscriber is limited by its own queue and
 stalls nobody: at most once (QoS 0), publications are dropped while its connection is blocked; at
-least once (QoS 1), up to `queue_max` wait and the newest are dropped beyond. Both are counted.
+least once (QoS 1), up to `queue_max` wait and the newest are dropped beyond. Both are counted. A
+session that is kept on disk may not lose what its publisher was told is safe: it ends instead, so
+that its client learns of it (`overflowed`).
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-
-from mqtt5 import Will
 
 from postroad.filters import Filter
 from postroad.live.mqtt import PACKET_IDS, V5, Letter
@@ -57,6 +57,7 @@ class Held:
     as_published: bool
     identifier: int  # 0 for none
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
+    within: str | None = None  # the filter that its user is kept to
     direct: Connection | None = None  # where every delivery is the same bytes for all
 
     @property
@@ -64,6 +65,15 @@ class Held:
         return not (
             self.qos or self.no_local or self.as_published or self.identifier or self.levels
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LastWill:
+    """What is published if the client vanishes."""
+
+    topic: str
+    kept: bytes  # as of a `Letter`
+    delay_s: int
 
 
 @dataclass(slots=True)
@@ -90,16 +100,24 @@ class Session:
         self.packet_max: int | None = None
         self.expiry_s = 0
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
-        self.will: Will | None = None
+        self.will: LastWill | None = None
         self.advertised: dict[str, AdvertisementId] = {}
+        self.username: str | None = None
         self.user: User | None = None  # None where no users are kept
+        self.allowed: dict[str, bool] = {}  # topics, whether the user may publish to them
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
+        self.overflowed = False  # it was promised what it cannot hold
         self.journal: Journal | None = None  # where a session that survives restarts notes changes
         self.recent: dict[int, bytes] = {}  # the last publications taken, by packet identifier
         self._next_id = 0
         self._parcels = self._taken = 0
+
+    def allow(self, user: User | None, username: str | None) -> None:
+        """Whose session it is, and what they may do from now on."""
+        self.user, self.username = user, username
+        self.allowed.clear()
 
     # What is kept.
 
@@ -186,6 +204,7 @@ class Session:
         ):
             if len(self.waiting) >= self.queue_max:
                 self.dropped += 1
+                self.overflowed = self.journal is not None
                 return False
             self.waiting.append(parcel)
             self.keep(parcel, 0)

@@ -24,6 +24,7 @@ from postroad.model import BrokerId, TimeUs
 FORMAT: Final = 1
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
+    "will",
 )  # fmt: skip
 QUICK: Final = "PRAGMA quick_check(1)"
 
@@ -55,6 +56,7 @@ class SessionRow(msgspec.Struct, array_like=True):
     expiry_s: int
     declared: bool
     advertised: dict[str, tuple[str, str]]  # the name, then id and filter
+    username: str | None = None
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
@@ -64,6 +66,13 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     no_local: bool
     as_published: bool
     identifier: int
+    within: str | None = None  # the filter that its user was kept to
+
+
+class WillRow(msgspec.Struct, array_like=True):
+    letter: bytes
+    delay_s: int
+    username: str | None
 
 
 class ParcelRow(msgspec.Struct, array_like=True):
@@ -128,12 +137,12 @@ class Store:
             raise self._failed("is damaged", state)
         db.execute("BEGIN EXCLUSIVE")
         (format,) = db.execute("PRAGMA user_version").fetchone()
+        for name in TABLES:  # an earlier version may have had fewer
+            db.execute(
+                f"CREATE TABLE IF NOT EXISTS {name}"
+                " (owner, key, data BLOB, PRIMARY KEY (owner, key)) WITHOUT ROWID"
+            )
         if format == 0:
-            for name in TABLES:
-                db.execute(
-                    f"CREATE TABLE {name} (owner, key, data BLOB, PRIMARY KEY (owner, key))"
-                    " WITHOUT ROWID"
-                )
             db.execute("CREATE TABLE whose (text TEXT)")
             db.execute("INSERT INTO whose VALUES (?)", (whose,))
             db.execute(f"PRAGMA user_version = {FORMAT}")

@@ -56,16 +56,15 @@ def _plain_from(levels: list[str]) -> int:
     return fixed[-1] if fixed else 0
 
 
-def as_filter(pattern: str, where: str | None = None) -> Filter:
-    """The filter for a topic pattern and, if given, a content filter's text."""
+def as_filter(pattern: str, where: str | None = None, within: str | None = None) -> Filter:
+    """The filter for a topic pattern and, if given, for content filters' texts."""
     alternatives = [{} if demand is None else {"class": demand} for demand in _demands(pattern)]
     topics = normal_form(alternatives)
-    if where is None:
-        return topics
-    content = parse(where)
-    if topics == EVERYTHING:
-        return content
-    return parse(f"({topics}) AND ({content})")
+    parts = [topics] + [parse(text) for text in (where, within) if text is not None]
+    narrow = [part for part in parts if part != EVERYTHING]
+    if len(narrow) < 2:
+        return narrow[0] if narrow else EVERYTHING
+    return parse(" AND ".join(f"({part})" for part in narrow))
 
 
 def _demands(pattern: str) -> list[Constraint | None]:

@@ -1,7 +1,9 @@
 """Who may connect, publish and subscribe: a JSON file of users with scrypt-hashed passwords.
 
 A user may publish to, and subscribe within, the topic prefixes listed for them: `quotes` allows
-`quotes` and all below it, `#` everything. Once a network names a users file, nobody else gets in.
+`quotes` and all below it, `#` everything. With `publish_where` a publication must match that filter
+too; with `subscribe_where` every subscription is narrowed to it: what is delivered matches both.
+Once a network names a users file, nobody else gets in.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from postroad.errors import InputError
+from postroad.filters import Filter, matches, parse
+from postroad.model import Scalar
 
 COST = {"n": 2**14, "r": 8, "p": 1}  # about 50 ms and 16 MiB a guess
 ALL = "#"
@@ -27,6 +33,16 @@ class User:
     hash: str
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    publish_where: str | None = None
+    subscribe_where: str | None = None
+
+    @cached_property
+    def _publish_filter(self) -> Filter | None:
+        return None if self.publish_where is None else parse(self.publish_where)
+
+    def may_publish_content(self, attributes: Mapping[str, Scalar]) -> bool:
+        filter = self._publish_filter
+        return filter is None or matches(filter, attributes)
 
     def may_publish(self, topic: str) -> bool:
         return _within(topic.split("/"), self.publish)
@@ -55,9 +71,25 @@ def hashed(password: bytes, salt: bytes) -> bytes:
     return hashlib.scrypt(password, salt=salt, maxmem=64 << 20, **COST)
 
 
-def made(password: bytes, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> User:
+def made(
+    password: bytes,
+    publish: tuple[str, ...],
+    subscribe: tuple[str, ...],
+    publish_where: str | None = None,
+    subscribe_where: str | None = None,
+) -> User:
+    """Raises `InputError` for a filter that is none."""
     salt = secrets.token_bytes(16)
-    return User(_text(salt), _text(hashed(password, salt)), publish, subscribe)
+    hash = _text(hashed(password, salt))
+    user = User(_text(salt), hash, publish, subscribe, publish_where, subscribe_where)
+    _check(user)
+    return user
+
+
+def _check(user: User) -> None:
+    for text in (user.publish_where, user.subscribe_where):
+        if text is not None:
+            parse(text)
 
 
 class Users:
@@ -84,6 +116,13 @@ class Users:
         self._verified[name] = self._digest(password)
         return True
 
+    def inherit(self, old: Users) -> None:
+        """Go on knowing the passwords that were verified and have not changed."""
+        self._key = old._key
+        for name, digest in old._verified.items():
+            if name in self.users and self.users[name].hash == old.users[name].hash:
+                self._verified[name] = digest
+
     def _digest(self, password: bytes) -> bytes:
         return hmac.new(self._key, password, "sha256").digest()
 
@@ -97,17 +136,21 @@ def _read(path: Path) -> dict[str, User]:
         told = json.loads(path.read_text(encoding="utf-8"))
         users = {
             str(name): User(
-                str(row["salt"]), str(row["hash"]), tuple(row["publish"]), tuple(row["subscribe"])
+                str(row["salt"]), str(row["hash"]), tuple(row["publish"]), tuple(row["subscribe"]),
+                row.get("publish_where"), row.get("subscribe_where"),
             )
             for name, row in told.items()
-        }
+        }  # fmt: skip
         for user in users.values():
+            _check(user)
             base64.b64decode(user.salt, validate=True)
             base64.b64decode(user.hash, validate=True)
     except OSError as error:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="add a user: postroad users add"
         ) from None
+    except InputError as error:
+        raise error.at(str(path)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             "not a file of users", where=str(path), remedy="write it with postroad users add"

@@ -416,7 +416,7 @@ def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: 
     hollow = PublicationMessage(Publication("p", "1", {"class": "t"}, b"\x30", 1), 1)
     for message, closes in ((hollow, False), (Retain("t", (1, 1), b"\x30\x02", {}), True)):
         wire = broker.wire_opened("peer", None, chain.now)
-        hello = links.Hello(links.VERSION, chain.network.identity, 1, f"x{closes}", "", 0)
+        hello = links.Hello(links.SPEAKS[1], chain.network.identity, 1, f"x{closes}", "", 0)
         data = links.Data(1, 0, 9000, [msgspec.Raw(encode(message))])
         broker.wire_received(wire, links.pack(hello) + links.pack(data), chain.now)
         assert wire.closing == closes
@@ -424,12 +424,16 @@ def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: 
     assert not client.connection.closing
 
 
-def test_a_peer_of_another_network_is_refused(tmp_path: Path, chain: Memory) -> None:
+def test_a_peer_of_another_network_is_refused(
+    chain: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
     from postroad.live import link as links
 
     broker = chain.brokers[0]
     wire = broker.wire_opened("stranger", None, chain.now)
-    hello = links.Hello(links.VERSION, "other#1", 1, "x.0", "", 0)
+    hello = links.Hello(links.SPEAKS[1], "other#1", 1, "x.0", "", 0)
     broker.wire_received(wire, links.pack(hello), chain.now)
     assert wire.closing
     assert b"belongs to" in wire.out[-1]
+    (row,) = [vars(r) for r in caplog.records if r.getMessage() == "broker refused"]
+    assert "belongs to 'other#1', not 'test#" in row["reason"]

@@ -260,8 +260,8 @@ def test_nothing_acknowledged_is_lost_or_repeated_through_crashes(
     assert did["delivery"] > 500
 
 
-def pair(folder: Path) -> Memory:
-    return memory(folder, ["A", "B"], [("A", "B")], top='store = "s"')
+def pair(folder: Path, **more: str) -> Memory:
+    return memory(folder, ["A", "B"], [("A", "B")], top='store = "s"', **more)
 
 
 def test_sessions_with_all_they_hold_survive_and_others_do_not(tmp_path: Path) -> None:
@@ -304,6 +304,58 @@ def test_restored_session_expires_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert store is not None
     rows = store.load()
     assert {name for name, found in rows.items() if found} == {"link"}
+
+
+@pytest.mark.parametrize("scheme", ["subscription_forwarding", "advertisement_forwarding"])
+def test_wills_survive_and_are_published_once(tmp_path: Path, scheme: str) -> None:
+    net = pair(tmp_path, scheme=scheme)
+    watcher = net.client(1, "w")
+    watcher.subscribe("gone/+")
+    for name, expiry, delay in (("a", 0, 0), ("b", 60, 0), ("c", 60, 5), ("d", 60, 5), ("e", 0, 0)):
+        will = mqtt5.Will(f"gone/{name}", payload=b"x", will_delay_interval=delay, qos=ONCE)
+        client = net.client(0, name, will=will, session_expiry_interval=expiry)
+    client.send(mqtt5.DisconnectPacket())
+    net.run(10_000)
+    net.restart(0)
+    net.restart(0)
+    net.run(3_000_000)
+    assert sorted(watcher.got()) == [("gone/a", b"x"), ("gone/b", b"x")]
+    net.client(0, "d", session_expiry_interval=60, clean_start=False)
+    net.run(3_000_000)
+    assert watcher.got() == [("gone/c", b"x")]
+    net.restart(0)
+    net.run(9_000_000)
+    assert watcher.got() == []
+    assert "a" not in net.brokers[0].clients.sessions
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_session_that_cannot_hold_what_it_was_promised_ends_and_its_client_learns_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: bool
+) -> None:
+    net = pair(tmp_path, tables="[limits]\nsession_queue = 10\n")
+    options = {"clean_start": False, "session_expiry_interval": 600}
+    slow, other = net.client(1, "slow", receive_max=2, **options), net.client(1, "other", **options)
+    for client in (slow, other):
+        client.subscribe("t", max_qos=ONCE)
+    slow.acknowledges = False
+    if away:
+        slow.drop()
+    publisher = net.client(0, "p", **options)
+    for number in range(30):
+        publisher.publish("t", b"%d" % number, qos=ONCE)
+    net.run(200_000)
+    assert len([p for p in publisher.packets if isinstance(p, mqtt5.PubAckPacket)]) == 30
+    assert len(other.got()) == 30
+    if not away:
+        assert slow.last(mqtt5.DisconnectPacket).reason_code == 0x97
+    store = net.stores[1]
+    assert store is not None
+    assert not [row for row in store.load()["parcel"] if row[0] == "slow"]
+    (row,) = [vars(r) for r in caplog.records if r.getMessage() == "session ended"]
+    assert row["reason"] == "more than 10 publications wait for this session"
+    back = net.client(1, "slow", **options)
+    assert not back.last(mqtt5.ConnAckPacket).session_present
 
 
 def test_retained_publications_survive(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""A new configuration for a running broker: all of it, or, if any of it is wrong, none.
+
+Users, limits and certificates may change. What brokers must agree on, and where they listen, may
+not: that is refused with the key, and the old configuration stays.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+from postroad.errors import InputError
+from postroad.live import certificates
+from postroad.live.network import Network
+from postroad.model import BrokerId
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """What a broker shows and asks for over TLS; nothing without it."""
+
+    to_clients: ssl.SSLContext | None = None
+    to_peers: ssl.SSLContext | None = None
+    dialling: ssl.SSLContext | None = None
+
+
+def contexts(network: Network, number: BrokerId) -> Contexts:
+    """The certificates as they are on disk now."""
+    folder, name = network.tls, network.names[number]
+    if folder is None:
+        return Contexts()
+    return Contexts(
+        certificates.for_clients(folder, name),
+        certificates.for_peers(folder, name, False),
+        certificates.for_peers(folder, name, True),
+    )
+
+
+def check(old: Network, new: Network) -> None:
+    """Raise `InputError` if something changed that a running broker cannot take up."""
+    fixed = {
+        "name": old.name == new.name,
+        "scheme": old.scheme == new.scheme,
+        "seed": old.seed == new.seed,
+        "parameters": old.config == new.config,
+        "relocation": (old.relocation, old.relocation_config)
+        == (new.relocation, new.relocation_config),
+        "brokers": (old.names, old.addresses) == (new.names, new.addresses),
+        "links": old.overlay.ends.tolist() == new.overlay.ends.tolist(),
+        "traces": old.traces == new.traces,
+        "store": old.store == new.store,
+        "tls": (old.tls is None) == (new.tls is None),
+    }
+    changed = [key for key, same in fixed.items() if not same]
+    if changed:
+        raise InputError(
+            f"{', '.join(changed)} cannot change while a broker runs",
+            where=str(new.path),
+            remedy="put the old value back, or restart the brokers",
+        )
