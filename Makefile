@@ -42,4 +42,5 @@ soak: setup  ## Kill live brokers 200 times under load; prints what it did.
 	POSTROAD_KILLS=200 $(BIN)/python -m pytest -q -s tests/live/test_crashes.py
 
 bench: setup  ## Benchmarks; each prints ratios measured in one run.
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m postroad.bench

@@ -2,8 +2,9 @@
 
 Two workloads. *Mixed*: three to five demands (ranges, equalities, prefixes) over ten attributes,
 each filter matching about 0.1% of the publications. *Quotes*: class = 'STOCK' AND symbol = X AND
-price > N, also about 0.1%. SQLite, with an R*Tree over the ranges or an index on symbol and
-price, is the library that a Python program would have at hand for this.
+price > N, also about 0.1%. What a Python program would otherwise use for this is a database of
+filters that each publication queries: SQLite, with an R*Tree over the ranges or an index on symbol
+and price; DuckDB; Polars. The last two are measured where they are installed (extra `bench`).
 
 `in Python` is `index` where the publication is no dict and so described in Python. `churning` is
 the time per match while 1,000 filters a second leave and come back, their cost included. `filing
@@ -12,16 +13,19 @@ anew` is the pause, in ms, that comes whenever a table has grown fourfold.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from postroad.filters import Filter
+from postroad.filters import Filter, parse
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
 from postroad.filters.sql import compare, resembles
@@ -41,6 +45,8 @@ TITLES = [
     "in Python",
     "churning",
     "SQLite",
+    "DuckDB",
+    "Polars",
     "NumPy",
     "linear scan",
 ]
@@ -126,6 +132,28 @@ class Mixed:
 
         return match
 
+    def columns(self) -> dict[str, Any]:
+        """The filters as a table, for databases that scan columns."""
+        made: dict[str, Any] = {"id": np.arange(len(self.low))}
+        for j, name in enumerate(NUMBERS):
+            made |= {f"{name}a": self.low[:, j], f"{name}b": self.high[:, j]}
+        return made | {name: self.names[:, j] for j, name in enumerate(NAMES)}
+
+    def query(self, values: Values) -> tuple[str, list[Any]]:
+        conditions = [f"{name}a <= ? AND {name}b > ?" for name in NUMBERS]
+        conditions += [f"({name} < 0 OR {name} = ?)" for name in NAMES]
+        given = [values[name] for name in NUMBERS for _ in "ab"] + _codes(values)
+        return " AND ".join(conditions), given
+
+    def polars(self, values: Values) -> Any:
+        import polars
+
+        column = polars.col
+        wanted = [column(f"{n}a") <= values[n] for n in NUMBERS]
+        wanted += [column(f"{n}b") > values[n] for n in NUMBERS]
+        codes = zip(NAMES, _codes(values), strict=True)
+        return [*wanted, *((column(n) < 0) | (column(n) == code) for n, code in codes)]
+
 
 class Quotes:
     """class = 'STOCK' AND symbol = X AND price > N, for 500 symbols."""
@@ -164,14 +192,113 @@ class Quotes:
         query = "SELECT id FROM f WHERE class = :class AND symbol = :symbol AND price < :price"
         return lambda values: [row[0] for row in base.execute(query, values)]
 
+    def columns(self) -> dict[str, Any]:
+        return {"id": np.arange(len(self.price)), "symbol": self.symbol, "price": self.price}
+
+    def query(self, values: Values) -> tuple[str, list[Any]]:
+        return "symbol = ? AND price < ?", [int(values["symbol"][1:]), values["price"]]
+
+    def polars(self, values: Values) -> Any:
+        import polars
+
+        symbol = int(values["symbol"][1:])
+        return [polars.col("symbol") == symbol, polars.col("price") < values["price"]]
+
+
+def duckdb_match(workload: Mixed | Quotes) -> Callable[[Values], list[int]] | None:
+    """Queries of a table of filters in DuckDB on one thread; None where it is not installed."""
+    if find_spec("duckdb") is None:
+        return None
+    import duckdb
+
+    base = duckdb.connect(config={"threads": 1})
+    table = pd.DataFrame(workload.columns())
+    base.register("given", table)
+    base.execute("CREATE TABLE f AS SELECT * FROM given")
+
+    def match(values: Values) -> list[int]:
+        condition, given = workload.query(values)
+        found = base.execute(f"SELECT id FROM f WHERE {condition}", given).fetchnumpy()["id"]
+        return [int(id) for id in found]
+
+    return match
+
+
+def polars_match(workload: Mixed | Quotes) -> Callable[[Values], list[int]] | None:
+    """Filters of a data frame of filters in Polars; None where it is not installed."""
+    if find_spec("polars") is None:
+        return None
+    import polars
+
+    frame = polars.DataFrame(workload.columns())
+
+    def match(values: Values) -> list[int]:
+        found: list[int] = frame.filter(workload.polars(values))["id"].to_list()
+        return found
+
+    return match
+
 
 def main() -> None:
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as all others
     for workload in (Mixed, Quotes):
         print(f"Matching, {workload.name}: µs per match on one core")
         print("  " + "".join(f"{title:>12}" for title in TITLES))
         for count in SIZES:
             print("  " + "".join(f"{figure:>12}" for figure in measure(workload(count), count)))
             sys.stdout.flush()
+
+    print("Matching, filters that could be slow: a million of each, or as many as stated")
+    titles = ["", "filters", "matches", "µs", "inserts/s", "bytes each"]
+    print("  " + f"{titles[0]:<34}" + "".join(f"{title:>12}" for title in titles[1:]))
+    for name, count, make, values in AWKWARD:
+        figures = awkward(count, make, values)
+        print("  " + f"{name:<34}" + "".join(f"{figure:>12}" for figure in figures))
+        sys.stdout.flush()
+
+
+AWKWARD: list[tuple[str, int, Callable[[int], str], Callable[[int], Values]]] = [
+    ("all the same", 1_000_000, lambda n: "x > 5 AND s = 'a'", lambda n: {"x": 7, "s": "a"}),
+    ("all the same, none matches", 1_000_000, lambda n: "x > 5 AND s = 'a'", lambda n: {"x": 7}),
+    ("a value of their own each", 1_000_000, lambda n: f"s = 'v{n}'", lambda n: {"s": f"v{n}"}),
+    ("a bound of their own each", 1_000_000, lambda n: f"x BETWEEN {n} AND {n + 1}",
+     lambda n: {"x": n}),
+    ("one of 5,000 attributes each", 1_000_000, lambda n: f"a{n % 5000} > {n}",
+     lambda n: {f"a{n % 5000}": n}),
+    ("IN lists of 300", 10_000, lambda n: f"s IN ({_texts(n, 300)})", lambda n: {"s": f"v{n}"}),
+    ("300 disjuncts", 3_000,
+     lambda n: " OR ".join(f"(x > {n * 300 + k} AND y = {k})" for k in range(300)),
+     lambda n: {"x": 300 * (n % 3000), "y": n % 300}),
+    ("LIKE '%…%' beside an equality", 1_000_000, lambda n: f"s = 'v{n % 5000}' AND t LIKE '%b{n}%'",
+     lambda n: {"s": f"v{n % 5000}", "t": "a" * 50}),
+    ("LIKE '%…%' alone", 10_000, lambda n: f"t LIKE '%a%b{n}%'", lambda n: {"t": "a" * 50}),
+]  # fmt: skip
+
+
+def _texts(n: int, count: int) -> str:
+    return ", ".join(f"'v{n * 7 + k}'" for k in range(count))
+
+
+def awkward(count: int, make: Callable[[int], str], values: Callable[[int], Values]) -> list[str]:
+    """Figures of one kind of filters: what a match costs, and what each takes."""
+    index: Index[int] = Index()
+    index.compile()
+    spent = 0.0
+    for i in range(count):
+        filter = parse(make(i))
+        start = time.perf_counter()
+        index.insert(i, filter)
+        spent += time.perf_counter() - start
+    publications = [values(n * 7919 % count) for n in range(200)]
+    found = [len(index.match(each)) for each in publications]
+    cost = per_call(index.match, publications, seconds=1.0)
+    return [
+        f"{count:,}",
+        f"{sum(found) / len(found):,.1f}",
+        f"{cost * 1e6:,.1f}",
+        f"{count / spent:,.0f}",
+        f"{index.nbytes / count:,.0f}",
+    ]
 
 
 def measure(workload: Mixed | Quotes, count: int) -> list[str]:
@@ -192,11 +319,15 @@ def measure(workload: Mixed | Quotes, count: int) -> list[str]:
     shown = [MappingProxyType(values) for values in publications]
     python = per_call(index.match, shown, seconds=1.0)
     sqlite = workload.sqlite()
+    databases = [duckdb_match(workload), polars_match(workload)]
     for values in publications[:20]:
+        for database in databases:
+            assert database is None or sorted(database(values)) == index.match(values)
         assert index.match(values) == workload.numpy(values).tolist()
         assert set(index.match(values)) <= set(sqlite(values))  # Its R*Tree rounds outwards.
     other = [
         per_call(sqlite, publications, seconds=2.0),
+        *(per_call(match, publications, 1.0) if match else None for match in databases),
         per_call(workload.numpy, publications, seconds=1.0),
         per_call(_scan(filters[:100_000]), publications, seconds=1.0) * max(1, count / 100_000),
     ]
@@ -215,7 +346,7 @@ def measure(workload: Mixed | Quotes, count: int) -> list[str]:
     return [
         f"{count:,}",
         f"{sum(numbers) / len(numbers):.1f}",
-        *(f"{figure * 1e6:,.1f}" for figure in figures),
+        *("-" if figure is None else f"{figure * 1e6:,.1f}" for figure in figures),
         f"{count / inserting:,.0f}",
         f"{len(removed) / removing:,.0f}",
         f"{size:,.0f}",

@@ -517,6 +517,7 @@ class Compiled(Generic[Id]):
         self._heads[:] = 0
         self._new_pools(len(live))
         self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
+        self._allocator[kernels.MANY] = self._channels > kernels.CHANNELS_MAX
         kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
         done, full = 0, -1
         while full < 0:

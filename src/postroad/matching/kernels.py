@@ -6,7 +6,9 @@ and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
 
 A row is filed under one demand, the one that fewest publications are likely to meet: under the
 code it demands, or under a window of its channel's cells that holds its range, or at the root.
-(Windows pay only in large tables: a block costs as much time as the bits of some hundred rows.)
+(Windows pay only in large tables: a block costs as much time as the bits of some hundred rows.
+Where there are *many* channels, more than have bit tables, a row is at least filed under one that
+it demands, so that publications without that channel never see it.)
 The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
 have a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
 A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
@@ -42,14 +44,15 @@ BLOCK = FIRST_CHANNEL + CHANNELS_MAX
 AT_ROOT, AT_CODE, AT_WINDOW = range(3)
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
 
-# Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before.
-WINDOWS = 192
+# Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before, and all cells.
+WINDOWS = 193
+WHOLE = 192
 _OFFSETS = np.array([0, 64, 128, 160, 176, 184])
 _HALVES = np.array([0, 0, 1, 2, 3, 4])  # As powers of two.
 _SIZES = np.array([1, 2, 4, 8, 16, 32])
 
 # Columns of the allocator: the ends of the pools, then heads of free lists.
-ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED = range(6)
+ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED, MANY = range(7)
 ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
 WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (4, 8, 12).
 ALLOCATOR = 56
@@ -235,6 +238,8 @@ def match(
                 for here in range(window if size == 0 else max(0, window - 1), window + 1):
                     head = windows[channel, _OFFSETS[size] + here]
                     visits, visited = _visit(head, point, blocks, words, visits, visited)
+            head = windows[channel, WHOLE]
+            visits, visited = _visit(head, point, blocks, words, visits, visited)
     count = _list(visits, visited, blocks, words, candidates)
     found, checks = 0, 0
     for i in range(min(_AHEAD, count)):
@@ -526,12 +531,12 @@ def _set_head(block, kind, place, window, windows, heads, allocator):
 
 
 @njit(cache=True)
-def _file_under(row, breaks, windowed):
+def _file_under(row, breaks, windowed, many):
     """Where to file the row: under the demand that the smallest share of values meets.
 
     Puts the row's demands in order on the way.
     """
-    best, kind, place, window, chosen = 0.6, AT_ROOT, 0, 0, -1
+    best, kind, place, window, chosen = 1.01 if many else 0.6, AT_ROOT, 0, 0, -1
     shares = np.full(DEMANDS, 2.0)
     for i in range(DEMANDS):
         tagged = int(row[CHANNEL + STRIDE * i])
@@ -546,9 +551,14 @@ def _file_under(row, breaks, windowed):
             shares[i] = 1.0 / -breaks[channel, 0]
             if shares[i] < best:
                 best, kind, place, window, chosen = shares[i], AT_CODE, int(low), channel, i
-        elif breaks[channel, 0] > 0:
+        elif breaks[channel, 0] == 0:
+            if many and best > 1.0:
+                best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
+        else:
             first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
             shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
+            if many and best > 1.0:
+                best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
             for size in range(6 * windowed):
                 here = first >> _HALVES[size]
                 if last < (here << _HALVES[size]) + _SIZES[size]:
@@ -575,7 +585,7 @@ def insert(row, marking, breaks, windows, heads, blocks, rows, words, allocator)
 
     Without `marking` its bits are left to be written.
     """
-    kind, place, window = _file_under(row, breaks, allocator[WINDOWED])
+    kind, place, window = _file_under(row, breaks, allocator[WINDOWED], allocator[MANY])
     head = _head(kind, place, window, windows, heads, allocator)
     expected = max(2, -head)
     head = max(0, head)
@@ -684,7 +694,7 @@ def remove(handle, windows, heads, blocks, rows, words, allocator):
 def expect(live, breaks, windows, heads, allocator):
     """Leave in each empty place minus the number of rows to come, so that blocks fit at once."""
     for i in range(live.shape[0]):
-        kind, place, window = _file_under(live[i], breaks, allocator[WINDOWED])
+        kind, place, window = _file_under(live[i], breaks, allocator[WINDOWED], allocator[MANY])
         coming = _head(kind, place, window, windows, heads, allocator) - 1
         _set_head(coming, kind, place, window, windows, heads, allocator)
 

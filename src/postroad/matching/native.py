@@ -12,7 +12,9 @@ must be checked in Python are left to `compiled.py`, which can say all that is s
 from __future__ import annotations
 
 import ctypes
+import zlib
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numba import carray, cfunc, njit, types
@@ -173,43 +175,48 @@ def _listed(state, found, out):
     return answer
 
 
-def _match(attributes, given, here):
-    """The list of ids, or None with what was found so far in the state.
-
-    If `given` is not negative there are so many pairs already, and no need for the attributes.
-    """
-    state = carray(_at(here), (STATE,), np.int64)
-    state[FOUND], state[CHECKS] = -1, 0
-    if given < 0:
-        given = _describe(attributes, state, here)
-    if given >= 0:
-        out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
-        found, checks = kernels.match(
-            carray(_at(state[AT_PAIRS]), (given, 2), np.float64), given,
-            carray(_at(state[AT_POINT]), (1, 3), np.float64),
-            carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
-            carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
-            carray(_at(state[AT_HEADS]), (1,), np.int32),
-            carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int64),
-            carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.float64),
-            carray(_at(state[AT_WORDS]), (1,), np.uint64),
-            carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
-            carray(_at(state[AT_CANDIDATES]), (1,), np.int64),
-            out,
-            carray(_at(state[AT_MARKS]), (1,), np.uint64),
-            carray(_at(state[AT_SUMMARY]), (1,), np.uint64),
-        )  # fmt: skip
-        state[FOUND], state[CHECKS] = found, checks
-        if checks == 0:
-            return _listed(state, found, out)
-    _keep(state[NONE])
-    return state[NONE]
-
-
 @lru_cache(maxsize=1)
 def matcher():
-    """`_match` as a function of Python: (dict, given, address of the state) -> list or None."""
-    compiled = cfunc(_LONG(_LONG, _LONG, _LONG), cache=True)(_match)
+    """The compiled function: (dict, given, address of the state) -> list or None.
+
+    Numba's cache notices when this file changes, and what a closure holds, but not when the
+    kernels that are compiled into it change: hence the version.
+    """
+    version = 1 + zlib.crc32(Path(kernels.__file__).read_bytes())
+
+    def match(attributes, given, here):
+        """The list of ids, or None with what was found so far in the state.
+
+        If `given` is not negative there are so many pairs already, and no need for the attributes.
+        """
+        state = carray(_at(here), (STATE,), np.int64)
+        state[FOUND], state[CHECKS] = -version, 0
+        if given < 0:
+            given = _describe(attributes, state, here)
+        if given >= 0:
+            out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
+            found, checks = kernels.match(
+                carray(_at(state[AT_PAIRS]), (given, 2), np.float64), given,
+                carray(_at(state[AT_POINT]), (1, 3), np.float64),
+                carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
+                carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
+                carray(_at(state[AT_HEADS]), (1,), np.int32),
+                carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int64),
+                carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.float64),
+                carray(_at(state[AT_WORDS]), (1,), np.uint64),
+                carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
+                carray(_at(state[AT_CANDIDATES]), (1,), np.int64),
+                out,
+                carray(_at(state[AT_MARKS]), (1,), np.uint64),
+                carray(_at(state[AT_SUMMARY]), (1,), np.uint64),
+            )  # fmt: skip
+            state[FOUND], state[CHECKS] = found, checks
+            if checks == 0:
+                return _listed(state, found, out)
+        _keep(state[NONE])
+        return state[NONE]
+
+    compiled = cfunc(_LONG(_LONG, _LONG, _LONG), cache=True)(match)
     whole = ctypes.c_longlong
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, whole, whole)
     return kind(compiled.address)
