@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak java
+.PHONY: help setup check test golden demo bench soak fuzz java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,10 @@ demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 
 soak: setup  ## Kill live brokers 200 times under load; prints what it did.
 	POSTROAD_KILLS=200 $(BIN)/python -m pytest -q -s tests/live/test_crashes.py
+
+fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (SECONDS=60).
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m postroad.bench.fuzz --seconds $(or $(SECONDS),60)
 
 bench: setup  ## Benchmarks; each prints ratios measured in one run.
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -105,6 +105,45 @@ def test_paho_with_filter_properties_and_refusal(chain: Processes) -> None:
     assert got == [("paho/a", b"no filter can read this"), ("paho/c", b'{"x": 7}')]
 
 
+def test_aiomqtt_with_filter_properties_and_refusal(chain: Processes) -> None:
+    aiomqtt = pytest.importorskip("aiomqtt", reason="aiomqtt is not installed")
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    def properties(kind: int, *pairs: tuple[str, str]) -> Properties:
+        made = Properties(kind)
+        made.UserProperty = list(pairs)
+        return made
+
+    async def talk() -> list[tuple[str, bytes]]:
+        five = {"protocol": aiomqtt.ProtocolVersion.V5}
+        async with (
+            aiomqtt.Client("127.0.0.1", chain.mqtt("C"), **five) as far,
+            aiomqtt.Client("127.0.0.1", chain.mqtt("A"), **five) as near,
+        ):
+            wrong = properties(PacketTypes.SUBSCRIBE, ("$where", "price >"))
+            (code,) = await far.subscribe("aio/#", properties=wrong)
+            assert code.value == 0x83
+            where = properties(PacketTypes.SUBSCRIBE, ("$where", "price > 10"))
+            (code,) = await far.subscribe("aio/#", qos=1, properties=where)
+            assert code.value == 1
+            for price in (5, 15):
+                await near.publish("aio/json", b'{"price": %d}' % price, qos=1)
+            dear = properties(PacketTypes.PUBLISH, ("price", "20"))
+            await near.publish("aio/property", b"20", properties=dear)
+            got: list[tuple[str, bytes]] = []
+            async for message in far.messages:
+                got.append((str(message.topic), message.payload))
+                if len(got) == 2:
+                    break
+            return got
+
+    assert asyncio.run(asyncio.wait_for(talk(), 30)) == [
+        ("aio/json", b'{"price": 15}'),
+        ("aio/property", b"20"),
+    ]
+
+
 def test_own_client_and_commands(chain: Processes) -> None:
     async def talk() -> list[bytes]:
         async with (

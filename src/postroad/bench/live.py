@@ -4,7 +4,7 @@ Beside each rate stands the rate per second of the broker's own CPU time: what a
 would carry, also when the machine is busy with other things. The load comes from plain sockets in
 this process with packets encoded beforehand, so that the brokers, one process each, are what is
 measured. mosquitto, where it is installed, runs the same fan-out and latency loads for
-comparison; it has no content filters.
+comparison; it has no content filters. RabbitMQ, where it is installed, has as many bindings.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from pathlib import Path
 import mqtt5
 
 from postroad import draws
+from postroad.bench import rabbitmq
 from postroad.live import mqtt
 
 FILTERS = 10_000
 HOLDERS = 100  # connections that hold the filters
 SYMBOLS = 500
 PUBLICATIONS = 200_000
+HEADERS_PUBLICATIONS = 500
 FANOUT = 50
 FANOUT_PUBLICATIONS = 20_000
 CHAIN_PUBLICATIONS = 60_000
@@ -321,6 +323,17 @@ def idle(port: int, pid: int) -> int:
     return used
 
 
+def beside_rabbitmq(folder: Path, ours: float) -> None:
+    reason = rabbitmq.missing()
+    if reason is not None:
+        print(f"  RabbitMQ not measured: {reason}")
+        return
+    with rabbitmq.server(folder) as port:
+        theirs = rabbitmq.publications_per_s(port, FILTERS, HEADERS_PUBLICATIONS)
+    print(f"  RabbitMQ, {FILTERS:,} bindings of a headers exchange, one scheduler")
+    print(f"  publications/s          {theirs:>12,.0f}   ours to RabbitMQ's {ours / theirs:,.0f}")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -332,6 +345,7 @@ def main() -> None:
             print(f"  deliveries each         {matched:>12.2f}")
             print(f"  bytes per filter        {per_filter:>12,}")
             print(f"  bytes per idle client   {per_connection:>12,}")
+        beside_rabbitmq(folder, rate)
         with brokers(1, folder) as (ports, _, pids):
             ours, per_cpu = fanned(ports[0], pids[0])
             p50, p99 = latency_us(ports[0], ports[0])

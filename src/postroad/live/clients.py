@@ -25,7 +25,15 @@ from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
 from postroad.live.network import Limits
-from postroad.live.session import RECENT, Connection, Held, LastWill, Parcel, Session
+from postroad.live.session import (
+    RECENT,
+    SECOND_US,
+    Connection,
+    Held,
+    LastWill,
+    Parcel,
+    Session,
+)
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
 from postroad.live.users import User, Users
 from postroad.model import (
@@ -56,7 +64,6 @@ log = logging.getLogger("postroad.clients")
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 TOPICS_KNOWN = 65_536
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
-SECOND_US = 1_000_000
 
 
 class Clients:
@@ -525,7 +532,7 @@ class Clients:
                 shared_subscription_available=False,
             ),
         )
-        session.attach(connection, packet.receive_max, packet.max_packet_size)
+        session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         told = dict(packet.user_properties)
         connection.follows = "$follow" in told
@@ -938,9 +945,13 @@ class Clients:
             log.warning("publication dropped", extra={"reason": str(error)})
             self.dropped += 1
             letter = None
+        passed = letter  # as those get it who need nothing of their own
+        if letter is not None and len(letter.properties) > 1:
+            passed = _fresh(letter, publication.time_us, now)
+            letter = letter if passed is not None else None
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
-        plain = letter.plain(V5) if letter is not None else b""
+        plain = passed.plain(V5) if passed is not None else b""
         count, end = 0, len(effects)
         while at < end:
             effect = effects[at]
@@ -962,6 +973,7 @@ class Clients:
         self.delivered += count
         for session, all_held in several.items():
             assert letter is not None
+            assert passed is not None
             connection = session.connection
             if (
                 len(all_held) == 1
@@ -970,7 +982,7 @@ class Clients:
                 and not connection.blocked
                 and session.packet_max is None
             ):
-                connection.out.append(letter.plain(connection.level))
+                connection.out.append(passed.plain(connection.level))
                 dirty[connection] = None
                 self.delivered += 1
             else:
@@ -1013,17 +1025,21 @@ class Clients:
             self.dirty[session.connection] = None
 
     def _parcel(self, letter: Letter, qos: int, retain: int, published_us: TimeUs) -> Parcel:
-        expires_us = None
-        if b"\x02" in letter.properties:
-            packet = mqtt.read(letter.plain(V5), V5)
-            assert isinstance(packet, PublishPacket)
-            if packet.message_expiry_interval is not None:
-                expires_us = published_us + packet.message_expiry_interval * SECOND_US
+        expiry_s = letter.expiry_s
+        expires_us = None if expiry_s is None else published_us + expiry_s * SECOND_US
         return Parcel(letter, qos, retain, [], expires_us)
 
 
 def _puback(packet_id: int) -> bytes:
     return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
+    """The letter with what the way here left of its expiry; None if that is nothing."""
+    expiry_s, waited_s = letter.expiry_s, (now - published_us) // SECOND_US
+    if expiry_s is None or waited_s <= 0:
+        return letter
+    return letter.expiring(expiry_s - waited_s) if waited_s < expiry_s else None
 
 
 def _last_will(will: mqtt5.Will) -> LastWill:

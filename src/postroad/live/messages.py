@@ -81,7 +81,7 @@ def _made(kind: type, value: Any) -> Any:
             return _parsed(value)
         except FilterError as error:
             raise ValueError(str(error)) from None
-    raise NotImplementedError(f"{kind} has no place in a message")
+    raise ValueError(f"{type(value).__name__} is no {kind.__name__}")
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode

@@ -16,6 +16,7 @@ V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
 V5: Final = 5
 PACKET_IDS: Final = 65_535
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
+EXPIRY: Final = 0x02  # the property of a PUBLISH that says when it expires
 
 
 # What mqtt5 says of a packet, and the reason code that the standard has for it.
@@ -77,7 +78,19 @@ def read(data: bytes, level: int) -> Packet:
         raise Malformed(str(error), _CODES.get(str(error), 0x81)) from None
     if used != len(data):
         raise Malformed("bytes after the packet's end")
+    if type(packet) is PublishPacket and len(data) - _payload_at(data) != len(packet.payload):
+        raise Malformed("the properties are longer than they say")
     return packet
+
+
+def _payload_at(data: bytes) -> int:
+    """Where the payload of a level 5 PUBLISH begins, by its lengths."""
+    at = 1
+    while data[at] & 128:
+        at += 1
+    at += 3 + (data[at + 1] << 8 | data[at + 2]) + (2 if data[0] & 6 else 0)
+    at, length = _varint(data, at)
+    return at + length
 
 
 def write(packet: Packet, level: int) -> bytes:
@@ -91,9 +104,7 @@ class Letter:
     The first byte keeps the quality of service and the retain flag it was published with.
     """
 
-    __slots__ = (
-        "_plain3", "_plain5", "bytes", "head", "payload", "properties", "qos", "retain", "topic",
-    )  # fmt: skip
+    __slots__ = ("_plain3", "_plain5", "bytes", "payload", "properties", "qos", "retain", "topic")
 
     def __init__(self, kept: bytes) -> None:
         """Raises `Malformed` for bytes of a peer that are no letter."""
@@ -119,6 +130,27 @@ class Letter:
         self.payload = kept[properties_end:]
         self._plain5: bytes | None = None
         self._plain3: bytes | None = None
+
+    @property
+    def expiry_s(self) -> int | None:
+        """After how many seconds it is not to be delivered any more."""
+        at = self._expiry_at()
+        return None if at is None else int.from_bytes(self.properties[at : at + 4], "big")
+
+    def _expiry_at(self) -> int | None:
+        if b"\x02" not in self.properties:
+            return None
+        try:
+            return _Reader(self.properties, 0).properties().get(EXPIRY)
+        except (Malformed, IndexError):
+            return None  # of a peer that checks less than we do
+
+    def expiring(self, seconds: int) -> Letter:
+        """The same with another expiry, of which it has one."""
+        at = self._expiry_at()
+        assert at is not None
+        at += len(self.bytes) - len(self.payload) - len(self.properties)
+        return Letter(self.bytes[:at] + seconds.to_bytes(4, "big") + self.bytes[at + 4 :])
 
     def plain(self, level: int) -> bytes:
         """At most once, not retained: the same bytes for every such subscriber."""
@@ -280,13 +312,15 @@ class _Reader:
             raise Malformed("a string has a null character")
         return text
 
-    def properties(self) -> None:
-        """Look at the strings among a level 5 packet's properties."""
+    def properties(self) -> dict[int, int]:
+        """Look at the strings among a level 5 packet's properties; where each value begins."""
         start, length = _varint(self.data, self.at)
         self.at = start
         end = start + length
+        found: dict[int, int] = {}
         while self.at < end:
             name = self.int1()
+            found[name] = self.at
             if name in _SIZES:
                 self.take(_SIZES[name])
             elif name in _TEXTS:
@@ -298,6 +332,7 @@ class _Reader:
                 self.at, _ = _varint(self.data, self.at)
             else:
                 raise Malformed(f"no property has the number {name}")
+        return found
 
     def done(self) -> bool:
         return self.at == len(self.data)

@@ -20,6 +20,7 @@ from postroad.live.users import User
 from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 
+SECOND_US = 1_000_000
 RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
 
 
@@ -86,6 +87,16 @@ class Parcel:
     identifiers: list[int]
     expires_us: TimeUs | None
     number: int = 0  # in the store
+
+    def fresh(self, now: TimeUs) -> Letter:
+        """The letter as it is to be sent now: what is left of its expiry, by the second."""
+        if self.expires_us is None:
+            return self.letter
+        left_s = -((now - self.expires_us) // SECOND_US)
+        given_s = self.letter.expiry_s
+        if given_s is None or left_s >= given_s:
+            return self.letter
+        return self.letter.expiring(max(left_s, 0))
 
 
 class Session:
@@ -175,7 +186,9 @@ class Session:
         for held in self.subscriptions.values():
             held.direct = connection if short and alone and held.plain else None
 
-    def attach(self, connection: Connection, receive_max: int, packet_max: int | None) -> None:
+    def attach(
+        self, connection: Connection, receive_max: int, packet_max: int | None, now: TimeUs
+    ) -> None:
         """The client is back: what it has not acknowledged goes first, then what waits."""
         self.connection = connection
         self.receive_max, self.packet_max = receive_max, packet_max
@@ -183,7 +196,7 @@ class Session:
         self.changed()
         for packet_id, parcel in self.unacknowledged.items():
             connection.out.append(
-                parcel.letter.addressed(
+                parcel.fresh(now).addressed(
                     connection.level, 1, packet_id, parcel.retain, parcel.identifiers, True
                 )
             )
@@ -195,7 +208,7 @@ class Session:
             if connection is None or connection.blocked:
                 self.dropped += 1
                 return False
-            return self._write(connection, parcel, 0)
+            return self._write(connection, parcel, 0, now)
         if (
             connection is None
             or connection.blocked
@@ -209,7 +222,7 @@ class Session:
             self.waiting.append(parcel)
             self.keep(parcel, 0)
             return True
-        return self._post(connection, parcel)
+        return self._post(connection, parcel, now)
 
     def on_puback(self, packet_id: int, now: TimeUs) -> None:
         parcel = self.unacknowledged.pop(packet_id, None)
@@ -228,11 +241,11 @@ class Session:
         ):
             parcel = self.waiting.popleft()
             if parcel.expires_us is None or now < parcel.expires_us:
-                self._post(connection, parcel)
+                self._post(connection, parcel, now)
             else:
                 self.let_go(parcel)
 
-    def _post(self, connection: Connection, parcel: Parcel) -> bool:
+    def _post(self, connection: Connection, parcel: Parcel, now: TimeUs) -> bool:
         number = self._next_id
         while True:
             number = number % PACKET_IDS + 1
@@ -240,15 +253,15 @@ class Session:
                 break
         self._next_id = number
         self.unacknowledged[number] = parcel
-        if not self._write(connection, parcel, number):
+        if not self._write(connection, parcel, number, now):
             del self.unacknowledged[number]
             self.let_go(parcel)
             return False
         self.keep(parcel, number)
         return True
 
-    def _write(self, connection: Connection, parcel: Parcel, packet_id: int) -> bool:
-        data = parcel.letter.addressed(
+    def _write(self, connection: Connection, parcel: Parcel, packet_id: int, now: TimeUs) -> bool:
+        data = parcel.fresh(now).addressed(
             connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers
         )
         if self.packet_max is not None and len(data) > self.packet_max:
