@@ -30,7 +30,7 @@ from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, 
 from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring, SmallWorld
 from postroad.planning import swico
-from postroad.routing.base import Effect, Interests, Message, Note, Router, Send
+from postroad.routing.base import Effect, Interests, Message, Note, Plan, Router, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
 
@@ -73,7 +73,7 @@ class MembershipMessage(Message):
 
 
 @dataclass(frozen=True)
-class RingPlan:
+class RingPlan(Plan):
     """The plan of every ring scheme: the small world, its links, and the interests known."""
 
     overlay: Overlay
