@@ -12,7 +12,7 @@ from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Message, Plan, PublicationMessage
 from postroad.routing.beaconvey import RangeMessage
-from postroad.routing.direct import ListedMessage
+from postroad.routing.direct import ListedMessage, PathsMessage
 from postroad.routing.kyra import NewPublication, TreePublication
 from postroad.routing.popsub.gossip import HOME_ROUNDS
 from postroad.routing.popsub.messages import Batch, TreePost
@@ -137,7 +137,7 @@ def forwarded(message: Message) -> list[Publication]:
             return [post.publication]
         case RangeMessage(publication) | UpMessage(publication) | DownMessage(publication):
             return [publication]
-        case TargetsMessage(publication) | ListedMessage(publication):
+        case TargetsMessage(publication) | ListedMessage(publication) | PathsMessage(publication):
             return [publication]
         case NewPublication(_, publication) | TreePublication(_, _, _, publication):
             return [publication]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 
-from postroad.filters import Filter, parse
+from postroad.filters import Filter, matches, parse
 from postroad.kernels import kyra as kernel
 from postroad.model import Publication, Subscription
 from postroad.overlay import IntArray, Overlay
@@ -17,6 +21,8 @@ from postroad.planning.kyra import Planned
 from postroad.planning.zones import Zone
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Plan, Publish, Subscribe
+from postroad.routing.direct import Relay
+from postroad.routing.kyra import Kyra, KyraPlan
 from postroad.routing.mbr import Config, GroupPlan, MulticastGroups
 from postroad.sim.engine import Simulator
 
@@ -40,30 +46,88 @@ class Network:
         return int(self.wanted[:, self.values].sum())
 
 
-def wants(values: IntArray) -> Filter:
-    return parse(f"value IN ({', '.join(map(str, values.tolist()))})")
+def wants(server: int, values: IntArray) -> Filter:
+    """What a server asks for; nothing has its tag, so all filters match, and none are equal."""
+    return parse(f"value IN ({', '.join(map(str, values.tolist()))}) AND tag{server} IS NULL")
 
 
-def sent(plan: Plan, network: Network) -> IntArray:
-    """Messages of publications between servers, as the simulator counts them."""
+def values_in(filter: Filter) -> int:
+    return sum(matches(filter, {"value": value}) for value in range(VALUES))
+
+
+@dataclass
+class Core:
+    """What the simulated brokers did: as the kernels count it."""
+
+    messages: IntArray  # of publications, between servers
+    stress: IntArray  # sent and received
+    matched: list[list[tuple[int, int, bool]]]  # per publication: server, its peers, if the first
+    known: list[int]  # per server, the (server, value) pairs in its routing tables
+
+    def matches(self) -> list[int]:
+        """A server with one neighbour need not match to route, unless it is the first."""
+        return [sum(peers > 1 or first for _, peers, first in each) for each in self.matched]
+
+
+def routed(plan: Plan, network: Network) -> tuple[Core, Simulator]:
     simulator = Simulator(plan, check=True)
     for server, row in enumerate(network.wanted):
         if row.any():
-            filter = wants(np.flatnonzero(row))
+            filter = wants(server, np.flatnonzero(row))
             simulator.at(0, server, Subscribe(Subscription(f"s{server}", filter)))
     simulator.run()
+    matched = []
     for n, (server, value) in enumerate(zip(network.publishers, network.values, strict=True)):
         publication = Publication("p", str(n), {"value": int(value)})
+        before = [router.matches_count for _, _, router in tables(simulator)]
         simulator.at(simulator.now, int(server), Publish(publication))
-    simulator.run()
+        simulator.run()
+        matched.append([
+            (place, peers, is_first(plan, int(server), place, int(value)))
+            for (place, peers, router), count in zip(tables(simulator), before, strict=True)
+            if router.matches_count > count
+        ])  # fmt: skip
     assert len(simulator.deliveries) == network.deliveries()
     count = len(network.wanted)
     found = np.zeros((count, count), np.int64)
-    for links in simulator.links:
+    for links in simulator.links[:count]:
         for link in links.values():
-            for kind in ("publication", "notification"):
-                found[link.source, link.target] += link.messages.get(kind, 0)
+            if link.target < count:
+                found[link.source, link.target] = carried(link.messages)
+    stress = [carried(each.sent) + carried(each.received) for each in simulator.brokers[:count]]
+    known = [0] * count
+    for place, _, router in tables(simulator):
+        known[place] += sum(map(values_in, router.table.sources))
+    return Core(found, np.array(stress), matched, known), simulator
+
+
+def carried(messages: Mapping[str, int]) -> int:
+    return messages.get("publication", 0) + messages.get("notification", 0)
+
+
+def tables(simulator: Simulator) -> list[tuple[int, int, Any]]:
+    """Server, number of neighbours and router of every routing table."""
+    found: list[tuple[int, int, Any]] = []
+    for number, broker in enumerate(simulator.brokers):
+        router: Any = broker.router
+        if isinstance(router, Kyra):
+            for place in router.seats.values():
+                found += [(number, len(place.peers[t]), each) for t, each in place.trees.items()]
+        elif not isinstance(router, Relay):
+            found.append((number, len(simulator.links[number]), router))
     return found
+
+
+def is_first(plan: Plan, publisher: int, place: int, value: int) -> bool:
+    if not isinstance(plan, KyraPlan):
+        return place == publisher
+    zone = plan.layout.zones[place]
+    return place in plan.clique_of[publisher] and zone is not None and zone.holds({"value": value})
+
+
+def agrees(core: Core, outcome: kernel.Outcome) -> None:
+    assert (core.messages == outcome.messages).all()
+    assert (core.stress == kernel.stress(outcome.messages)).all()
 
 
 def plan_of(scheme: str, overlay: Overlay) -> Plan:
@@ -84,10 +148,13 @@ def test_kyra(seed: int) -> None:
     )
     plain = network.underlay.overlay()
     overlay = Planned(plain.names, plain.ends, plain.latency_us, direct_us, layout=layout)
-    outcome = kernel.kyra(
-        kernel.routes(layout, VALUES), network.wanted, network.publishers, network.values
-    )
-    assert (sent(plan_of("kyra", overlay), network) == outcome.messages).all()
+    routes = kernel.routes(layout, VALUES)
+    outcome = kernel.kyra(routes, network.wanted, network.publishers, network.values)
+    core, _ = routed(plan_of("kyra", overlay), network)
+    agrees(core, outcome)
+    assert core.matches() == outcome.matches.tolist()
+    share = np.mean(core.known) / max(1, network.wanted.sum())
+    assert share == pytest.approx(kernel.storage(routes, network.wanted))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -96,24 +163,47 @@ def test_filter_based_and_match_early(seed: int) -> None:
     direct_us = network.underlay.direct_us
     alone = [[server] for server in range(len(direct_us))]
     layout = planning.layout(direct_us, alone, divider(network.load), 1)
-    outcome = kernel.kyra(
-        kernel.routes(layout, VALUES), network.wanted, network.publishers, network.values
-    )
+    routes = kernel.routes(layout, VALUES)
+    outcome = kernel.kyra(routes, network.wanted, network.publishers, network.values)
     overlay = network.underlay.overlay()
-    for scheme in ("fbr", "match_early"):
-        assert (sent(plan_of(scheme, overlay), network) == outcome.messages).all(), scheme
+    core, _ = routed(plan_of("fbr", overlay), network)
+    agrees(core, outcome)
+    assert core.matches() == outcome.matches.tolist()
+    early, _ = routed(plan_of("match_early", overlay), network)
+    agrees(early, outcome)
+    wanted = network.wanted[:, network.values].T
+    for publisher, want, each in zip(network.publishers, wanted, early.matched, strict=True):
+        # Matched to route once; those who want it match it to deliver.
+        assert {place for place, *_ in each} == {publisher, *np.flatnonzero(want)}
+        assert sum(first for *_, first in each) == 1
+    assert core.known == early.known == [network.wanted.sum()] * len(network.wanted)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_unicast_multicast_and_broadcast(seed: int) -> None:
     network = Network(200 + seed)
-    overlay = network.underlay.overlay()
-    outcome = kernel.unicast(network.wanted, network.publishers, network.values)
-    for scheme in ("unicast", "ideal_multicast"):
-        assert (sent(plan_of(scheme, overlay), network) == outcome.messages).all(), scheme
-    everyone = np.ones_like(network.wanted)
-    outcome = kernel.unicast(everyone, network.publishers, network.values)
-    assert (sent(plan_of("broadcast", overlay), network) == outcome.messages).all()
+    underlay = network.underlay
+    overlay = underlay.overlay()
+    asked = (network.wanted, network.publishers, network.values)
+    everyone = (np.ones_like(network.wanted), network.publishers, network.values)
+    agrees(routed(plan_of("unicast", overlay), network)[0], kernel.unicast(*asked))
+    agrees(routed(plan_of("broadcast", overlay), network)[0], kernel.unicast(*everyone))
+    multicast, simulator = routed(plan_of("ideal_multicast", overlay), network)
+    charged = kernel.charge_multicast(underlay, *asked)
+    assert not multicast.messages.any()  # all over routers
+    routers: dict[tuple[int, int], int] = {}
+    ends = [*map(tuple, underlay.ends.tolist()), *map(tuple, underlay.ends[:, ::-1].tolist())]
+    for (a, b), count in zip(ends, charged.link_messages.tolist(), strict=True):
+        routers[a, b] = routers.get((a, b), 0) + count
+    first = len(network.wanted)
+    used_us = 0
+    for links in simulator.links:
+        for link in links.values():
+            count = carried(link.messages)
+            used_us += count * link.latency_us
+            if min(link.source, link.target) >= first:
+                assert count == routers[link.source - first, link.target - first]
+    assert used_us == charged.used_us
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -132,7 +222,7 @@ def test_multicast_groups(seed: int) -> None:
     plan = GroupPlan(
         overlay, MulticastGroups, Config(unicast_below=below), cells=cells, group=group.tolist()
     )
-    assert (sent(plan, network) == outcome.messages).all()
+    agrees(routed(plan, network)[0], outcome)
 
 
 def test_charging_a_pair_is_charging_its_path() -> None:

@@ -35,6 +35,7 @@ def simulate(
     trace: Path | None,
 ) -> None:
     """Simulate one network under one scheme and report its counters."""
+    from postroad.overlay.transit_stub import places
     from postroad.sim.oracle import compare
     from postroad.sim.run import run
     from postroad.sim.scenario import load
@@ -49,7 +50,8 @@ def simulate(
             for path in (deliveries, counters, trace)
             if path is not None
         }
-        result = run(given, transcribe(outputs[trace].write, names) if trace else None)
+        observer = transcribe(outputs[trace].write, places(given.overlay)) if trace else None
+        result = run(given, observer)
         if deliveries:
             for (publisher, number), subscription, broker, time_us, hops, via in result.deliveries:
                 row = {

@@ -167,8 +167,9 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
             else:
                 control[kind] += sent
         if carried:
-            stress[link.source] += carried
-            stress[link.target] += carried
+            for end in (link.source, link.target):
+                if end < len(stress):  # routers below the brokers come after them
+                    stress[end] += carried
             links[link.source, link.target] += carried
     state = [broker.table_entries_max for broker in result.brokers]
     percentiles = {
@@ -200,7 +201,8 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
         found["load"] = {str(n): value / count for n, value in enumerate(stress.tolist())}
         both: Counter[tuple[int, int]] = Counter()
         for (a, b), carried in links.items():
-            both[min(a, b), max(a, b)] += carried
+            if max(a, b) < len(stress):
+                both[min(a, b), max(a, b)] += carried
         found["link"] = {
             f"{a}-{b}": carried / count for (a, b), carried in both.most_common(LINKS_DRAWN)
         }

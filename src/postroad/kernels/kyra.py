@@ -302,6 +302,11 @@ def _unicast(wanted, publishers, values):
     return messages
 
 
+def stress(messages: IntArray) -> IntArray:
+    """Per server, the messages that it sends and receives."""
+    return np.asarray(messages.sum(axis=0) + messages.sum(axis=1))
+
+
 @dataclass(frozen=True)
 class Charged:
     """Messages on each directed link between routers, and the latency of all links used."""

@@ -12,7 +12,7 @@ is chosen so that the links, counted once per direction, come to about its 8,938
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -84,9 +84,23 @@ class Underlay:
         found = order[np.searchsorted(keys[order], np.maximum(0, wanted)) % len(order)]
         return np.where(self.before >= 0, found, -1)
 
-    def overlay(self) -> Overlay:
+    def overlay(self) -> Routed:
         """The servers as brokers, linked by a minimum spanning tree."""
-        return as_overlay([str(server) for server in range(self.servers_count)], self.direct_us)
+        made = as_overlay([str(server) for server in range(self.servers_count)], self.direct_us)
+        return Routed(made.names, made.ends, made.latency_us, made.direct_us, underlay=self)
+
+
+@dataclass(frozen=True, eq=False)
+class Routed(Overlay):
+    """Brokers that stand on a network of which the routers and links are known."""
+
+    underlay: Underlay = field(kw_only=True)
+
+
+def places(overlay: Overlay) -> list[str]:
+    """What the brokers are called, and after them the routers that are known below them."""
+    routers = overlay.underlay.routers_count if isinstance(overlay, Routed) else 0
+    return [*overlay.names, *(f"router {number}" for number in range(routers))]
 
 
 def transit_stub(

@@ -13,6 +13,7 @@ cut is best balanced and goes through the fewest subscriptions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,7 @@ from postroad.model import Scalar
 ALPHA = 0.6101
 Side = tuple[str, Scalar | None, Scalar | None]
 Point = Mapping[str, Scalar]
+Hull = tuple[tuple[int, Any], tuple[int, Any]]
 Loads = npt.NDArray[np.float64]
 _NOTHING: frozenset[Any] = frozenset()
 
@@ -81,6 +83,14 @@ class Zone:
             or (_below(low, mine[name][1]) and _below(mine[name][0], high))
             for name, low, high in other.sides
         )  # fmt: skip
+
+    def may_meet(self, hulls: Mapping[str, Hull]) -> bool:
+        """Whether a filter of this hull may match something here; quicker than to make sure."""
+        return all(
+            (high is None or hulls[name][0] < place(high))
+            and (low is None or hulls[name][1] >= place(low))
+            for name, low, high in self.sides
+        )
 
     def cut(self, name: str, at: Scalar) -> tuple[Zone, Zone]:
         """The parts below a value of an attribute and from it on."""
@@ -171,10 +181,11 @@ def _ends(constraint: Constraint) -> tuple[Scalar | None, Scalar | None]:
 
 def loads(filters: Sequence[Filter], points: Sequence[Point], alpha: float = ALPHA) -> Loads:
     """popularity^α per publication, which has volume and weight 1."""
-    index: Index[int] = Index()
-    for number, filter in enumerate(filters):
-        index.insert(number, filter)
-    matching = np.array([len(index.match(point)) for point in points], np.float64)
+    index: Index[Filter] = Index()
+    times = Counter(filters)  # many subscribers ask for the same
+    for filter in times:
+        index.insert(filter, filter)
+    matching = np.array([sum(times[f] for f in index.match(point)) for point in points], np.float64)
     return np.asarray((matching / max(1, len(filters))) ** alpha)
 
 
@@ -212,7 +223,10 @@ def partition(
         cuts = [values[begin] for begin, _ in intervals(weight, count)][1:]
         ends = [None, *cuts, None]
         return [Zone(((name, low, high),)) for low, high in pairwise(ends)]
-    hulls = {name: [_hull(filter, name) for filter in filters] for name in attributes}
+    times = Counter(filters)
+    asked = list(times.values())
+    hulls = {name: [hull(filter, name) for filter in times] for name in attributes}
+    at_point = {name: [place(point.get(name)) for point in points] for name in attributes}
 
     def halve(
         zone: Zone, inside: npt.NDArray[np.int64], wanting: list[int], count: int
@@ -229,23 +243,25 @@ def partition(
             share = total[:-1] / max(total[-1], 1e-300)
             first = int(np.argmin(abs(share - left / count)))
             at = values[first + 1]
-            through = sum(_through(hulls[name][number], at) for number in wanting)
-            cost = through / max(1, len(wanting)) + abs(share[first] - left / count)
+            through = sum(asked[n] for n in wanting if _through(hulls[name][n], place(at)))
+            cost = through / max(1, sum(asked[n] for n in wanting))
+            cost += abs(share[first] - left / count)
             if best is None or cost < best[0]:
                 best = (cost, name, at)
         if best is None:
             return [zone]
         _, name, at = best
         parts = zone.cut(name, at)
-        low = np.array([place(points[i].get(name)) < place(at) for i in inside.tolist()], bool)
-        under = [n for n in wanting if hulls[name][n][0] < place(at)]
-        over = [n for n in wanting if hulls[name][n][1] >= place(at)]
+        cut = place(at)
+        low = np.array([at_point[name][i] < cut for i in inside.tolist()], bool)
+        under = [n for n in wanting if hulls[name][n][0] < cut]
+        over = [n for n in wanting if hulls[name][n][1] >= cut]
         return [
             *halve(parts[0], inside[low], under, left),
             *halve(parts[1], inside[~low], over, count - left),
         ]
 
-    return halve(EVERYWHERE, np.arange(len(points)), list(range(len(filters))), count)
+    return halve(EVERYWHERE, np.arange(len(points)), list(range(len(asked))), count)
 
 
 def _values(name: str, points: Sequence[Point], load: Loads) -> tuple[list[Any], Loads]:
@@ -264,7 +280,7 @@ def _values(name: str, points: Sequence[Point], load: Loads) -> tuple[list[Any],
     return [value_at[at] for at in order], np.array([total[at] for at in order])
 
 
-def _hull(filter: Filter, name: str) -> tuple[tuple[int, Any], tuple[int, Any]]:
+def hull(filter: Filter, name: str) -> Hull:
     """Between which places a filter's values of an attribute lie."""
     low: list[tuple[int, Any]] = []
     high: list[tuple[int, Any]] = []
@@ -288,8 +304,8 @@ def _hull(filter: Filter, name: str) -> tuple[tuple[int, Any], tuple[int, Any]]:
     return min(low, default=(0, 0)), max(high, default=(0, 0))
 
 
-def _through(hull: tuple[tuple[int, Any], tuple[int, Any]], at: Scalar) -> bool:
-    return hull[0] < place(at) <= hull[1]
+def _through(within: Hull, at: tuple[int, Any]) -> bool:
+    return within[0] < at <= within[1]
 
 
 def zone_of(zones: Sequence[Zone], attributes: Mapping[str, Scalar]) -> int:

@@ -207,7 +207,9 @@ def _method(results: Results) -> str:
         "the cell of the content space, cut into zones of equal load; filters are compared at "
         "the subscriber's broker, and what was sent for nothing counts as a false send.",
         "Topic schemes start from what their planner knew of the interests, so they send no "
-        "control messages until interests change.",
+        "control messages until interests change. Unicast, match early, ideal multicast and "
+        "multicast groups start from it too, but the messages that would have told every broker "
+        "are counted.",
         "PopSub's popular_share is the room for popular publications as a share of the rate at "
         "which a publishing broker publishes; τ follows from it at φ = 0.05. traced_share is how "
         "much of its publications a publisher makes before it may be moved.",

@@ -31,7 +31,7 @@ from postroad.routing.pool import FilterPool
 
 
 @dataclass(frozen=True)
-class TreePlan:
+class TreePlan(Plan):
     """The plan of every tree scheme: each broker talks to its neighbours in the tree."""
 
     overlay: Overlay
@@ -198,11 +198,11 @@ SCHEMES: dict[str, Scheme] = {
         overlay="mesh",
     ),
     "ideal_multicast": Scheme(
-        summary="unicast whose copies the network below shares as far as their paths do",
+        summary="one copy over each link that the shortest paths to matching servers share",
         paper=f"{_KYRA} (its baseline)",
         promise="exact",
         config=direct.Config,
-        plan=direct.plan(direct.IdealMulticast),
+        plan=direct.plan(direct.IdealMulticast, direct.PathsPlan),
         filters_traffic=False,
         overlay="mesh",
     ),

@@ -351,6 +351,7 @@ class Interests:
 
     subscriptions: Sequence[tuple[BrokerId, Filter]] = ()
     advertisements: Sequence[tuple[BrokerId, Filter]] = ()
+    present: Sequence[tuple[BrokerId, Filter]] = ()  # those subscriptions that are there already
 
 
 class Plan(Protocol):
@@ -363,3 +364,8 @@ class Plan(Protocol):
 
     def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
         """The latency between two brokers that no link joins, for schemes that leave the tree."""
+
+    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+        """By kind, the messages that a link is spared because routers start from what the
+        planner knew. Drivers count them as sent."""
+        return {}

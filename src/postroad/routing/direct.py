@@ -3,15 +3,21 @@
 Idea: every server knows every server's filters and can reach every server.
 
 - `unicast`: the publisher's server matches and sends each matching server a copy.
-- `ideal_multicast`: the same messages, but the network below carries one copy over each link
-  that their shortest paths share. Between servers the two look alike; only the links of the
-  underlay tell them apart (`kernels/kyra.py` charges them).
-- `broadcast`: a copy to every server, carried like multicast; no filters are exchanged.
+- `ideal_multicast`: one copy over each link that the shortest paths to the matching servers
+  share. Where the network below is known (a drawn transit-stub network) the copy passes its
+  routers, which are simulated too; on a tree, the brokers on the way. Of a plain matrix of
+  latencies no shared links are known, and this is unicast.
+- `broadcast`: a copy to every server; no filters are exchanged.
 - `match_early`: the publisher's server matches once; the copy carries the list of servers it is
   for and is split hop by hop along a minimum spanning tree (section VII of the paper).
 
 State: per filter, the servers (and local clients) that want it. Messages: `subscription` and
 `unsubscription` to all servers, `publication`.
+
+What the planner knew to be wanted from the beginning is where every server starts from, so only
+changes travel; the plan says how many messages that stands for, and drivers count them. Two
+servers that have lost sight of each other forget what was planned (`anew`) and tell each other
+everything.
 
 Where we differ: the paper takes it for granted that the publisher's server knows who matches.
 """
@@ -25,14 +31,17 @@ from typing import Any
 
 import numpy as np
 
+from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.overlay import IntArray, Overlay
 from postroad.overlay.latencies import between_all, spanning_tree
+from postroad.overlay.transit_stub import Routed
 from postroad.routing.base import (
     Effect,
     Interests,
     Message,
     Note,
+    Plan,
     PublicationMessage,
     Router,
     Send,
@@ -60,14 +69,69 @@ class ListedMessage(Message):
     hops: int
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A node of a tree of shortest paths, whether the copy is for it, and what hangs below."""
+
+    node: BrokerId
+    wanted: bool
+    below: tuple[Way, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PathsMessage(Message):
+    """A publication on its way along merged shortest paths."""
+
+    kind = "publication"
+    carries = True
+    forwards = True
+    publication: Publication
+    way: Way
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnewMessage(Message):
+    """The sender has lost sight of the receiver: forget what was planned, and tell everything."""
+
+    kind = "anew"
+
+
 @dataclass(frozen=True)
-class MeshPlan:
-    """Every broker has a link to every other, as long as the network says."""
+class MeshPlan(Plan):
+    """Every broker has a link to every other, as long as the network says.
+
+    `present` is what is wanted from the beginning, and where.
+    """
 
     overlay: Overlay
     router_class: Any
     config: Any = None
     pool: FilterPool = field(default_factory=FilterPool)
+    present: Sequence[tuple[BrokerId, Filter]] = ()
+
+    @cached_property
+    def planned(self) -> list[dict[Filter, None]]:
+        """Per broker, what it wants from the beginning."""
+        found: list[dict[Filter, None]] = [{} for _ in self.overlay.names]
+        for broker, filter in self.present:
+            found[broker][filter] = None
+        return found
+
+    @cached_property
+    def askers(self) -> dict[Filter, set[BrokerId]]:
+        """The same by filter; the pool knows these filters from then on."""
+        found: dict[Filter, set[BrokerId]] = {}
+        for broker, filter in self.present:
+            if filter not in found:
+                self.pool.enter(filter)
+                found[filter] = set()
+            found[filter].add(broker)
+        return found
+
+    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+        count = len(self.planned[source])
+        return {"subscription": count} if count else {}
 
     @cached_property
     def between_us(self) -> IntArray:
@@ -98,11 +162,87 @@ class MeshPlan:
         return int(self.between_us[source, target])
 
 
-def plan(router_class: Any) -> Any:
-    def made(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> MeshPlan:
-        return MeshPlan(overlay, router_class, config)
+class PathsPlan(MeshPlan):
+    """The same, with the routers of the network below where they are known.
 
-    return made
+    Routers are numbered on from the brokers.
+    """
+
+    @cached_property
+    def _roots(self) -> dict[BrokerId, list[BrokerId]]:
+        return {}
+
+    def before(self, source: BrokerId) -> list[BrokerId]:
+        """Per node, the one before it on the shortest path from a broker; below 0 at the broker
+        itself and where no path leads."""
+        found = self._roots.get(source)
+        if found is None:
+            found = self._roots[source] = self._before(source)
+        return found
+
+    def _before(self, source: BrokerId) -> list[BrokerId]:
+        overlay = self.overlay
+        count = overlay.brokers_count
+        found: list[BrokerId]
+        if isinstance(overlay, Routed):
+            below = overlay.underlay
+            routers = np.where(below.before[source] < 0, -1, below.before[source] + count)
+            routers[below.home[source]] = source
+            found = (below.home + count).tolist() + routers.tolist()
+        elif overlay.direct_us is None:
+            found = overlay.parents(source).tolist()
+        else:
+            found = [source] * count
+        found[source] = -1
+        return found
+
+    def ways(self, source: BrokerId, targets: Sequence[BrokerId]) -> Way:
+        """The shortest paths to the targets, merged."""
+        before = self.before(source)
+        below: dict[BrokerId, dict[BrokerId, None]] = {source: {}}
+        for target in targets:
+            node = target
+            while node not in below:
+                below[node] = {}
+                node = before[node]
+            # All from the target up to `node` is new; hang it below.
+            while target != node:
+                below[before[target]][target] = None
+                target = before[target]
+        wanted = set(targets)
+
+        def way(node: BrokerId) -> Way:
+            return Way(node, node in wanted, tuple(map(way, below[node])))
+
+        return way(source)
+
+    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+        servers = max(source, target) < self.overlay.brokers_count
+        return super().told(source, target) if servers else {}
+
+    def router(self, broker: BrokerId) -> Router:
+        return super().router(broker) if broker < self.overlay.brokers_count else Relay(broker)
+
+    def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
+        found = [dict(peers) for peers in super().links()]
+        if isinstance(self.overlay, Routed):
+            count, below = self.overlay.brokers_count, self.overlay.underlay
+            found += [{} for _ in range(below.routers_count)]
+            joined = zip(below.ends.tolist(), below.latency_us.tolist(), strict=True)
+            for (a, b), latency in joined:  # of two between the same routers, the faster
+                least = min(latency, found[count + a].get(count + b, latency))
+                found[count + a][count + b] = found[count + b][count + a] = least
+            for server, router in enumerate(below.home.tolist()):
+                found[server][count + router] = found[count + router][server] = below.lan_us
+        return found
+
+
+def plan(router_class: Any, made: type[MeshPlan] = MeshPlan) -> Any:
+    def plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> MeshPlan:
+        present = interests.present if router_class.tells else ()
+        return made(overlay, router_class, config, present=present)
+
+    return plan
 
 
 class Unicast(Router):
@@ -111,38 +251,111 @@ class Unicast(Router):
     def __init__(self, broker: BrokerId, plan: MeshPlan) -> None:
         super().__init__(broker)
         self.plan = plan
-        self.table = SourceTable(plan.pool)
+        self.table = SourceTable(plan.pool)  # what was not planned, and local clients' filters
         self.up: dict[BrokerId, None] = {}
+        self.afresh: dict[BrokerId, None] = {}  # servers with which nothing planned is shared
+        self.unwanted: set[Filter] = set()  # planned for this server, and given up since
+        self.askers = plan.askers if self.tells else {}
+        self.own: Mapping[Filter, None] = plan.planned[broker] if self.tells else {}
+        # The others with which what was planned is shared, and what each has given up of it.
+        self.planned: dict[BrokerId, set[Filter]] = {}
+        self.planned_count = 0
+
+    # What the other servers want.
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         self.up[peer] = None
-        if not self.tells:
-            return []
-        return [Send(peer, SubscriptionMessage(filter)) for filter in self.table.holders]
+        if peer in self.afresh:
+            anew: list[Effect] = [Send(peer, AnewMessage())] if self.plan.present else []
+            return anew + self.introduce(peer)
+        self.share(peer)
+        return self.catch_up(peer)
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         self.up.pop(peer, None)
+        self.part(peer)
         for filter in self.table.wanted_from(peer):
             self.table.remove(filter, peer)
         return []
 
+    def share(self, peer: BrokerId) -> None:
+        """Take the peer to want what was planned for it."""
+        if self.tells:
+            self.planned[peer] = set()
+            self.planned_count += len(self.plan.planned[peer])
+
+    def part(self, peer: BrokerId) -> None:
+        """From now on the peer wants only what it says."""
+        self.afresh[peer] = None
+        given_up = self.planned.pop(peer, None)
+        if given_up is not None:
+            self.planned_count -= len(self.plan.planned[peer]) - len(given_up)
+
+    def introduce(self, peer: BrokerId) -> list[Effect]:
+        """Tell a server that knows nothing everything."""
+        if not self.tells:
+            return []
+        return [Send(peer, SubscriptionMessage(filter)) for filter in self.table.holders]
+
+    def catch_up(self, peer: BrokerId) -> list[Effect]:
+        """Tell a server that knows the plan what is different."""
+        if not self.tells:
+            return []
+        wanted: list[Effect] = [
+            Send(peer, SubscriptionMessage(filter))
+            for filter in self.table.holders
+            if filter not in self.own
+        ]
+        given_up = sorted(self.unwanted, key=str)
+        return wanted + [Send(peer, UnsubscriptionMessage(filter)) for filter in given_up]
+
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
-        gained = self.table.subscribe(subscription)
-        return self._tell(SubscriptionMessage(subscription.filter)) if gained else []
+        filter = subscription.filter
+        if not self.table.subscribe(subscription):
+            return []
+        known = filter in self.own and filter not in self.unwanted
+        self.unwanted.discard(filter)
+        return self._tell(SubscriptionMessage(filter), known)
 
     def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
         lost = self.table.unsubscribe(subscription_id)
-        return [] if lost is None else self._tell(UnsubscriptionMessage(lost))
+        if lost is None:
+            return []
+        if lost in self.own:
+            self.unwanted.add(lost)
+        return self._tell(UnsubscriptionMessage(lost))
 
-    def _tell(self, message: Message) -> list[Effect]:
-        return [Send(peer, message) for peer in self.up] if self.tells else []
+    def _tell(self, message: Message, planned: bool = False) -> list[Effect]:
+        """Tell the others; what was planned, only those that do not know the plan."""
+        if not self.tells:
+            return []
+        return [Send(peer, message) for peer in self.up if not planned or peer in self.afresh]
+
+    def _want(self, filter: Filter, server: BrokerId, wanted: bool) -> None:
+        given_up = self.planned.get(server)
+        if given_up is None or filter not in self.plan.planned[server]:
+            (self.table.add if wanted else self.table.remove)(filter, server)
+        elif wanted and filter in given_up:
+            given_up.remove(filter)
+            self.planned_count += 1
+        elif not wanted and filter not in given_up:
+            given_up.add(filter)
+            self.planned_count -= 1
+
+    # Publications.
 
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         effects: list[Effect] = []
-        return effects + self.spread(publication, self.match(publication, 0, effects))
+        servers = set(self.match(publication, 0, effects))
+        for filter in self.plan.pool.match(publication) if self.askers else ():
+            for server in self.askers.get(filter, ()):
+                given_up = self.planned.get(server)
+                if given_up is not None and filter not in given_up:
+                    servers.add(server)
+        return effects + self.spread(publication, sorted(servers))
 
     def match(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
-        """Deliver here; the servers that want the publication."""
+        """Deliver here; the servers that have asked for the publication, the planned apart."""
         self.matches_count += 1
         return self.table.deliver(publication, hops, effects)
 
@@ -155,18 +368,27 @@ class Unicast(Router):
         if isinstance(message, PublicationMessage):
             self.match(message.publication, message.hops, effects)
         elif isinstance(message, SubscriptionMessage):
-            self.table.add(message.filter, sender)
+            self._want(message.filter, sender, True)
         elif isinstance(message, UnsubscriptionMessage):
-            self.table.remove(message.filter, sender)
+            self._want(message.filter, sender, False)
+        elif isinstance(message, AnewMessage):
+            if sender not in self.afresh:
+                self.part(sender)
+                effects += self.introduce(sender)
         else:
             effects.append(Note(f"dropped: no {message.kind} message in this scheme"))
         return effects
 
     def table_entries(self) -> int:
-        return len(self.table)
+        return len(self.table) + self.planned_count
 
     def check(self) -> None:
         self.table.check()
+        assert self.planned_count == sum(
+            len(self.plan.planned[peer]) - len(given_up) for peer, given_up in self.planned.items()
+        )
+        assert not self.planned.keys() & self.afresh.keys()
+        assert not self.unwanted & self.table.holders.keys()
         assert all(
             source == LOCAL or source in self.up
             for sources in self.table.sources.values()
@@ -175,7 +397,53 @@ class Unicast(Router):
 
 
 class IdealMulticast(Unicast):
-    """Differs below the servers only."""
+    plan: PathsPlan
+
+    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        return super().on_link_up(peer, now) if self._is_server(peer) else []
+
+    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        return super().on_link_down(peer, now) if self._is_server(peer) else []
+
+    def _is_server(self, peer: BrokerId) -> bool:
+        return peer < self.plan.overlay.brokers_count
+
+    def spread(self, publication: Publication, servers: Sequence[BrokerId]) -> list[Effect]:
+        return passed_on(publication, self.plan.ways(self.broker, servers), 0)
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if not isinstance(message, PathsMessage):
+            return super().on_message(message, sender, now)
+        effects: list[Effect] = []
+        if message.way.wanted:
+            self.match(message.publication, message.hops, effects)
+        return effects + passed_on(message.publication, message.way, message.hops)
+
+
+def passed_on(publication: Publication, way: Way, hops: int) -> list[Effect]:
+    """A copy over each link below this one."""
+    return [Send(below.node, PathsMessage(publication, below, hops + 1)) for below in way.below]
+
+
+class Relay(Router):
+    """A router of the network below: it passes copies on and knows nothing else."""
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if isinstance(message, PathsMessage):
+            return passed_on(message.publication, message.way, message.hops)
+        return [Note(f"dropped: a router knows no {message.kind} message")]
+
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
+        return [Note("dropped: a router has no clients")]
+
+    def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
+        return [Note("dropped: a router has no clients")]
+
+    def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
+        return [Note("dropped: a router has no clients")]
+
+    def table_entries(self) -> int:
+        return 0
 
 
 class Broadcast(Unicast):

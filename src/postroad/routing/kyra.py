@@ -52,6 +52,7 @@ from postroad.routing.base import (
     Interests,
     Message,
     Note,
+    Plan,
     PublicationMessage,
     Router,
     Send,
@@ -206,12 +207,13 @@ class Ready(Message):
     seat: Seat
 
 
+_NARROWED_MAX = 65_536
 AtSeat = ProxyMessage | UnproxyMessage | NewPublication
 OnTree = TreeSubscription | TreeUnsubscription | TreePublication
 
 
 @dataclass(frozen=True)
-class KyraPlan:
+class KyraPlan(Plan):
     """The layout, and links within the cliques and along the trees."""
 
     overlay: Overlay
@@ -226,6 +228,29 @@ class KyraPlan:
     def clique_of(self) -> list[tuple[BrokerId, ...]]:
         found = {server: clique for clique in self.layout.cliques for server in clique}
         return [found[server] for server in range(self.overlay.brokers_count)]
+
+    @cached_property
+    def _narrowed(self) -> dict[tuple[BrokerId, ...], dict[Filter, list[tuple[Seat, Filter]]]]:
+        return {}
+
+    def narrowed(self, broker: BrokerId, filter: Filter) -> list[tuple[Seat, Filter]]:
+        """The seats of the broker's clique that a filter meets, and what of it lies in each.
+
+        Remembered, because every server of a clique asks the same.
+        """
+        clique = self.clique_of[broker]
+        known = self._narrowed.setdefault(clique, {})
+        found = known.get(filter)
+        if found is None:
+            if len(known) >= _NARROWED_MAX:
+                known.clear()
+            found = known[filter] = []
+            for seat in clique:
+                zone = self.layout.zones[seat]
+                narrowed = None if zone is None else zone.narrow(filter)
+                if narrowed is not None:
+                    found.append((seat, narrowed))
+        return found
 
     @cached_property
     def tree_peers(self) -> list[dict[int, list[BrokerId]]]:
@@ -346,10 +371,7 @@ class Kyra(Router):
         if not self.local.subscribe(subscription):
             return []
         effects: list[Effect] = []
-        for seat, zone in self.zones.items():
-            narrowed = zone.narrow(filter)
-            if narrowed is None:
-                continue
+        for seat, narrowed in self.plan.narrowed(self.broker, filter):
             asked = self.moved[seat].setdefault(narrowed, {})
             asked[filter] = None
             if len(asked) == 1 and self._reaches(self._host(seat)):
@@ -361,10 +383,7 @@ class Kyra(Router):
         if filter is None:
             return []
         effects: list[Effect] = []
-        for seat, zone in self.zones.items():
-            narrowed = zone.narrow(filter)
-            if narrowed is None:
-                continue
+        for seat, narrowed in self.plan.narrowed(self.broker, filter):
             asked = self.moved[seat][narrowed]
             del asked[filter]
             if asked:

@@ -6,7 +6,8 @@ subscription anywhere in it. A publication is matched to its group once, and goe
 along a minimum spanning tree over them; a publisher that is no member hands it to the nearest.
 
 State: the members of each group, the local subscriptions. Messages: `membership` to all servers
-when a server joins or leaves a group, `publication`. With `unicast_below` (Opyrchal et al.), a
+when a server joins or leaves a group, `publication`. Servers begin with the members that the
+planner knew, as in `direct.py`. With `unicast_below` (Opyrchal et al.), a
 publication that a smaller share of the servers wants goes to each of them by itself; servers
 then tell each other their filters too.
 
@@ -17,8 +18,9 @@ loses and repeats nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from postroad.overlay import Overlay
 from postroad.overlay.latencies import spanning_tree
 from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
-from postroad.planning.zones import Zone, zone_of
+from postroad.planning.zones import Zone, hull, zone_of
 from postroad.routing.base import Effect, Interests, Message, Send
 from postroad.routing.direct import ListedMessage, MeshPlan, Unicast
 
@@ -81,9 +83,29 @@ class GroupPlan(MeshPlan):
         """The groups in which a filter may match something, ascending."""
         found = self.groups_of_filter.get(filter)
         if found is None:
-            met = {g for cell, g in zip(self.cells, self.group, strict=True)
-                   if intersects(filter, cell.filter)}  # fmt: skip
+            met = {self.group[cell] for cell in cells_of(self.cells, filter)}
             found = self.groups_of_filter[filter] = sorted(met)
+        return found
+
+    @cached_property
+    def joined(self) -> list[dict[int, None]]:
+        """Per broker, the groups that it is a member of from the beginning."""
+        return [
+            dict.fromkeys(sorted({group for filter in own for group in self.groups_of(filter)}))
+            for own in self.planned
+        ]
+
+    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+        filters = super().told(source, target) if self.config.unicast_below else {}
+        return {"membership": count, **filters} if (count := len(self.joined[source])) else {}
+
+    @cached_property
+    def members(self) -> dict[int, set[BrokerId]]:
+        """The same by group."""
+        found: dict[int, set[BrokerId]] = {}
+        for broker, groups in enumerate(self.joined):
+            for group in groups:
+                found.setdefault(group, set()).add(broker)
         return found
 
     def tree(self, members: tuple[BrokerId, ...]) -> Peers:
@@ -102,32 +124,54 @@ def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) 
     filters = [filter for _, filter in interests.subscriptions]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
     cells = planning.divider(filters, attributes=names)(config.cells)
+    met = {filter: cells_of(cells, filter) for filter in dict.fromkeys(filters)}
     wanted = np.zeros((len(cells), overlay.brokers_count), bool)
-    for number, cell in enumerate(cells):
-        for broker, filter in interests.subscriptions:
-            wanted[number, broker] |= intersects(filter, cell.filter)
+    for broker, filter in interests.subscriptions:
+        wanted[met[filter], broker] = True
     group = forgy(wanted, config.groups, seed).tolist()
-    return GroupPlan(overlay, MulticastGroups, config, cells=cells, group=group)
+    groups = {filter: sorted({group[cell] for cell in those}) for filter, those in met.items()}
+    return GroupPlan(
+        overlay, MulticastGroups, config, present=interests.present, cells=cells, group=group,
+        groups_of_filter=groups,
+    )  # fmt: skip
+
+
+def cells_of(cells: Sequence[Zone], filter: Filter) -> list[int]:
+    """The cells in which a filter may match something."""
+    hulls = {name: hull(filter, name) for name in {side[0] for c in cells for side in c.sides}}
+    return [
+        number
+        for number, cell in enumerate(cells)
+        if cell.may_meet(hulls) and intersects(filter, cell.filter)
+    ]
 
 
 class MulticastGroups(Unicast):
     plan: GroupPlan
 
     def __init__(self, broker: BrokerId, plan: Any) -> None:
-        super().__init__(broker, plan)
         self.below: float = plan.config.unicast_below
         self.tells = self.below > 0
-        self.own: dict[int, int] = {}  # local filters per group
-        self.members: dict[int, dict[BrokerId, None]] = {}  # other servers
+        super().__init__(broker, plan)
+        self.mine: dict[int, int] = {}  # local filters per group
+        self.left: dict[int, None] = {}  # groups planned for this server, and left since
+        self.members: dict[int, set[BrokerId]] = {}  # other servers, where it was not planned
+        self.quit: dict[BrokerId, set[int]] = {}  # of those who share the plan, what they left
         self.memberships_count = 0
 
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
         known = subscription.filter in self.table.holders
         effects = super().on_subscribe(subscription, now)
         for group in [] if known else self.plan.groups_of(subscription.filter):
-            self.own[group] = self.own.get(group, 0) + 1
-            if self.own[group] == 1:
-                effects += [Send(peer, GroupMessage(group, True)) for peer in self.up]
+            self.mine[group] = self.mine.get(group, 0) + 1
+            if self.mine[group] == 1:
+                planned = group in self.plan.joined[self.broker] and group not in self.left
+                self.left.pop(group, None)
+                effects += [
+                    Send(peer, GroupMessage(group, True))
+                    for peer in self.up
+                    if not planned or peer in self.afresh
+                ]
         return effects
 
     def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
@@ -136,46 +180,72 @@ class MulticastGroups(Unicast):
         if filter is None or filter in self.table.holders:
             return effects
         for group in self.plan.groups_of(filter):
-            self.own[group] -= 1
-            if not self.own[group]:
-                del self.own[group]
+            self.mine[group] -= 1
+            if not self.mine[group]:
+                del self.mine[group]
+                if group in self.plan.joined[self.broker]:
+                    self.left[group] = None
                 effects += [Send(peer, GroupMessage(group, False)) for peer in self.up]
         return effects
 
-    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
-        effects = super().on_link_up(peer, now)
-        return effects + [Send(peer, GroupMessage(group, True)) for group in self.own]
+    def share(self, peer: BrokerId) -> None:
+        super().share(peer)
+        self.quit[peer] = set()
+        self.memberships_count += len(self.plan.joined[peer])
 
-    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+    def part(self, peer: BrokerId) -> None:
+        super().part(peer)
+        gone = self.quit.pop(peer, None)
+        if gone is not None:
+            self.memberships_count -= len(self.plan.joined[peer]) - len(gone)
         for group in list(self.members):
             self._set(group, peer, False)
-        return super().on_link_down(peer, now)
+
+    def introduce(self, peer: BrokerId) -> list[Effect]:
+        told: list[Effect] = [Send(peer, GroupMessage(group, True)) for group in self.mine]
+        return super().introduce(peer) + told
+
+    def catch_up(self, peer: BrokerId) -> list[Effect]:
+        planned = self.plan.joined[self.broker]
+        changed = {group: True for group in self.mine if group not in planned}
+        changed |= dict.fromkeys(self.left, False)
+        told: list[Effect] = [
+            Send(peer, GroupMessage(group, present)) for group, present in changed.items()
+        ]
+        return super().catch_up(peer) + told
 
     def _set(self, group: int, server: BrokerId, present: bool) -> None:
-        members = self.members.setdefault(group, {})
+        gone = self.quit.get(server)
+        if gone is not None and group in self.plan.joined[server]:
+            self.memberships_count += len(gone)
+            (gone.discard if present else gone.add)(group)
+            self.memberships_count -= len(gone)
+            return
+        members = self.members.setdefault(group, set())
         self.memberships_count -= len(members)
-        if present:
-            members[server] = None
-        else:
-            members.pop(server, None)
+        (members.add if present else members.discard)(server)
         self.memberships_count += len(members)
         if not members:
             del self.members[group]
+
+    def _others(self, group: int) -> list[BrokerId]:
+        """The other members of a group, ascending."""
+        planned = self.plan.members.get(group, ())
+        found = {each for each in planned if group not in self.quit.get(each, (group,))}
+        return sorted(found | self.members.get(group, set()))
 
     def spread(self, publication: Publication, servers: Sequence[BrokerId]) -> list[Effect]:
         if len(servers) < self.below * self.plan.overlay.brokers_count:
             return super().spread(publication, servers)
         group = self.plan.group_of(publication)
-        others = self.members.get(group, {})
+        others = self._others(group)
         if not others:
             return []
-        if group in self.own:
-            return self._onward(ListedMessage(publication, self._among(others), 0), None)
+        if group in self.mine:
+            among = tuple(sorted([*others, self.broker]))
+            return self._onward(ListedMessage(publication, among, 0), None)
         nearest = min(others, key=lambda peer: (self.plan.between_us[self.broker, peer], peer))
-        return [Send(nearest, ListedMessage(publication, tuple(sorted(others)), 1))]
-
-    def _among(self, others: dict[BrokerId, None]) -> tuple[BrokerId, ...]:
-        return tuple(sorted([*others, self.broker]))
+        return [Send(nearest, ListedMessage(publication, tuple(others), 1))]
 
     def _onward(self, message: ListedMessage, sender: BrokerId | None) -> list[Effect]:
         onward = ListedMessage(message.publication, message.servers, message.hops + 1)
@@ -193,11 +263,13 @@ class MulticastGroups(Unicast):
         return effects + self._onward(message, sender)
 
     def table_entries(self) -> int:
-        return len(self.table) + self.memberships_count
+        return super().table_entries() + self.memberships_count
 
     def check(self) -> None:
         super().check()
-        assert self.memberships_count == sum(map(len, self.members.values()))
+        planned = sum(len(self.plan.joined[peer].keys() - gone) for peer, gone in self.quit.items())
+        assert self.memberships_count == planned + sum(map(len, self.members.values()))
         assert all(self.members.values())
         wanted = {group for filter in self.table.holders for group in self.plan.groups_of(filter)}
-        assert wanted == set(self.own)
+        assert wanted == set(self.mine)
+        assert not self.left.keys() & wanted

@@ -35,7 +35,7 @@ from postroad.overlay.small_world import Ring, SmallWorld
 from postroad.planning import swico
 from postroad.planning.kyra import divider
 from postroad.planning.zones import Zone
-from postroad.routing.base import Effect, Interests, Message, Note, Router, Send
+from postroad.routing.base import Effect, Interests, Message, Note, Plan, Router, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
 
@@ -117,7 +117,7 @@ class MembershipMessage(Message):
 
 
 @dataclass(frozen=True)
-class RingPlan:
+class RingPlan(Plan):
     """The plan of every ring scheme: the small world, its links, and the interests known."""
 
     overlay: Overlay

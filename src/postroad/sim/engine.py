@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -198,11 +198,21 @@ class Simulator:
         self.aside_loss = 0.0
         self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
+        for links in self.links:
+            for link in links.values():
+                self._count_told(link, plan.told(link.source, link.target))
         for number in range(len(self.brokers)):
             self._step(number, Start())
         for number, links in enumerate(self.links):
             for peer in links:
                 self._step(number, LinkUp(peer))
+
+    def _count_told(self, link: Link, told: Mapping[str, int]) -> None:
+        """Routers that start from what a planner knew have in effect been told."""
+        sent, received = self.brokers[link.source].sent, self.brokers[link.target].received
+        for kind, count in told.items():
+            for counted in (link.messages, sent, received):
+                counted[kind] = counted.get(kind, 0) + count
 
     # What a caller does: schedule inputs and faults, then run.
 

@@ -22,6 +22,7 @@ from postroad.model import (
     Subscription,
     TimeUs,
 )
+from postroad.overlay.transit_stub import places
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 from postroad.routing.base import (
@@ -101,7 +102,7 @@ class Result:
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per broker, then one per link and direction."""
-        names = self.scenario.overlay.names
+        names = places(self.scenario.overlay)
         rows: list[dict[str, Any]] = [
             {
                 "broker": names[number],
@@ -137,6 +138,7 @@ def plan_of(scenario: Scenario) -> Plan:
     interests = Interests(
         [(interest.broker, interest.filter) for interest in workload.subscriptions],
         [(interest.broker, interest.filter) for interest in workload.advertisements],
+        [(each.broker, each.filter) for each in workload.subscriptions if each.time_us is None],
     )
     config = scenario.config or scheme.config()
     if scenario.relocation is not None:
@@ -206,7 +208,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
             (key, subscription, number, time_us - zero_us, hops, via)
             for key, subscription, number, time_us, hops, via in simulator.deliveries
         ],
-        brokers=simulator.brokers,
+        brokers=simulator.brokers[: scenario.overlay.brokers_count],  # routers have no results
         links=[
             *(link for links in simulator.links for link in links.values()),
             *simulator.asides.values(),

@@ -42,7 +42,7 @@ from postroad.routing.base import (
     UnsubscriptionMessage,
 )
 from postroad.routing.beaconvey import RangeMessage
-from postroad.routing.direct import ListedMessage
+from postroad.routing.direct import AnewMessage, ListedMessage, PathsMessage
 from postroad.routing.kyra import (
     Done,
     Flushed,
@@ -160,6 +160,10 @@ def told(message: Message) -> str:
         case TargetsMessage(publication, _, targets):
             name = f"{publication.publisher}/{publication.id}"
             return f"publication {name} for positions {', '.join(map(str, targets))}"
+        case PathsMessage(publication, _, _):
+            return f"publication {publication.publisher}/{publication.id} on shortest paths"
+        case AnewMessage():
+            return "anew"
         case ListedMessage(publication, servers, _):
             name = f"{publication.publisher}/{publication.id}"
             return f"publication {name} for brokers {', '.join(map(str, servers))}"

@@ -16,6 +16,7 @@ from postroad.routing.base import (
     LinkDown,
     LinkUp,
     Message,
+    Plan,
     PublicationMessage,
     Publish,
     Router,
@@ -160,7 +161,7 @@ class Alarm(Router):
         return len(self.fired) >= 2
 
 
-class AlarmPlan:
+class AlarmPlan(Plan):
     def __init__(self) -> None:
         self.made = Alarm()
         Router.__init__(self.made, 0)

@@ -155,7 +155,7 @@ def evaluate(
         below = UNICAST_BELOW if scheme == "mbr_unicast" else 0.0
         outcome = kernel.mbr(tree, entry, group, *where, below)
     charged = kernel.charge(given.underlay, outcome.messages)
-    stress = outcome.messages.sum(axis=0) + outcome.messages.sum(axis=1)
+    stress = kernel.stress(outcome.messages)
     spread = np.percentile(stress, PERCENTS)
     return {
         "storage": share,
