@@ -2,7 +2,9 @@
 
 name = "example"
 scheme = "subscription_forwarding"
-links = [["A", "B"], ["B", "C"]]  # a tree; a ring scheme plans its own links over it
+links = [["A", "B"], ["B", "C"]]  # a tree, or more where the scheme is one of DURABLE: then a
+                                  # tree of them carries the traffic and the others stand by;
+                                  # a ring scheme plans its own links over a tree
 
 [parameters]                      # the scheme's own
 covering = true
@@ -90,6 +92,15 @@ class Network:
     path: Path
 
     @property
+    def pairs(self) -> list[tuple[BrokerId, BrokerId]]:
+        return [(min(a, b), max(a, b)) for a, b in self.overlay.ends.tolist()]
+
+    @property
+    def redundant(self) -> bool:
+        """Whether there are more links than a tree has."""
+        return self.scheme in DURABLE and len(self.overlay.ends) >= len(self.names)
+
+    @property
     def names(self) -> tuple[str, ...]:
         return self.overlay.names
 
@@ -147,10 +158,11 @@ def load(path: Path) -> Network:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
-    return _network(values, path, key_lines(text))
+    return made(values, path, key_lines(text))
 
 
-def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+    """The network of a file that has been read."""
     top = Section(values, str(path), lines=lines)
     name = top.take("name", str)
     scheme = top.choice("scheme", list(SCHEMES))
@@ -173,7 +185,7 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
     addresses = _addresses(top)
-    overlay = _overlay(top, list(addresses), scheme, path, lines)
+    overlay = _overlay(top, list(addresses), scheme, moving is None, path, lines)
     top.done()
     return Network(
         name=name,
@@ -225,7 +237,12 @@ def _addresses(top: Section) -> dict[str, Address]:
 
 
 def _overlay(
-    top: Section, names: list[str], scheme: str, path: Path, lines: Mapping[str, int]
+    top: Section,
+    names: list[str],
+    scheme: str,
+    stays: bool,
+    path: Path,
+    lines: Mapping[str, int],
 ) -> Overlay:
     plan: str | None = top.take("plan", str, None)
     pairs = top.take("links", list, [])
@@ -250,10 +267,27 @@ def _overlay(
             if name not in names:
                 raise top.wrong("links", pair, f"choose from the brokers {', '.join(names)}")
     number = {name: broker for broker, name in enumerate(names)}
-    if len(names) > 1:
+    if scheme in DURABLE and stays:
+        _check_joined(top, names, pairs)
+    elif len(names) > 1:
         made = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
         if len(made.names) != len(names):
             stray = next(name for name in names if name not in made.names)
             raise top.wrong("links", pairs, f"join broker {stray!r} to the others")
     ends = np.array([(number[a], number[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
     return Overlay(tuple(names), ends, np.full(len(ends), LATENCY_US, dtype=np.int64))
+
+
+def _check_joined(top: Section, names: list[str], pairs: list[list[str]]) -> None:
+    """Links may close cycles here, but each joins two brokers once, and together they join all."""
+    known: set[frozenset[str]] = set()
+    for pair in pairs:
+        if len(set(pair)) == 1 or frozenset(pair) in known:
+            raise top.wrong("links", pair, "join two different brokers, each pair once")
+        known.add(frozenset(pair))
+    joined = {names[0]}
+    while more := {name for pair in known if pair & joined for name in pair - joined}:
+        joined |= more
+    for name in names:
+        if name not in joined:
+            raise top.wrong("links", pairs, f"join broker {name!r} to {names[0]!r}")

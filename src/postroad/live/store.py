@@ -24,7 +24,7 @@ from postroad.model import BrokerId, TimeUs
 FORMAT: Final = 1
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
-    "will",
+    "will", "tree", "outbox", "seen", "wants",
 )  # fmt: skip
 QUICK: Final = "PRAGMA quick_check(1)"
 
@@ -39,6 +39,16 @@ _PUT = {name: f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)" for name in TABL
 _DROP = {name: f"DELETE FROM {name} WHERE owner = ? AND key = ?" for name in TABLES}
 _DROP_TO = {name: f"DELETE FROM {name} WHERE owner = ? AND key <= ?" for name in TABLES}
 _CLEAR = {name: f"DELETE FROM {name} WHERE owner = ?" for name in TABLES}
+_MEANING = {
+    statements[name]: (what, name)
+    for what, statements in (
+        ("put", _PUT),
+        ("drop", _DROP),
+        ("drop_to", _DROP_TO),
+        ("clear", _CLEAR),
+    )
+    for name in TABLES
+}
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
@@ -96,7 +106,7 @@ class Journal:
     def drop(self, table: str, owner: Owner, key: Key) -> None:
         self.changes.append((_DROP[table], (owner, key)))
 
-    def drop_to(self, table: str, owner: Owner, key: int) -> None:
+    def drop_to(self, table: str, owner: Owner, key: Key) -> None:
         """Drop this key and all before it."""
         self.changes.append((_DROP_TO[table], (owner, key)))
 
@@ -180,6 +190,38 @@ class Store:
 
     def _failed(self, what: str, why: object) -> RunFailed:
         return RunFailed(f"the store {self.path} {what}: {why}")
+
+
+class MemoryStore:
+    """A store that does all the same without a disk, for rehearsals."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[tuple[Owner, Key], bytes]] = {name: {} for name in TABLES}
+
+    def load(self) -> Rows:
+        return {
+            name: [(*where, data) for where, data in sorted(table.items())]
+            for name, table in self._tables.items()
+        }
+
+    def owned(self, table: str, owner: Owner) -> list[bytes]:
+        return [data for (who, _), data in self._tables[table].items() if who == owner]
+
+    def commit(self, changes: list[Change]) -> None:
+        for statement, values in changes:
+            what, name = _MEANING[statement]
+            table, owner = self._tables[name], values[0]
+            if what == "put":
+                table[owner, values[1]] = values[2]
+            elif what == "drop":
+                table.pop((owner, values[1]), None)
+            else:
+                for where in [
+                    where
+                    for where in table
+                    if where[0] == owner and (what == "clear" or where[1] <= values[1])
+                ]:
+                    del table[where]
 
 
 class Kept:
