@@ -548,7 +548,8 @@ class Broker:
 
     def dial_failed(self, peer: BrokerId, now: TimeUs) -> None:
         self.now = now
-        self._back_off(self.peers[peer], now)
+        if peer in self.peers:
+            self._back_off(self.peers[peer], now)
 
     def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
         neighbour.dialling = False
@@ -562,8 +563,10 @@ class Broker:
         self.now = now
         wire = Wire(address, dialled, certified, now)
         self.wires[wire] = None
-        if dialled is not None:
+        if dialled in self.peers:
             self._say_hello(wire, self.peers[dialled].link)
+        elif dialled is not None:
+            self._drop(wire, "the peer was removed", now)
         return wire
 
     def _tree_id(self) -> TreeId:
@@ -651,7 +654,7 @@ class Broker:
         if hello.network != self.network.identity:
             raise Refused(f"belongs to {hello.network[:80]!r}, not {self.network.identity!r}")
         peer = hello.broker
-        known = 0 <= peer < len(self.network.names) and peer != self.number
+        known = peer in self.network.members and peer != self.number
         if not known or wire.dialled not in (None, peer):
             raise Refused(f"broker {peer} was not expected here")
         if self.network.tls is not None:
@@ -707,6 +710,32 @@ class Broker:
                     for wave, sender in early:
                         self._on_wave(wave, sender, now)
 
+    def change(self, network: Network, now: TimeUs) -> None:
+        """Take up a network with other brokers and links."""
+        self.network, self.now = network, now
+        within = {a + b - self.number for a, b in network.pairs if self.number in (a, b)}
+        for peer in sorted(within - set(self.peers)):
+            link = Link(self.number, peer, self.boot, self.repair is None)
+            link.patience_us = None if self.journal is not None else link.patience_us
+            self.peers[peer] = Neighbour(link, True)
+        for peer, neighbour in list(self.peers.items()):
+            if neighbour.lasting and peer not in within:
+                neighbour.lasting = False
+                if self.repair is None:
+                    if neighbour.link.up:
+                        self._give_up(neighbour, "the peer was removed", now)
+                    self._part(peer, now)
+        if self.repair is not None:
+            self.repair.change()
+
+    def _part(self, peer: BrokerId, now: TimeUs) -> None:
+        neighbour = self.peers[peer]
+        if neighbour.wire is not None:
+            self._drop(neighbour.wire, "the peer was removed", now)
+        del self.peers[peer]
+        if self.journal is not None:
+            self.journal.clear("link", peer)
+
     def regroup(self, neighbours: set[BrokerId], now: TimeUs) -> None:
         """Start from nothing with these neighbours: another tree carries the traffic from now."""
         self._replayed = []  # who is left need not be told goodbye
@@ -719,11 +748,14 @@ class Broker:
         for then in self._settled.values():
             self._settling += then
         self._settled.clear()
-        for peer, neighbour in self.peers.items():
+        for peer, neighbour in list(self.peers.items()):
             link, wire = neighbour.link, neighbour.wire
             if link.neighbour:
                 link.give_up()
                 self._forget_link(peer)
+            if not neighbour.lasting:
+                self._part(peer, now)
+                continue
             link.neighbour = peer in neighbours
             if wire is not None:
                 self._say_hello(wire, link)
@@ -749,9 +781,9 @@ class Broker:
             },
         )
         self._closing.append(wire)
-        if peer is None:
+        neighbour = None if peer is None else self.peers.get(peer)
+        if peer is None or neighbour is None:
             return
-        neighbour = self.peers[peer]
         if neighbour.wire is wire:
             neighbour.wire = None
             neighbour.link.on_cut(now)

@@ -20,6 +20,7 @@ tls = "certs"                     # a folder of certificates, see certificates.p
 users = "users.json"              # see users.py; everyone else is refused
 store = "store"                   # a folder: sessions, links and routes survive restarts
 traces = "traces"                 # a folder for rolling trace files
+removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
 [limits]                          # see Limits
 
 plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote, or for kyra what
@@ -90,26 +91,31 @@ class Network:
     users: Path | None
     store: Path | None
     path: Path
+    removed: frozenset[BrokerId]
+    redundant: bool  # whether there are, or were, more links than a tree has
+
+    @property
+    def members(self) -> list[BrokerId]:
+        return [broker for broker in range(len(self.names)) if broker not in self.removed]
+
+    @property
+    def member_names(self) -> list[str]:
+        return [self.names[broker] for broker in self.members]
 
     @property
     def pairs(self) -> list[tuple[BrokerId, BrokerId]]:
         return [(min(a, b), max(a, b)) for a, b in self.overlay.ends.tolist()]
 
     @property
-    def redundant(self) -> bool:
-        """Whether there are more links than a tree has."""
-        return self.scheme in DURABLE and len(self.overlay.ends) >= len(self.names)
-
-    @property
     def names(self) -> tuple[str, ...]:
         return self.overlay.names
 
     def number(self, name: str) -> BrokerId:
-        if name not in self.names:
+        if name not in self.member_names:
             raise InputError(
                 f"no broker {name!r}",
                 where=str(self.path),
-                remedy=f"choose one of: {', '.join(self.names)}",
+                remedy=f"choose one of: {', '.join(self.member_names)}",
             )
         return self.names.index(name)
 
@@ -130,9 +136,15 @@ class Network:
         told = json.dumps(
             [self.scheme, self.seed, _said(self.config), self.names,
              self.overlay.ends.tolist(), self.relocation, _said(self.relocation_config),
-             self.store is not None]
+             self.store is not None, *sorted(self.removed)]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """What stays the same when brokers come and go, then all brokers there have been."""
+        told = json.dumps([self.scheme, self.seed, _said(self.config), self.redundant])
+        return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}", *self.names
 
 
 def _said(config: Any) -> dict[str, Any]:
@@ -185,7 +197,13 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
     addresses = _addresses(top)
-    overlay = _overlay(top, list(addresses), scheme, moving is None, path, lines)
+    removed = top.take("removed", list, [])
+    for broker in removed:
+        if broker not in addresses or scheme not in DURABLE or moving is not None:
+            raise top.wrong("removed", removed, "leave it to: postroad network remove")
+    grows = scheme in DURABLE and moving is None  # and may have cycles
+    all_links = top.values.get("links", [])
+    overlay = _overlay(top, list(addresses), removed, scheme, grows, path, lines)
     top.done()
     return Network(
         name=name,
@@ -202,6 +220,8 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
         users=users,
         store=store,
         path=path,
+        removed=frozenset(overlay.names.index(broker) for broker in removed),
+        redundant=grows and len(all_links) >= len(overlay.names),
     )
 
 
@@ -239,8 +259,9 @@ def _addresses(top: Section) -> dict[str, Address]:
 def _overlay(
     top: Section,
     names: list[str],
+    removed: list[str],
     scheme: str,
-    stays: bool,
+    grows: bool,
     path: Path,
     lines: Mapping[str, int],
 ) -> Overlay:
@@ -267,8 +288,9 @@ def _overlay(
             if name not in names:
                 raise top.wrong("links", pair, f"choose from the brokers {', '.join(names)}")
     number = {name: broker for broker, name in enumerate(names)}
-    if scheme in DURABLE and stays:
-        _check_joined(top, names, pairs)
+    if grows:
+        pairs = [pair for pair in pairs if not {*pair} & {*removed}]
+        _check_joined(top, [name for name in names if name not in removed], pairs)
     elif len(names) > 1:
         made = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
         if len(made.names) != len(names):
@@ -280,6 +302,8 @@ def _overlay(
 
 def _check_joined(top: Section, names: list[str], pairs: list[list[str]]) -> None:
     """Links may close cycles here, but each joins two brokers once, and together they join all."""
+    if not names:
+        raise top.wrong("removed", names, "leave a broker in the network")
     known: set[frozenset[str]] = set()
     for pair in pairs:
         if len(set(pair)) == 1 or frozenset(pair) in known:

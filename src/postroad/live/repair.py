@@ -75,7 +75,7 @@ class Repair:
         for _, data in kept.of("tree", 0) if kept is not None else ():
             row = msgspec.msgpack.decode(data, type=TreeRow)
         self.spanning = Spanning(
-            broker.number, range(len(network.names)), network.pairs, now,
+            broker.number, network.members, network.pairs, now,
             None if row is None else (row.tree, row.settled),
         )  # fmt: skip
         self.tree = self.spanning.tree
@@ -132,8 +132,8 @@ class Repair:
         return {
             "id": list(self.tree.id),
             "links": [f"{names[a]}-{names[b]}" for a, b in self.tree.links],
-            "left_out": [name for n, name in enumerate(names) if n not in self.tree.members],
-            "settled": self.spanning.settled == self.tree.id,
+            "left_out": [names[n] for n in sorted(self.spanning.members - {*self.tree.members})],
+            "settled": self.settled(),
             "changes": self.changes,
             "outbox": len(self.outbox),
         }
@@ -153,16 +153,28 @@ class Repair:
         self.spanning.low = self._low()
         self.spanning.tick(now)
 
+    def change(self) -> None:
+        """Brokers came or left: trees change in time, and nobody waits for one that left."""
+        self.spanning.change(self.broker.network.members, self.broker.network.pairs)
+        self._absent = None
+        for entry in self.outbox.values():
+            entry.awaited = False
+
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
-        return all(n.link.up for n in self.broker.peers.values() if n.link.neighbour)
+        neighbours = (n.link for n in self.broker.peers.values() if n.link.neighbour)
+        return self.spanning.whole and all(link.up for link in neighbours)
+
+    def settled(self) -> bool:
+        """Whether it is known in this tree what everyone wants."""
+        return self.spanning.whole and self.spanning.settled == self.tree.id
 
     def turn(self, now: TimeUs) -> None:
         """Once a turn: take the newest tree, and do what it still needs."""
         spanning = self.spanning
         if spanning.tree.id != self.tree.id:
             self._adopt(spanning.tree, now)
-        if spanning.settled != self.tree.id:
+        if not self.settled():
             if not self._waiting and self.joined():
                 self._waiting = True
                 self._await(self.tree.id)
@@ -190,7 +202,7 @@ class Repair:
             extra={
                 "tree": f"{tree.epoch} of {names[tree.proposer]}",
                 "links": [f"{names[a]}-{names[b]}" for a, b in tree.links],
-                "left_out": [n for b, n in enumerate(names) if b not in tree.members],
+                "left_out": [names[n] for n in sorted(self.spanning.members - {*tree.members})],
             },
         )
         self.tree = tree
@@ -246,7 +258,7 @@ class Repair:
             effects = [effect for effect in effects if type(effect) is not Deliver]
         broker.perform(given, effects, now)
         broker.onward = None
-        if self.spanning.settled == self.tree.id:
+        if self.settled():
             entry.onward = onward
 
     def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
@@ -405,7 +417,7 @@ class Repair:
             texts = {
                 text
                 for broker, known in self.wants.items()
-                if broker not in self.tree.members
+                if broker in self.spanning.members and broker not in self.tree.members
                 for text in known
             }
             self._absent = [parse(text) for text in sorted(texts)]

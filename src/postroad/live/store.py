@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,7 +122,9 @@ class Journal:
 class Store:
     """One broker's file. Every failure is a `RunFailed` that names the file: nothing goes on."""
 
-    def __init__(self, folder: Path, identity: str, broker: str) -> None:
+    def __init__(
+        self, folder: Path, identity: str, broker: str, lineage: Sequence[str] = ()
+    ) -> None:
         self.path = folder / f"{broker}.db"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +135,7 @@ class Store:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # one broker at a time
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._open(f"{identity} {broker}")
+            self._open(f"{identity} {broker}", list(lineage))
         except sqlite3.Error as error:
             self._db.close()
             raise self._failed("cannot be opened", error) from None
@@ -140,7 +143,7 @@ class Store:
             self._db.close()
             raise
 
-    def _open(self, whose: str) -> None:
+    def _open(self, whose: str, lineage: list[str]) -> None:
         db = self._db
         (state,) = db.execute(QUICK).fetchone()
         if state != "ok":
@@ -152,6 +155,7 @@ class Store:
                 f"CREATE TABLE IF NOT EXISTS {name}"
                 " (owner, key, data BLOB, PRIMARY KEY (owner, key)) WITHOUT ROWID"
             )
+        db.execute("CREATE TABLE IF NOT EXISTS lineage (text TEXT)")
         if format == 0:
             db.execute("CREATE TABLE whose (text TEXT)")
             db.execute("INSERT INTO whose VALUES (?)", (whose,))
@@ -159,9 +163,17 @@ class Store:
         elif format != FORMAT:
             raise self._failed("cannot be used", f"it has format {format}, not {FORMAT}")
         found = db.execute("SELECT text FROM whose").fetchone()
-        if found != (whose,):
+        if found != (whose,) and not self._descends(lineage):
             raise self._failed("cannot be used", f"it belongs to {found and found[0]}, not {whose}")
+        db.execute("UPDATE whose SET text = ?", (whose,))
+        db.execute("DELETE FROM lineage")
+        db.executemany("INSERT INTO lineage VALUES (?)", [(text,) for text in lineage])
         db.execute("COMMIT")
+
+    def _descends(self, lineage: list[str]) -> bool:
+        """Whether the network is the one this store was for, with brokers added or removed."""
+        kept = [text for (text,) in self._db.execute("SELECT text FROM lineage ORDER BY rowid")]
+        return bool(kept) and kept == lineage[: len(kept)]
 
     def load(self) -> Rows:
         try:

@@ -87,7 +87,7 @@ class Spanning:
         now: TimeUs,
         kept: tuple[Tree, TreeId] | None = None,
     ) -> None:
-        self.me, self.links = me, list(links)
+        self.me, self.members, self.links = me, set(members), list(links)
         first = Tree(0, min(members), tuple(span(members, links)[0]), tuple(members))
         self.tree, self.settled = kept or (first, NEVER)
         self.newest = self.tree
@@ -129,8 +129,22 @@ class Spanning:
         if tree is not None and tree.id > self.newest.id:
             self.newest = tree
             self._unproposed = set(self._untold) - {peer}
-            if self.me in tree.members:
-                self.tree = tree
+            self._take_newest()
+
+    def change(self, members: Sequence[BrokerId], links: Sequence[Pair]) -> None:
+        """Brokers came or left."""
+        self.members, self.links = set(members), list(links)
+        self._state = None
+        self._take_newest()
+
+    def _take_newest(self) -> None:
+        if self.me in self.newest.members and self.members.issuperset(self.newest.members):
+            self.tree = self.newest
+
+    @property
+    def whole(self) -> bool:
+        """Whether the tree has only brokers that belong to the network."""
+        return self.members.issuperset(self.tree.members)
 
     def has_settled(self, tree: TreeId, now: TimeUs) -> None:
         self.settled = tree
@@ -203,6 +217,7 @@ class Spanning:
             self._whole_us = now
         well = (
             tree.id == self.newest.id
+            and self.whole
             and reach <= set(tree.members)
             and span(reach, [link for link in tree.links if link in up])[1] == 1
             and now - self._whole_us <= AWAY_US
