@@ -390,6 +390,9 @@ class Processes:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():

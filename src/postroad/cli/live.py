@@ -97,6 +97,42 @@ def reload(path: Path) -> None:
     click.echo(f"{len(answers)} brokers have taken it up")
 
 
+@network.command("add")
+@click.argument("path", type=FILE)
+@click.argument("name")
+@click.option("--to", multiple=True, required=True, help="A broker to link it to; may be repeated.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--mqtt", type=int, required=True, help="Its port for clients.")
+@click.option("--link", type=int, required=True, help="Its port for other brokers.")
+@click.option("--http", type=int, required=True, help="Its port for metrics and status.")
+def add_broker(
+    path: Path, name: str, to: tuple[str, ...], host: str, mqtt: int, link: int, http: int
+) -> None:
+    """Add a broker to a network file, and to the network if it runs here."""
+    from postroad.live import launch, members
+    from postroad.live.network import Address
+
+    change = members.add(path.absolute(), name, Address(host, mqtt, link, http), to)
+    if not launch.add(change, name):
+        click.echo(f"{name} is added; no broker of the network runs here")
+        return
+    with Console(stderr=True).status(f"starting {name}"):
+        for _ in launch.wait(change.network):
+            pass
+    click.echo(f"{name} is added and runs")
+
+
+@network.command("remove")
+@click.argument("path", type=FILE)
+@click.argument("name")
+def remove_broker(path: Path, name: str) -> None:
+    """Stop a broker and take it out of a network file and, if it runs here, the network."""
+    from postroad.live import launch, members
+
+    stopped = launch.remove(members.remove(path.absolute(), name), name)
+    click.echo(f"{name} is {'stopped and ' if stopped else ''}removed")
+
+
 def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
     table = Table()
     for name in ("broker", "MQTT", "state"):
@@ -104,7 +140,8 @@ def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
     for name in ("clients", "subscriptions", "published", "delivered"):
         table.add_column(name, justify="right")
     table.add_column("publications sent over links")
-    for (name, row), address in zip(told.items(), network.addresses, strict=True):
+    for name, row in told.items():
+        address = network.addresses[network.number(name)]
         where = f"{address.host}:{address.mqtt}"
         if row is None:
             table.add_row(name, where, "no answer")

@@ -21,9 +21,11 @@ from postroad.live.link import Link, Refused
 from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
+from postroad.live.repair import SILENT_US, Repair
 from postroad.live.store import Journal, Kept, LinkRow, Rows
 from postroad.live.traces import Traces
-from postroad.model import BrokerId, Scalar, TimeUs
+from postroad.live.tree import TreeId
+from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing import SCHEMES
 from postroad.routing.base import (
     AdvertisementMessage,
@@ -47,9 +49,11 @@ from postroad.routing.base import (
     Send,
     SetTimer,
     Start,
+    Subscribe,
     SubscriptionMessage,
     TimerFired,
     UnadvertisementMessage,
+    Unsubscribe,
     UnsubscriptionMessage,
 )
 from postroad.routing.pool import FilterPool
@@ -59,6 +63,7 @@ log = logging.getLogger("postroad.broker")
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
+SPARE_BACKOFF_US = 1_000_000  # at most, where links are redundant: a spare one should be there soon
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
@@ -84,7 +89,10 @@ class Wire:
         self.buffer = bytearray()
         self.out: list[bytes] = []
         self.closing = False
-        self.since_us = now
+        self.since_us = self.heard_us = now
+        self.beat_us: TimeUs = 0
+        self.hello: links.Hello | None = None  # the peer's last
+        self.tree: TreeId | None = None  # of our last
 
 
 @dataclass(slots=True)
@@ -92,6 +100,7 @@ class Neighbour:
     """What this broker knows of a peer besides the link itself."""
 
     link: Link
+    lasting: bool  # whether the network file has this link
     wire: Wire | None = None
     dialler: BrokerId = -1  # who dialled the present connection
     dialling: bool = False
@@ -146,16 +155,24 @@ class Broker:
         self._waves: dict[WaveKey, tuple[BrokerId | None, set[BrokerId]]] = {}
         self._settled: dict[int, list[Reached]] = {}
         self._seen: dict[BrokerId, int] = {}
+        self._early: list[tuple[Wave, BrokerId]] = []
         self._closing: list[Wire] = []
         self._wave = now
         self.now = now
         self._encoded: tuple[Message | None, bytes] = (None, b"")
         for peer in self.plan.links()[number]:
-            self.peers[peer] = Neighbour(Link(number, peer, self.boot, True))
-        if rows is None:
+            self.peers[peer] = Neighbour(Link(number, peer, self.boot, True), True)
+        kept = None if rows is None else Kept(rows)
+        self.repair: Repair | None = None
+        if network.redundant:
+            self.repair = Repair(self, kept, now)
+            within = self.repair.tree.neighbours(number)
+            for peer, neighbour in self.peers.items():
+                neighbour.link.neighbour = peer in within
+        if kept is None:
             self.step(Start(), now)
         else:
-            self._restore(Kept(rows), now)
+            self._restore(kept, now)
         self._every(now)
 
     # What is kept.
@@ -193,7 +210,7 @@ class Broker:
                 self.step(Received(self.codec.decode(data), peer), now)
         for peer, neighbour in self.peers.items():
             # It is forgotten what caused what: nothing is safe before everything is.
-            everything = self.everything()
+            everything = self._sent()
             everything.pop(peer, None)
             neighbour.pending.append((1, everything))
         replayed, self._replayed = self._replayed, None
@@ -210,6 +227,8 @@ class Broker:
         for (peer, key), message in told.items():
             if (peer, key) not in due:
                 self.send(peer, _withdrawal(message))
+        if self.repair is not None:
+            self.repair.restored(now)
 
     def _note(self, table: str, peer: BrokerId, message: Message, data: bytes) -> None:
         """Keep what a neighbour was told, or has said, until it is withdrawn."""
@@ -224,7 +243,7 @@ class Broker:
         assert self.journal is not None
         for peer, neighbour in self.peers.items():
             row, kept = neighbour.link.row(), neighbour.kept
-            if neighbour.link.neighbour and row != kept:
+            if neighbour.lasting and row != kept:
                 if kept is None or row.base != kept.base:
                     self.journal.drop_to("queue", peer, row.base)
                 self.journal.put("link", peer, 0, row)
@@ -245,6 +264,9 @@ class Broker:
 
     def everything(self) -> Onward:
         """All that has been sent to neighbours."""
+        return self._sent() if self.repair is None else self.repair.everything()
+
+    def _sent(self) -> Onward:
         found = {}
         for peer, neighbour in self.peers.items():
             link = neighbour.link
@@ -253,7 +275,13 @@ class Broker:
         return found
 
     def is_safe(self, onward: Onward) -> bool:
-        return all(self.peers[peer].link.safe >= number for peer, number in onward.items())
+        peers = self.peers
+        return all(
+            peers[peer].link.safe >= number
+            if peer >= 0
+            else self.repair is not None and self.repair.is_safe(peer, number)
+            for peer, number in onward.items()
+        )
 
     def _see_what_is_safe(self) -> None:
         for neighbour in self.peers.values():
@@ -261,6 +289,8 @@ class Broker:
             while pending and self.is_safe(pending[0][1]):
                 pending.popleft()
             link.settled = pending[0][0] - 1 if pending else link.received
+        if self.repair is not None:
+            self.repair.see_what_is_safe()
         self.clients.acknowledge()
 
     # Time.
@@ -292,6 +322,11 @@ class Broker:
 
     def _every(self, now: TimeUs) -> None:
         self.clients.tick(now)
+        if self.repair is not None:
+            self.repair.tick(now)
+            for wire in list(self.wires):
+                if wire.link is not None and now - wire.heard_us > SILENT_US:
+                    self._drop(wire, "silent", now)
         for neighbour in list(self.peers.values()):
             state = neighbour.link.tick(now)
             if state == "silent" and neighbour.wire is not None:
@@ -313,11 +348,20 @@ class Broker:
     def step(self, given: Input, now: TimeUs) -> bool:
         """One step of the router and its effects. True if it told other brokers anything."""
         self.now = now
+        if self.repair is not None and isinstance(given, Subscribe | Unsubscribe):
+            self.repair.local(given, now)
         effects = self.router.step(given, now)
         self.steps += 1
-        return self._perform(given, effects, now) if effects else False
+        return self.perform(given, effects, now) if effects else False
 
-    def _perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
+    def publish(self, publication: Publication, now: TimeUs) -> None:
+        """An own client published."""
+        if self.repair is None:
+            self.step(Publish(publication), now)
+        else:
+            self.repair.publish(publication, now)
+
+    def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
         told = False
         at, end = 0, len(effects)
         while at < end:
@@ -382,7 +426,7 @@ class Broker:
         neighbour = self.peers.get(peer)
         if neighbour is None:  # a message that leaves the tree
             link = Link(self.number, peer, self.boot, False)
-            neighbour = self.peers[peer] = Neighbour(link)
+            neighbour = self.peers[peer] = Neighbour(link, False)
         link = neighbour.link
         last, data = self._encoded
         if message is not last:
@@ -429,6 +473,9 @@ class Broker:
             act(now, reached)
 
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
+        if self.repair is not None and not self.repair.joined():
+            self._early.append((wave, sender))  # until it can go everywhere it has to
+            return
         echo = Echo(wave.origin, wave.number)
         if wave.origin == self.number or self._seen.get(wave.origin, 0) >= wave.number:
             self.send(sender, echo)
@@ -494,19 +541,21 @@ class Broker:
             if neighbour.wire is not None or neighbour.dialling or now < neighbour.dial_us:
                 continue
             link = neighbour.link
-            if (self.number < peer) if link.neighbour else bool(link.queue):
+            if (self.number < peer) if neighbour.lasting else bool(link.queue):
                 neighbour.dialling = True
                 found.append(peer)
         return found
 
     def dial_failed(self, peer: BrokerId, now: TimeUs) -> None:
         self.now = now
-        self._back_off(self.peers[peer], now)
+        if peer in self.peers:
+            self._back_off(self.peers[peer], now)
 
     def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
         neighbour.dialling = False
         neighbour.dial_us = now + neighbour.backoff_us
-        neighbour.backoff_us = min(2 * neighbour.backoff_us, BACKOFF_US[1])
+        most = BACKOFF_US[1] if self.repair is None else SPARE_BACKOFF_US
+        neighbour.backoff_us = min(2 * neighbour.backoff_us, most)
 
     def wire_opened(
         self, address: str, dialled: BrokerId | None, now: TimeUs, certified: str | None = None
@@ -514,16 +563,24 @@ class Broker:
         self.now = now
         wire = Wire(address, dialled, certified, now)
         self.wires[wire] = None
-        if dialled is not None:
-            neighbour = self.peers[dialled]
-            hello = neighbour.link.hello(self.network.identity, self.speaks)
-            wire.out.append(links.pack(hello))
+        if dialled in self.peers:
+            self._say_hello(wire, self.peers[dialled].link)
+        elif dialled is not None:
+            self._drop(wire, "the peer was removed", now)
         return wire
+
+    def _tree_id(self) -> TreeId:
+        return (0, 0) if self.repair is None else self.repair.tree.id
+
+    def _say_hello(self, wire: Wire, link: Link) -> None:
+        wire.tree = self._tree_id()
+        wire.out.append(links.pack(link.hello(self.network.identity, self.speaks, wire.tree)))
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
         self.now = now
         if wire.closing:
             return
+        wire.heard_us = now
         wire.buffer += data
         try:
             for frame in links.unpack(wire.buffer):
@@ -537,7 +594,10 @@ class Broker:
                     return
                 elif wire.link is None:
                     raise Refused("data before hello")
-                else:
+                elif isinstance(frame, links.News):
+                    if self.repair is not None:
+                        self.repair.heard(wire.link.peer, frame, now)
+                elif wire.link.connected:  # otherwise it is of another tree
                     self._on_frame(wire.link, frame, now)
         except Refused as error:
             wire.out.append(links.pack(links.Bye(str(error))))
@@ -577,17 +637,24 @@ class Broker:
             self._on_echo((message.origin, message.number), sender, now)
         elif isinstance(message, RetainedVersions):
             self._on_versions(message.versions, sender)
-        else:
+        elif self.repair is None or not self.repair.on_message(message, sender, now):
             self.step(Received(message, sender), now)
 
     def _on_hello(self, wire: Wire, hello: links.Hello, now: TimeUs) -> None:
         if wire.link is not None:
-            raise Refused("a second hello")
+            # The peer is in another tree now, and says where it begins there.
+            if self.repair is None or hello.broker != wire.link.peer or wire.hello is None:
+                raise Refused("a second hello")
+            if hello.tree <= wire.hello.tree:
+                raise Refused("a second hello in the same tree")
+            wire.hello = hello
+            self._open(wire, wire.link, now)
+            return
         version = links.agreed(hello, self.speaks)
         if hello.network != self.network.identity:
             raise Refused(f"belongs to {hello.network[:80]!r}, not {self.network.identity!r}")
         peer = hello.broker
-        known = 0 <= peer < len(self.network.names) and peer != self.number
+        known = peer in self.network.members and peer != self.number
         if not known or wire.dialled not in (None, peer):
             raise Refused(f"broker {peer} was not expected here")
         if self.network.tls is not None:
@@ -596,25 +663,38 @@ class Broker:
                 raise Refused(f"its certificate is for {wire.certified!r}, not {name!r}")
         neighbour = self.peers.get(peer)
         if neighbour is None:
-            neighbour = self.peers[peer] = Neighbour(Link(self.number, peer, self.boot, False))
+            link = Link(self.number, peer, self.boot, False)
+            neighbour = self.peers[peer] = Neighbour(link, False)
         dialler = self.number if wire.dialled is not None else peer
         if neighbour.wire is not None:
             if dialler != neighbour.dialler and dialler > neighbour.dialler:
                 raise Refused("there is a connection already")
             self._drop(neighbour.wire, "replaced by a newer connection", now)
         link = neighbour.link
-        if wire.dialled is None:
-            wire.out.append(links.pack(link.hello(self.network.identity, self.speaks)))
-        opened = link.on_hello(hello, now)
-        wire.link = link
+        if wire.tree != self._tree_id():
+            self._say_hello(wire, link)
+        wire.link, wire.hello = link, hello
         neighbour.wire, neighbour.dialler = wire, dialler
         neighbour.dialling, neighbour.backoff_us = False, BACKOFF_US[0]
-        neighbour.left = False
-        names = self.network.names
-        neighbour.version = version
+        neighbour.left, neighbour.version = False, version
+        if self.repair is not None:
+            self.repair.connected(peer, now)
+        self._open(wire, link, now)
+
+    def _open(self, wire: Wire, link: Link, now: TimeUs) -> None:
+        """Exchange messages over a connection, if both ends are in one tree and it has the link."""
+        hello, peer = wire.hello, link.peer
+        assert hello is not None
+        if self.repair is not None and not (link.neighbour and hello.tree == self.repair.tree.id):
+            return
+        opened = link.on_hello(hello, now)
         log.info(
             "link up",
-            extra={"peer": names[peer], "resumed": not opened.fresh, "version": version},
+            extra={
+                "peer": self.network.names[peer],
+                "resumed": not opened.fresh,
+                "version": self.peers[peer].version,
+            },
         )
         if opened.fresh and link.neighbour:
             self._forget_link(peer)
@@ -623,6 +703,63 @@ class Broker:
             self.step(LinkUp(peer), now)
             versions = {topic: kept.version for topic, kept in self.retained.items()}
             self.send(peer, RetainedVersions(versions))
+            if self.repair is not None:
+                self.repair.greet(peer)
+                if self.repair.joined():
+                    early, self._early = self._early, []
+                    for wave, sender in early:
+                        self._on_wave(wave, sender, now)
+
+    def change(self, network: Network, now: TimeUs) -> None:
+        """Take up a network with other brokers and links."""
+        self.network, self.now = network, now
+        within = {a + b - self.number for a, b in network.pairs if self.number in (a, b)}
+        for peer in sorted(within - set(self.peers)):
+            link = Link(self.number, peer, self.boot, self.repair is None)
+            link.patience_us = None if self.journal is not None else link.patience_us
+            self.peers[peer] = Neighbour(link, True)
+        for peer, neighbour in list(self.peers.items()):
+            if neighbour.lasting and peer not in within:
+                neighbour.lasting = False
+                if self.repair is None:
+                    if neighbour.link.up:
+                        self._give_up(neighbour, "the peer was removed", now)
+                    self._part(peer, now)
+        if self.repair is not None:
+            self.repair.change()
+
+    def _part(self, peer: BrokerId, now: TimeUs) -> None:
+        neighbour = self.peers[peer]
+        if neighbour.wire is not None:
+            self._drop(neighbour.wire, "the peer was removed", now)
+        del self.peers[peer]
+        if self.journal is not None:
+            self.journal.clear("link", peer)
+
+    def regroup(self, neighbours: set[BrokerId], now: TimeUs) -> None:
+        """Start from nothing with these neighbours: another tree carries the traffic from now."""
+        self._replayed = []  # who is left need not be told goodbye
+        for peer, neighbour in self.peers.items():
+            if neighbour.link.up:
+                self.step(LinkDown(peer), now)
+        self._replayed = None
+        self._waves.clear()
+        self._early.clear()
+        for then in self._settled.values():
+            self._settling += then
+        self._settled.clear()
+        for peer, neighbour in list(self.peers.items()):
+            link, wire = neighbour.link, neighbour.wire
+            if link.neighbour:
+                link.give_up()
+                self._forget_link(peer)
+            if not neighbour.lasting:
+                self._part(peer, now)
+                continue
+            link.neighbour = peer in neighbours
+            if wire is not None:
+                self._say_hello(wire, link)
+                self._open(wire, link, now)
 
     def wire_closed(self, wire: Wire, now: TimeUs) -> None:
         """The driver lost the connection, or finished closing it."""
@@ -644,12 +781,14 @@ class Broker:
             },
         )
         self._closing.append(wire)
-        if peer is None:
+        neighbour = None if peer is None else self.peers.get(peer)
+        if peer is None or neighbour is None:
             return
-        neighbour = self.peers[peer]
         if neighbour.wire is wire:
             neighbour.wire = None
             neighbour.link.on_cut(now)
+            if self.repair is not None:
+                self.repair.cut(peer, now)
             self._back_off(neighbour, now)
         elif wire.dialled is not None and neighbour.wire is None:
             self._back_off(neighbour, now)
@@ -682,10 +821,12 @@ class Broker:
     def flush(self, now: TimeUs) -> None:
         """Begin waves, move what is queued into the wires' buffers, see who may go on."""
         self.now = now
-        if self.congested and not any(n.link.full for n in self.peers.values() if n.link.neighbour):
+        if self.repair is not None:
+            self.repair.turn(now)
+        if self.congested and not self._full():
             self.congested = False
             self.clients.resume(now)
-        if self._settling:
+        if self._settling and (self.repair is None or self.repair.joined()):
             self._begin_wave(now)
         if self.journal is not None:
             self._see_what_is_safe()
@@ -703,8 +844,15 @@ class Broker:
             )
             if neighbour.wire is not None:
                 neighbour.wire.out.extend(link.frames(now))
+        if self.repair is not None:
+            self.repair.say(now)
         if self.journal is not None:
             self._note_links()
+
+    def _full(self) -> bool:
+        if self.repair is not None and self.repair.full():
+            return True
+        return any(n.link.full for n in self.peers.values() if n.link.neighbour)
 
     def drain(self, now: TimeUs) -> None:
         """Take no more from clients or peers; `drained` tells when all has been passed on."""

@@ -50,7 +50,6 @@ from postroad.routing.base import (
     Advertise,
     Deliver,
     Effect,
-    Publish,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -882,7 +881,7 @@ class Clients:
         publication = Publication(
             publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
         )
-        self.broker.step(Publish(publication), now)
+        self.broker.publish(publication, now)
         if kept[0] & 1:
             self.broker.retain(topic, b"" if empty else kept, attributes, now)
 

@@ -61,6 +61,7 @@ def status(server: Server) -> dict[str, Any]:
     broker = server.broker
     clients, names = broker.clients, server.network.names
     return {
+        **({} if broker.repair is None else {"tree": broker.repair.status()}),
         "network": server.network.name,
         "broker": broker.name,
         "scheme": server.network.scheme,
@@ -81,9 +82,10 @@ def status(server: Server) -> dict[str, Any]:
         "reload_error": server.reload_error,
         "links": {
             names[peer]: {
-                "connected": neighbour.link.connected,
+                "connected": neighbour.wire is not None,
                 "up": neighbour.link.up,
-                "neighbour": neighbour.link.neighbour,
+                "neighbour": neighbour.lasting,
+                "in_tree": neighbour.link.neighbour,
                 "version": neighbour.version,
                 "queued": len(neighbour.link.queue),
                 "resent": neighbour.link.resent,

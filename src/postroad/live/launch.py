@@ -13,11 +13,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError, RunFailed
+from postroad.live.members import Change
 from postroad.live.network import Network
 
 START_S = 60.0
@@ -30,22 +31,26 @@ def folder_of(network: Network) -> Path:
 
 def start(network: Network) -> None:
     """Start every broker as a process of its own; fails if one is running already."""
-    running = [name for name in network.names if _alive(network, name)]
+    running = [name for name in network.member_names if _alive(network, name)]
     if running:
         raise InputError(
             f"broker {', '.join(running)} of {network.name!r} is running already",
             remedy=f"stop it with: postroad network down {network.path}",
         )
+    for name in network.member_names:
+        start_one(network, name)
+
+
+def start_one(network: Network, name: str) -> None:
     folder = folder_of(network)
     folder.mkdir(exist_ok=True)
-    for name in network.names:
-        command = [sys.executable, "-m", "postroad", "broker"]
-        command += ["--network", str(network.path), "--id", name]
-        with (folder / f"{name}.log").open("ab") as out:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-            )
-        (folder / f"{name}.pid").write_text(f"{process.pid}\n")
+    command = [sys.executable, "-m", "postroad", "broker"]
+    command += ["--network", str(network.path), "--id", name]
+    with (folder / f"{name}.log").open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    (folder / f"{name}.pid").write_text(f"{process.pid}\n")
 
 
 def wait(network: Network) -> Iterator[tuple[int, int]]:
@@ -53,15 +58,15 @@ def wait(network: Network) -> Iterator[tuple[int, int]]:
     deadline = time.monotonic() + START_S
     while True:
         told = status(network)
-        for name in network.names:
+        for name in network.member_names:
             if told[name] is None and not _alive(network, name):
                 log = folder_of(network) / f"{name}.log"
                 lines = log.read_text(errors="replace").splitlines() if log.exists() else []
                 stop(network)
                 raise RunFailed(f"broker {name} ended: {lines[-1] if lines else f'see {log}'}")
         ready = sum(row is not None and _linked(row) for row in told.values())
-        yield ready, len(network.names)
-        if ready == len(network.names):
+        yield ready, len(network.members)
+        if ready == len(network.members):
             return
         if time.monotonic() > deadline:
             raise RunFailed(f"after {START_S:.0f} s only {ready} of {len(told)} brokers are ready")
@@ -75,8 +80,7 @@ def _linked(row: dict[str, Any]) -> bool:
 def status(network: Network) -> dict[str, dict[str, Any] | None]:
     """What each broker says of itself; None for one that does not answer."""
     return {
-        name: _ask(address.http)
-        for name, address in zip(network.names, network.addresses, strict=True)
+        network.names[broker]: _ask(network.addresses[broker].http) for broker in network.members
     }
 
 
@@ -91,7 +95,11 @@ def _ask(port: int) -> dict[str, Any] | None:
 
 def stop(network: Network) -> int:
     """End the brokers that `start` started; how many there were."""
-    pids = [pid for name in network.names if (pid := _alive(network, name))]
+    return _stop(network, network.member_names)
+
+
+def _stop(network: Network, names: Sequence[str]) -> int:
+    pids = [pid for name in names if (pid := _alive(network, name))]
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + network.limits.drain_s + STOP_S
@@ -101,15 +109,44 @@ def stop(network: Network) -> int:
                 os.kill(pid, signal.SIGKILL)
             break
         time.sleep(0.05)
-    for name in network.names:
+    for name in names:
         (folder_of(network) / f"{name}.pid").unlink(missing_ok=True)
     return len(pids)
 
 
-def reload(network: Network) -> dict[str, str | None]:
-    """Have every running broker read the network file again; what each refuses it for, if so."""
+def add(change: Change, name: str) -> bool:
+    """Write the file with its new broker; where the network runs here, it runs too from now on."""
+    network = change.network
+    running = [other for other in network.member_names if _alive(network, other)]
+    change.write()
+    if running:
+        _follow(network, running)
+        start_one(network, name)
+    return bool(running)
+
+
+def remove(change: Change, name: str) -> bool:
+    """Stop a broker, write the file without it, and tell those that run here."""
+    network = change.network
+    stopped = _stop(network, [name])
+    change.write()
+    running = [other for other in network.member_names if _alive(network, other)]
+    _follow(network, running)
+    return bool(stopped)
+
+
+def _follow(network: Network, names: Sequence[str]) -> None:
+    for name, refusal in reload(network, names).items():
+        if refusal is not None:
+            raise RunFailed(f"broker {name} goes on as before: {refusal}")
+
+
+def reload(network: Network, names: Sequence[str] | None = None) -> dict[str, str | None]:
+    """Have brokers read the network file again, all of them if none are named; what each refuses
+    it for, if so."""
+    names = network.member_names if names is None else names
     before = status(network)
-    for name in network.names:
+    for name in names:
         pid, row = _alive(network, name), before[name]
         if not pid or row is None:
             raise InputError(
@@ -119,13 +156,13 @@ def reload(network: Network) -> dict[str, str | None]:
         os.kill(pid, signal.SIGHUP)
     answers: dict[str, str | None] = {}
     deadline = time.monotonic() + STOP_S
-    while len(answers) < len(network.names):
+    while len(answers) < len(names):
         for name, row in status(network).items():
-            old = before[name]
+            old = before[name] if name in names else None
             if row is not None and old is not None and row["reloads"] > old["reloads"]:
                 answers[name] = row["reload_error"]
         if time.monotonic() > deadline:
-            silent = [name for name in network.names if name not in answers]
+            silent = [name for name in names if name not in answers]
             raise RunFailed(f"no answer from broker {', '.join(silent)}")
         time.sleep(0.05)
     return answers

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from postroad.live.store import LinkRow
+from postroad.live.tree import Report, Tree, TreeId
 from postroad.model import BrokerId, TimeUs
 
 # The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A
@@ -52,6 +53,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     yours: str
     received: int
     oldest: int = 0  # the oldest version it still speaks; 0 from one that speaks only `version`
+    tree: TreeId = (0, 0)  # only brokers in the same tree exchange messages
 
 
 class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
@@ -72,7 +74,14 @@ class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
     reason: str
 
 
-Frame = Hello | Data | Ack | Bye
+class News(msgspec.Struct, array_like=True, tag="news", frozen=True):
+    """What brokers with redundant links tell each other over every connection; see tree.py."""
+
+    tree: Tree | None
+    reports: list[Report]
+
+
+Frame = Hello | Data | Ack | Bye | News
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
@@ -176,16 +185,18 @@ class Link:
     def full(self) -> bool:
         return len(self.queue) >= QUEUE_MAX or self.queue_bytes >= QUEUE_BYTES
 
-    def hello(self, network: str, speaks: tuple[int, int] = SPEAKS) -> Hello:
+    def hello(self, network: str, speaks: tuple[int, int] = SPEAKS, tree: TreeId = (0, 0)) -> Hello:
         oldest, newest = speaks
-        return Hello(newest, network, self.me, self.mine, self.yours, self.received, oldest)
+        return Hello(newest, network, self.me, self.mine, self.yours, self.received, oldest, tree)
 
     def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
         """The peer's hello came over a new connection."""
         self.heard_us = self.spoke_us = now
         self.connected = True
         was_up = self.up
-        agreed = was_up and hello.mine == self.yours and hello.yours == self.mine
+        # A peer that fell before it heard of us has received nothing and need not have it all over.
+        unheard = hello.yours == "" and self.received == 0
+        agreed = was_up and hello.mine == self.yours and (unheard or hello.yours == self.mine)
         if agreed:
             if not self.base <= hello.received <= self.base + len(self.queue):
                 raise Refused("acknowledges what was never sent")
@@ -213,7 +224,7 @@ class Link:
         self._forget()
         self.lives += 1
         self.yours = ""
-        self.up = False
+        self.up = self.connected = False
 
     def send(self, message: bytes) -> None:
         self.queue.append(message)

@@ -62,6 +62,36 @@ class RetainedVersions(Message):
     versions: dict[str, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class WantsVersions(Message):
+    """As of when the sender knows what each broker's own clients want."""
+
+    kind = "wants_versions"
+    versions: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wants(Message):
+    """All that one broker's own clients want, as of a version."""
+
+    kind = "wants"
+    broker: int
+    version: int
+    filters: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WantsChange(Message):
+    """How that changed between two versions."""
+
+    kind = "wants_change"
+    broker: int
+    before: int
+    version: int
+    filter: str
+    wanted: bool
+
+
 class BadMessage(Exception):
     """Bytes of a peer that are no message."""
 

@@ -2,7 +2,9 @@
 
 name = "example"
 scheme = "subscription_forwarding"
-links = [["A", "B"], ["B", "C"]]  # a tree; a ring scheme plans its own links over it
+links = [["A", "B"], ["B", "C"]]  # a tree, or more where the scheme is one of DURABLE: then a
+                                  # tree of them carries the traffic and the others stand by;
+                                  # a ring scheme plans its own links over a tree
 
 [parameters]                      # the scheme's own
 covering = true
@@ -18,6 +20,7 @@ tls = "certs"                     # a folder of certificates, see certificates.p
 users = "users.json"              # see users.py; everyone else is refused
 store = "store"                   # a folder: sessions, links and routes survive restarts
 traces = "traces"                 # a folder for rolling trace files
+removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
 [limits]                          # see Limits
 
 plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote, or for kyra what
@@ -88,17 +91,31 @@ class Network:
     users: Path | None
     store: Path | None
     path: Path
+    removed: frozenset[BrokerId]
+    redundant: bool  # whether there are, or were, more links than a tree has
+
+    @property
+    def members(self) -> list[BrokerId]:
+        return [broker for broker in range(len(self.names)) if broker not in self.removed]
+
+    @property
+    def member_names(self) -> list[str]:
+        return [self.names[broker] for broker in self.members]
+
+    @property
+    def pairs(self) -> list[tuple[BrokerId, BrokerId]]:
+        return [(min(a, b), max(a, b)) for a, b in self.overlay.ends.tolist()]
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.overlay.names
 
     def number(self, name: str) -> BrokerId:
-        if name not in self.names:
+        if name not in self.member_names:
             raise InputError(
                 f"no broker {name!r}",
                 where=str(self.path),
-                remedy=f"choose one of: {', '.join(self.names)}",
+                remedy=f"choose one of: {', '.join(self.member_names)}",
             )
         return self.names.index(name)
 
@@ -119,9 +136,15 @@ class Network:
         told = json.dumps(
             [self.scheme, self.seed, _said(self.config), self.names,
              self.overlay.ends.tolist(), self.relocation, _said(self.relocation_config),
-             self.store is not None]
+             self.store is not None, *sorted(self.removed)]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """What stays the same when brokers come and go, then all brokers there have been."""
+        told = json.dumps([self.scheme, self.seed, _said(self.config), self.redundant])
+        return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}", *self.names
 
 
 def _said(config: Any) -> dict[str, Any]:
@@ -147,10 +170,11 @@ def load(path: Path) -> Network:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
-    return _network(values, path, key_lines(text))
+    return made(values, path, key_lines(text))
 
 
-def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+    """The network of a file that has been read."""
     top = Section(values, str(path), lines=lines)
     name = top.take("name", str)
     scheme = top.choice("scheme", list(SCHEMES))
@@ -173,7 +197,13 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
     addresses = _addresses(top)
-    overlay = _overlay(top, list(addresses), scheme, path, lines)
+    removed = top.take("removed", list, [])
+    for broker in removed:
+        if broker not in addresses or scheme not in DURABLE or moving is not None:
+            raise top.wrong("removed", removed, "leave it to: postroad network remove")
+    grows = scheme in DURABLE and moving is None  # and may have cycles
+    all_links = top.values.get("links", [])
+    overlay = _overlay(top, list(addresses), removed, scheme, grows, path, lines)
     top.done()
     return Network(
         name=name,
@@ -190,6 +220,8 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         users=users,
         store=store,
         path=path,
+        removed=frozenset(overlay.names.index(broker) for broker in removed),
+        redundant=grows and len(all_links) >= len(overlay.names),
     )
 
 
@@ -225,7 +257,13 @@ def _addresses(top: Section) -> dict[str, Address]:
 
 
 def _overlay(
-    top: Section, names: list[str], scheme: str, path: Path, lines: Mapping[str, int]
+    top: Section,
+    names: list[str],
+    removed: list[str],
+    scheme: str,
+    grows: bool,
+    path: Path,
+    lines: Mapping[str, int],
 ) -> Overlay:
     plan: str | None = top.take("plan", str, None)
     pairs = top.take("links", list, [])
@@ -250,10 +288,30 @@ def _overlay(
             if name not in names:
                 raise top.wrong("links", pair, f"choose from the brokers {', '.join(names)}")
     number = {name: broker for broker, name in enumerate(names)}
-    if len(names) > 1:
+    if grows:
+        pairs = [pair for pair in pairs if not {*pair} & {*removed}]
+        _check_joined(top, [name for name in names if name not in removed], pairs)
+    elif len(names) > 1:
         made = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
         if len(made.names) != len(names):
             stray = next(name for name in names if name not in made.names)
             raise top.wrong("links", pairs, f"join broker {stray!r} to the others")
     ends = np.array([(number[a], number[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
     return Overlay(tuple(names), ends, np.full(len(ends), LATENCY_US, dtype=np.int64))
+
+
+def _check_joined(top: Section, names: list[str], pairs: list[list[str]]) -> None:
+    """Links may close cycles here, but each joins two brokers once, and together they join all."""
+    if not names:
+        raise top.wrong("removed", names, "leave a broker in the network")
+    known: set[frozenset[str]] = set()
+    for pair in pairs:
+        if len(set(pair)) == 1 or frozenset(pair) in known:
+            raise top.wrong("links", pair, "join two different brokers, each pair once")
+        known.add(frozenset(pair))
+    joined = {names[0]}
+    while more := {name for pair in known if pair & joined for name in pair - joined}:
+        joined |= more
+    for name in names:
+        if name not in joined:
+            raise top.wrong("links", pairs, f"join broker {name!r} to {names[0]!r}")

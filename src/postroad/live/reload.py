@@ -1,7 +1,8 @@
 """A new configuration for a running broker: all of it, or, if any of it is wrong, none.
 
-Users, limits and certificates may change. What brokers must agree on, and where they listen, may
-not: that is refused with the key, and the old configuration stays.
+Users, limits and certificates may change, and brokers may have been added or removed (members.py).
+What else brokers must agree on, and where they listen, may not: that is refused with the key, and
+the old configuration stays.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.live import certificates
-from postroad.live.network import Network
+from postroad.live.network import DURABLE, Network
 from postroad.model import BrokerId
 
 
@@ -38,6 +39,7 @@ def contexts(network: Network, number: BrokerId) -> Contexts:
 
 def check(old: Network, new: Network) -> None:
     """Raise `InputError` if something changed that a running broker cannot take up."""
+    grows = old.scheme in DURABLE and old.relocation is None
     fixed = {
         "name": old.name == new.name,
         "scheme": old.scheme == new.scheme,
@@ -45,8 +47,12 @@ def check(old: Network, new: Network) -> None:
         "parameters": old.config == new.config,
         "relocation": (old.relocation, old.relocation_config)
         == (new.relocation, new.relocation_config),
-        "brokers": (old.names, old.addresses) == (new.names, new.addresses),
-        "links": old.overlay.ends.tolist() == new.overlay.ends.tolist(),
+        "brokers": (old.names, old.addresses)
+        == (new.names[: len(old.names)], new.addresses[: len(old.names)])
+        and (old.removed <= new.removed)
+        and (len(old.names) == len(new.names) or grows),
+        "links": _links(old, new, set(range(len(old.names))) - new.removed)
+        and old.redundant == new.redundant,
         "traces": old.traces == new.traces,
         "store": old.store == new.store,
         "tls": (old.tls is None) == (new.tls is None),
@@ -58,3 +64,9 @@ def check(old: Network, new: Network) -> None:
             where=str(new.path),
             remedy="put the old value back, or restart the brokers",
         )
+
+
+def _links(old: Network, new: Network, stay: set[BrokerId]) -> bool:
+    """Whether the brokers that stay are joined by the same links."""
+    before, now = ([pair for pair in n.pairs if stay.issuperset(pair)] for n in (old, new))
+    return before == now

@@ -59,7 +59,9 @@ class Server:
             )  # fmt: skip
         self.store: Store | None = None
         if network.store is not None:
-            self.store = Store(network.store, network.identity, network.names[number])
+            self.store = Store(
+                network.store, network.identity, network.names[number], network.lineage
+            )
         rows = None if self.store is None else self.store.load()
         self.broker = Broker(network, number, started, self.traces, rows)
         self.ended = asyncio.Event()
@@ -197,12 +199,15 @@ class Server:
             log.error("reload refused", extra={"reason": str(error)})
             return
         self.reload_error = None
-        self.network = self.broker.network = new
-        self.contexts = contexts
+        self.network, self.contexts = new, contexts
+        self.broker.change(new, self.now())
         self.broker.clients.reload(new.limits, known, self.now())
         if self.traces is not None:
             self.traces.bytes_max = new.limits.trace_bytes
             self.traces.files_max = new.limits.trace_files
+            self.traces.names = new.names
+        if self.number in new.removed:
+            self.end()
         self.soon()
         log.info("configuration reloaded", extra={"broker": self.broker.name})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from postroad.model import BrokerId, TimeUs
 FORMAT: Final = 1
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
-    "will",
+    "will", "tree", "outbox", "seen", "wants",
 )  # fmt: skip
 QUICK: Final = "PRAGMA quick_check(1)"
 
@@ -39,6 +40,16 @@ _PUT = {name: f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)" for name in TABL
 _DROP = {name: f"DELETE FROM {name} WHERE owner = ? AND key = ?" for name in TABLES}
 _DROP_TO = {name: f"DELETE FROM {name} WHERE owner = ? AND key <= ?" for name in TABLES}
 _CLEAR = {name: f"DELETE FROM {name} WHERE owner = ?" for name in TABLES}
+_MEANING = {
+    statements[name]: (what, name)
+    for what, statements in (
+        ("put", _PUT),
+        ("drop", _DROP),
+        ("drop_to", _DROP_TO),
+        ("clear", _CLEAR),
+    )
+    for name in TABLES
+}
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
@@ -96,7 +107,7 @@ class Journal:
     def drop(self, table: str, owner: Owner, key: Key) -> None:
         self.changes.append((_DROP[table], (owner, key)))
 
-    def drop_to(self, table: str, owner: Owner, key: int) -> None:
+    def drop_to(self, table: str, owner: Owner, key: Key) -> None:
         """Drop this key and all before it."""
         self.changes.append((_DROP_TO[table], (owner, key)))
 
@@ -111,7 +122,9 @@ class Journal:
 class Store:
     """One broker's file. Every failure is a `RunFailed` that names the file: nothing goes on."""
 
-    def __init__(self, folder: Path, identity: str, broker: str) -> None:
+    def __init__(
+        self, folder: Path, identity: str, broker: str, lineage: Sequence[str] = ()
+    ) -> None:
         self.path = folder / f"{broker}.db"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +135,7 @@ class Store:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # one broker at a time
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._open(f"{identity} {broker}")
+            self._open(f"{identity} {broker}", list(lineage))
         except sqlite3.Error as error:
             self._db.close()
             raise self._failed("cannot be opened", error) from None
@@ -130,7 +143,7 @@ class Store:
             self._db.close()
             raise
 
-    def _open(self, whose: str) -> None:
+    def _open(self, whose: str, lineage: list[str]) -> None:
         db = self._db
         (state,) = db.execute(QUICK).fetchone()
         if state != "ok":
@@ -142,6 +155,7 @@ class Store:
                 f"CREATE TABLE IF NOT EXISTS {name}"
                 " (owner, key, data BLOB, PRIMARY KEY (owner, key)) WITHOUT ROWID"
             )
+        db.execute("CREATE TABLE IF NOT EXISTS lineage (text TEXT)")
         if format == 0:
             db.execute("CREATE TABLE whose (text TEXT)")
             db.execute("INSERT INTO whose VALUES (?)", (whose,))
@@ -149,9 +163,17 @@ class Store:
         elif format != FORMAT:
             raise self._failed("cannot be used", f"it has format {format}, not {FORMAT}")
         found = db.execute("SELECT text FROM whose").fetchone()
-        if found != (whose,):
+        if found != (whose,) and not self._descends(lineage):
             raise self._failed("cannot be used", f"it belongs to {found and found[0]}, not {whose}")
+        db.execute("UPDATE whose SET text = ?", (whose,))
+        db.execute("DELETE FROM lineage")
+        db.executemany("INSERT INTO lineage VALUES (?)", [(text,) for text in lineage])
         db.execute("COMMIT")
+
+    def _descends(self, lineage: list[str]) -> bool:
+        """Whether the network is the one this store was for, with brokers added or removed."""
+        kept = [text for (text,) in self._db.execute("SELECT text FROM lineage ORDER BY rowid")]
+        return bool(kept) and kept == lineage[: len(kept)]
 
     def load(self) -> Rows:
         try:
@@ -180,6 +202,38 @@ class Store:
 
     def _failed(self, what: str, why: object) -> RunFailed:
         return RunFailed(f"the store {self.path} {what}: {why}")
+
+
+class MemoryStore:
+    """A store that does all the same without a disk, for rehearsals."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[tuple[Owner, Key], bytes]] = {name: {} for name in TABLES}
+
+    def load(self) -> Rows:
+        return {
+            name: [(*where, data) for where, data in sorted(table.items())]
+            for name, table in self._tables.items()
+        }
+
+    def owned(self, table: str, owner: Owner) -> list[bytes]:
+        return [data for (who, _), data in self._tables[table].items() if who == owner]
+
+    def commit(self, changes: list[Change]) -> None:
+        for statement, values in changes:
+            what, name = _MEANING[statement]
+            table, owner = self._tables[name], values[0]
+            if what == "put":
+                table[owner, values[1]] = values[2]
+            elif what == "drop":
+                table.pop((owner, values[1]), None)
+            else:
+                for where in [
+                    where
+                    for where in table
+                    if where[0] == owner and (what == "clear" or where[1] <= values[1])
+                ]:
+                    del table[where]
 
 
 class Kept:

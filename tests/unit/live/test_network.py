@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from live_harness import write_network
 from postroad.errors import InputError
 from postroad.live.network import load
 
@@ -31,7 +32,7 @@ http = 6
         ("mqtt = 4", "mqtt = 2", ":11: brokers.B.mqtt is 2; choose another: brokers.A.link has it"),
         ("mqtt = 4", "mqtt = 70000", ":11: brokers.B.mqtt is 70000"),
         ("http = 3", "http = 3\nhots = 'x'", ":9: unknown key brokers.A.hots"),
-        ('[["A", "B"]]', '[["A", "B"], ["B", "A"]]', ":3: link 2 from 'B' to 'A' closes a cycle"),
+        ('[["A", "B"]]', '[["A", "B"], ["B", "A"]]', ":3: links is ['B', 'A']; join two different"),
         ('[["A", "B"]]', "[]", ":3"),
         ('"subscription_forwarding"', '"flodding"', ":2: scheme is 'flodding'"),
         ('name = "n"', "name = 7", ":1: name is 7"),
@@ -56,3 +57,16 @@ def test_good_file_and_unknown_broker(tmp_path: Path) -> None:
     assert network.names == ("A", "B")
     with pytest.raises(InputError, match="choose one of: A, B"):
         network.number("C")
+
+
+def test_cycles_are_for_schemes_that_repair_their_tree(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    cycle = [("A", "B"), ("B", "C"), ("C", "A")]
+    assert load(write_network(tmp_path, ["A", "B", "C"], cycle)).redundant
+    assert not load(write_network(tmp_path, ["A", "B", "C"], cycle[:2])).redundant
+    write_network(tmp_path, ["A", "B", "C"], cycle, scheme="popsub")
+    with pytest.raises(InputError, match="link 3 from 'C' to 'A' closes a cycle"):
+        load(path)
+    write_network(tmp_path, ["A", "B", "C", "D"], cycle)
+    with pytest.raises(InputError, match="join broker 'D' to 'A'"):
+        load(path)

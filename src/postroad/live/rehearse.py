@@ -1,0 +1,680 @@
+"""Networks with redundant links through crashes, cuts, silences and partitions, from seeds.
+
+    python -m postroad.live.rehearse --seeds 5000       # seeds 0 to 4999
+    python -m postroad.live.rehearse --seed 17          # one, with what happens in it
+
+Whole brokers (tree, links, sessions, routers, stores) run in memory on a clock of their own: bytes
+take a drawn time over each connection, keep their order on it and no other; connections break
+with what is on them or fall silent; brokers lose all but their stores, between any two turns and
+between writing and speaking. Clients of quality 1 publish, send again what was not acknowledged,
+come back to their sessions. What must hold:
+
+- what is acknowledged to a publisher is, at that moment, with every subscriber it matches or in
+  its broker's store; in the end every subscriber has had everything, once;
+- nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice;
+- with one broker away and the rest joined, deliveries and acknowledgements go on within seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mqtt5
+import msgspec
+
+from postroad.filters import Filter, matches
+from postroad.live import content, mqtt, topics
+from postroad.live.broker import Broker, Wire
+from postroad.live.mqtt import Letter
+from postroad.live.network import DURABLE, Network, made
+from postroad.live.session import Connection
+from postroad.live.store import MemoryStore, ParcelRow
+from postroad.live.tree import Pair, span
+from postroad.model import BrokerId, TimeUs
+
+START_US = 10**15
+SECOND_US = 1_000_000
+REPAIRED_US = 9 * SECOND_US  # by then a tree joins all that can be joined
+HEALED_US = 10 * SECOND_US  # and by then one that joins all, if nothing is broken any more
+TOPICS = ("t/a", "t/b", "u/a")
+WANTED = (("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1"))
+IN_FLIGHT = 8
+AT_MOST, AT_LEAST = mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE
+
+
+class Failed(Exception):
+    """What must hold does not."""
+
+
+class Pipe:
+    """One connection between two brokers."""
+
+    def __init__(self, ends: tuple[BrokerId, BrokerId]) -> None:
+        self.ends = ends
+        self.wires: list[Wire | None] = [None, None]
+        self.last_us = [0, 0]  # when the last bytes of each side arrive
+        self.held: list[list[bytes]] = [[], []]  # while the link is silent
+
+
+class World:
+    """The brokers of one network, the links between them, and time."""
+
+    def __init__(self, network: Network, draw: random.Random) -> None:
+        self.network, self.draw = network, draw
+        self.now = START_US
+        self.heap: list[tuple[TimeUs, int, Callable[[], None]]] = []
+        self.sequence = 0
+        count = len(network.names)
+        self.stores = [MemoryStore() for _ in range(count)]
+        self.brokers: list[Broker | None] = [None] * count
+        self.pipes: dict[Pipe, None] = {}
+        self.of_wire: dict[Wire, tuple[Pipe, int]] = {}
+        self.cut: set[Pair] = set()
+        self.silent: set[Pair] = set()
+        self.due: list[TimeUs] = [0] * count
+        self.clients: list[Client] = []
+        self.slow_us = 3_000
+        for number in range(count):
+            self.start(number)
+
+    # Time.
+
+    def at(self, delay_us: TimeUs, act: Callable[[], None]) -> None:
+        self.sequence += 1
+        heapq.heappush(self.heap, (self.now + delay_us, self.sequence, act))
+
+    def run(self, duration_us: TimeUs) -> None:
+        end = self.now + duration_us
+        while self.heap and self.heap[0][0] <= end:
+            self.now, _, act = heapq.heappop(self.heap)
+            act()
+        self.now = end
+
+    def until(self, done: Callable[[], bool], limit_us: TimeUs, what: str) -> None:
+        end = self.now + limit_us
+        while not done():
+            if self.now >= end:
+                raise Failed(f"{what}: not within {limit_us / SECOND_US:.0f} s")
+            self.run(20_000)
+
+    # Brokers.
+
+    def start(self, number: BrokerId) -> None:
+        if self.brokers[number] is None:
+            rows = self.stores[number].load()
+            self.brokers[number] = Broker(self.network, number, self.now, None, rows)
+            self.soon(number)
+
+    def soon(self, number: BrokerId, delay_us: TimeUs = 500) -> None:
+        """Have a broker take its turn."""
+        when = self.now + delay_us
+        if not self.now <= self.due[number] <= when:
+            self.due[number] = when
+            broker = self.brokers[number]
+            self.at(delay_us, lambda: self._turn(number, broker, when))
+
+    def _turn(self, number: BrokerId, broker: Broker | None, when: TimeUs) -> None:
+        if broker is None or self.brokers[number] is not broker or self.due[number] != when:
+            return
+        self.due[number] = 0
+        self._write(number, broker)
+        for wire in [*broker.wires, *broker.take_closing()]:
+            self._speak(wire)
+        for peer in broker.to_dial(self.now):
+            self._dial(broker, number, peer)
+        for client in self.clients:
+            if client.broker == number:
+                client.hear()
+        self.soon(number, max(500, broker.next_due_us() - self.now))
+
+    def _write(self, number: BrokerId, broker: Broker) -> None:
+        broker.tick(self.now)
+        broker.flush(self.now)
+        assert broker.journal is not None
+        self.stores[number].commit(broker.journal.take())
+
+    def crash(self, number: BrokerId) -> None:
+        """A broker is gone at once; perhaps it had written, and said to some what it wrote."""
+        broker = self.brokers[number]
+        if broker is None:
+            return
+        if self.draw.random() < 0.5:
+            self._write(number, broker)
+            for wire in list(broker.wires):
+                if self.draw.random() < 0.5:
+                    self._speak(wire)
+        self.brokers[number] = None
+        self.due[number] = 0
+        for pipe in list(self.pipes):
+            if number in pipe.ends:
+                self._end(pipe, pipe.ends.index(number))
+        for client in self.clients:
+            if client.broker == number:
+                client.lost()
+
+    # Connections.
+
+    def _dial(self, broker: Broker, number: BrokerId, peer: BrokerId) -> None:
+        pair = (min(number, peer), max(number, peer))
+        delay_us = 5 * SECOND_US if pair in self.silent else self._delay()
+
+        def answered() -> None:
+            if self.brokers[number] is not broker:
+                return
+            other = self.brokers[peer]
+            if pair in self.silent or pair in self.cut or other is None:
+                broker.dial_failed(peer, self.now)
+            else:
+                pipe = Pipe((number, peer))
+                self.pipes[pipe] = None
+                ends = (broker.wire_opened("memory:1", peer, self.now),
+                        other.wire_opened("memory:1", None, self.now))  # fmt: skip
+                for side, wire in enumerate(ends):
+                    pipe.wires[side] = wire
+                    self.of_wire[wire] = pipe, side
+            self.soon(number)
+
+        self.at(delay_us, answered)
+
+    def _delay(self) -> TimeUs:
+        return self.draw.randint(100, self.slow_us)
+
+    def _speak(self, wire: Wire) -> None:
+        found = self.of_wire.get(wire)
+        if found is None:
+            wire.out.clear()
+            return
+        pipe, side = found
+        if wire.out:
+            data = b"".join(wire.out)
+            wire.out.clear()
+            split = self.draw.randint(1, len(data)) if self.draw.random() < 0.1 else 0
+            for part in (data[:split], data[split:]):
+                if part:
+                    self._under_way(pipe, side, part)
+        if wire.closing:
+            self._end(pipe, side)
+
+    def _under_way(self, pipe: Pipe, side: int, data: bytes) -> None:
+        if (min(pipe.ends), max(pipe.ends)) in self.silent:
+            pipe.held[side].append(data)
+            return
+        when = max(self.now + self._delay(), pipe.last_us[side])
+        pipe.last_us[side] = when
+
+        def arrive() -> None:
+            wire = pipe.wires[1 - side]
+            broker = self.brokers[pipe.ends[1 - side]]
+            if wire is not None and broker is not None and pipe in self.pipes:
+                broker.wire_received(wire, data, self.now)
+                self.soon(pipe.ends[1 - side])
+
+        self.at(when - self.now, arrive)
+
+    def _end(self, pipe: Pipe, side: int) -> None:
+        """One side is gone: the other hears of it after what was said before, or part of it."""
+        wire = pipe.wires[side]
+        if wire is None:
+            return
+        pipe.wires[side] = None
+        del self.of_wire[wire]
+        far = pipe.wires[1 - side]
+        delay_us = max(0, pipe.last_us[side] - self.now)
+        if self.draw.random() < 0.5:
+            delay_us = self.draw.randint(0, delay_us)
+
+        def gone() -> None:
+            self.pipes.pop(pipe, None)
+            broker = self.brokers[pipe.ends[1 - side]]
+            if far is not None and broker is not None and far in self.of_wire:
+                del self.of_wire[far]
+                broker.wire_closed(far, self.now)
+                self.soon(pipe.ends[1 - side])
+
+        self.at(delay_us, gone)
+
+    def sever(self, pair: Pair, silently: bool) -> None:
+        """A link breaks: its connections end, or nothing arrives any more."""
+        if silently:
+            self.silent.add(pair)
+            return
+        self.cut.add(pair)
+        for pipe in list(self.pipes):
+            if (min(pipe.ends), max(pipe.ends)) == pair:
+                for side in (0, 1):
+                    wire, number = pipe.wires[side], pipe.ends[side]
+                    broker = self.brokers[number]
+                    if wire is not None and broker is not None:
+                        pipe.wires[side] = None
+                        self.of_wire.pop(wire, None)
+                        broker.wire_closed(wire, self.now)
+                        self.soon(number)
+                self.pipes.pop(pipe, None)
+
+    def heal(self, pair: Pair) -> None:
+        self.cut.discard(pair)
+        if pair in self.silent:
+            self.silent.discard(pair)
+            for pipe in list(self.pipes):
+                if (min(pipe.ends), max(pipe.ends)) == pair:
+                    for side in (0, 1):
+                        held, pipe.held[side] = pipe.held[side], []
+                        for data in held:
+                            self._under_way(pipe, side, data)
+
+    def joined(self) -> bool:
+        """Whether the brokers that live are joined by the links that work."""
+        alive = [number for number, broker in enumerate(self.brokers) if broker is not None]
+        works = [p for p in self.network.pairs if p not in self.cut and p not in self.silent]
+        return span(alive, works)[1] == 1
+
+    def repaired(self) -> bool:
+        """Whether one tree of working links joins just those that live, and all are there."""
+        alive = [number for number, broker in enumerate(self.brokers) if broker is not None]
+        trees = {}
+        for broker in self.brokers:
+            if broker is not None and broker.repair is not None:
+                tree = broker.repair.tree
+                trees[tree.id] = tree
+                within = [n.link for n in broker.peers.values() if n.link.neighbour]
+                settled = broker.repair.spanning.settled == tree.id
+                if not settled or not all(link.connected for link in within):
+                    return False
+        (tree, *others) = trees.values()
+        broken = self.cut | self.silent
+        if not all(client.ready or self.brokers[client.broker] is None for client in self.clients):
+            return False
+        return not others and list(tree.members) == alive and broken.isdisjoint(tree.links)
+
+
+class Client:
+    """A client that comes back to its session as often as it must."""
+
+    def __init__(self, world: World, broker: BrokerId, name: str) -> None:
+        self.world, self.broker, self.name = world, broker, name
+        self.connection: Connection | None = None
+        self.ready = False
+        self.next_id = 0
+        world.clients.append(self)
+        self.come()
+
+    def come(self) -> None:
+        broker = self.world.brokers[self.broker]
+        if self.connection is not None:
+            return
+        if broker is None:
+            self.world.at(200_000, self.come)
+            return
+        self.connection = broker.clients.opened("memory:1", self.world.now)
+        assert self.connection is not None
+        hello = mqtt5.ConnectPacket(self.name, clean_start=False, session_expiry_interval=86_400)
+        self.send(hello)
+
+    def lost(self) -> None:
+        """The connection is gone, with what was not heard yet."""
+        self.connection, self.ready = None, False
+        self.world.at(self.world.draw.randint(1_000, 300_000), self.come)
+
+    def hang_up(self) -> None:
+        broker = self.world.brokers[self.broker]
+        if self.connection is not None and broker is not None:
+            broker.clients.closed(self.connection, self.world.now)
+            self.world.soon(self.broker)
+            self.lost()
+
+    def send(self, packet: mqtt5.Packet) -> None:
+        broker = self.world.brokers[self.broker]
+        if self.connection is not None and broker is not None:
+            broker.clients.received(self.connection, packet.write(), self.world.now)
+            self.world.soon(self.broker)
+
+    def hear(self) -> None:
+        """Take what the broker has written; it has been stored before."""
+        connection = self.connection
+        if connection is None:
+            return
+        data = b"".join(connection.out)
+        connection.out.clear()
+        at = 0
+        while at < len(data):
+            end = mqtt.frame(data, at, 1 << 28)
+            packet, _ = mqtt5.read(memoryview(data[at:end]))
+            if isinstance(packet, mqtt5.ConnAckPacket):
+                self.ready = True
+                self.connected()
+            else:
+                self.on_packet(packet)
+            at = end
+        if connection.closing and self.connection is connection:
+            self.lost()
+
+    def connected(self) -> None: ...
+
+    def on_packet(self, packet: Any) -> None: ...
+
+
+class Publisher(Client):
+    def __init__(self, world: World, broker: BrokerId, name: str, told: Told) -> None:
+        self.told = told
+        self.owed: dict[int, tuple[int, str, bytes]] = {}
+        super().__init__(world, broker, name)
+
+    def publish(self, qos: int) -> int:
+        """Publish something; its number."""
+        draw, number = self.world.draw, len(self.told.published)
+        topic, x = draw.choice(TOPICS), draw.randint(0, 4)
+        payload = b'{"n": %d, "x": %d}' % (number, x)
+        self.told.published.append((topic, payload, qos, self.broker))
+        if not qos:
+            self.send(mqtt5.PublishPacket(topic, payload))
+            return number
+        self.next_id = self.next_id % 60_000 + 1
+        self.owed[self.next_id] = (number, topic, payload)
+        self.send(mqtt5.PublishPacket(topic, payload, qos=AT_LEAST, packet_id=self.next_id))
+        return number
+
+    def connected(self) -> None:
+        for packet_id, (_, topic, payload) in self.owed.items():
+            self.send(
+                mqtt5.PublishPacket(
+                    topic, payload, qos=AT_LEAST, packet_id=packet_id, duplicate=True
+                )
+            )
+
+    def on_packet(self, packet: Any) -> None:
+        if isinstance(packet, mqtt5.PubAckPacket) and packet.packet_id in self.owed:
+            number, _, _ = self.owed.pop(packet.packet_id)
+            self.told.acknowledged.add(number)
+            self.told.check_safe(number)
+
+
+class Subscriber(Client):
+    def __init__(
+        self, world: World, broker: BrokerId, name: str, pattern: str, where: str | None
+    ) -> None:
+        self.pattern, self.where = pattern, where
+        self.filter: Filter = topics.as_filter(pattern, where)
+        self.granted = False
+        self.first: Counter[int] = Counter()  # not marked as sent again
+        self.got: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self.pinged: set[int] | None = None
+        self.sure: set[int] = set()
+        super().__init__(world, broker, name)
+        world.at(100_000, self.ping)
+
+    def connected(self) -> None:
+        self.pinged = None
+        self.acknowledged = set(self.sure)  # the others may have been lost with the connection
+        if not self.granted:
+            wanted = mqtt5.TopicFilter(self.pattern, max_qos=AT_LEAST, retain_as_published=False)
+            where = [] if self.where is None else [("$where", self.where)]
+            self.send(mqtt5.SubscribePacket(1, [wanted], user_properties=where))
+
+    def ping(self) -> None:
+        if self.connection is not None and self.pinged is None:
+            self.pinged = set(self.acknowledged)
+            self.send(mqtt5.PingReqPacket())
+        self.world.at(300_000, self.ping)
+
+    def on_packet(self, packet: Any) -> None:
+        if isinstance(packet, mqtt5.SubAckPacket):
+            self.granted = True
+        elif isinstance(packet, mqtt5.PingRespPacket):
+            self.sure |= self.pinged or set()
+            self.pinged = None
+        elif isinstance(packet, mqtt5.PublishPacket):
+            number = msgspec.json.decode(packet.payload)["n"]
+            if number in self.sure:
+                raise Failed(f"{self.name} gets {number} again after its acknowledgement")
+            self.got.add(number)
+            self.first[number] += not packet.duplicate
+            if self.first[number] > 1:
+                raise Failed(f"{self.name} gets {number} twice")
+            if packet.packet_id and self.world.draw.random() < 0.9:
+                self.send(mqtt5.PubAckPacket(packet.packet_id))
+                self.acknowledged.add(number)
+
+    def has(self, number: int) -> bool:
+        """Whether a publication has reached it, or is in its broker's store."""
+        if number in self.got:
+            return True
+        rows = self.world.stores[self.broker].owned("parcel", self.name)
+        for data in rows:
+            payload = Letter(msgspec.msgpack.decode(data, type=ParcelRow).letter).payload
+            if msgspec.json.decode(payload)["n"] == number:
+                return True
+        return False
+
+
+class Told:
+    """What was published and acknowledged, and who should have it."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[str, bytes, int, BrokerId]] = []
+        self.acknowledged: set[int] = set()
+        self.subscribers: list[Subscriber] = []
+
+    def matches(self, subscriber: Subscriber, number: int) -> bool:
+        topic, payload, _, _ = self.published[number]
+        return matches(subscriber.filter, content.attributes(topic, payload))
+
+    def check_safe(self, number: int) -> None:
+        for subscriber in self.subscribers:
+            if self.matches(subscriber, number) and not subscriber.has(number):
+                raise Failed(f"{number} was acknowledged and is not safe with {subscriber.name}")
+
+
+def draw_network(draw: random.Random, scheme: str) -> Network:
+    count = draw.randint(4, 7)
+    pairs = {(draw.randrange(n), n) for n in range(1, count)}
+    more = draw.randint(1, 4 if count > 4 else 3)
+    while len(pairs) < count - 1 + more:
+        a, b = sorted(draw.sample(range(count), 2))
+        pairs.add((a, b))
+    chosen = sorted(pairs)
+    draw.shuffle(chosen)
+    names = "ABCDEFG"[:count]
+    values = {
+        "name": "rehearsal",
+        "scheme": scheme,
+        "store": "nowhere",
+        "links": [[names[a], names[b]] for a, b in chosen],
+        "brokers": {
+            name: {"mqtt": 1 + n, "link": 100 + n, "http": 200 + n} for n, name in enumerate(names)
+        },
+    }
+    return made(values, Path("rehearsal.toml"), {})
+
+
+def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str]:
+    """One network's life; what happened how often. Raises `Failed`."""
+    draw = random.Random(seed)
+    scheme = DURABLE[seed % len(DURABLE)]
+    network = draw_network(draw, scheme)
+    world = World(network, draw)
+    names, pairs, did = network.names, network.pairs, Counter[str]()
+    shown = say or (lambda text: None)
+
+    def tell(text: str) -> None:
+        shown(f"{(world.now - START_US) / SECOND_US:9.3f} s  {text}")
+
+    tell(f"{scheme}, links {' '.join(names[a] + names[b] for a, b in pairs)}")
+    told = Told()
+    world.run(SECOND_US)
+    for number in range(draw.randint(2, 5)):
+        wanted = draw.choice(WANTED)
+        told.subscribers.append(
+            Subscriber(world, draw.randrange(len(names)), f"s{number}", *wanted)
+        )
+        tell(f"s{number} at {names[told.subscribers[-1].broker]} wants {wanted}")
+    publishers = [
+        Publisher(world, draw.randrange(len(names)), f"p{n}", told)
+        for n in range(draw.randint(1, 3))
+    ]
+    world.until(lambda: all(s.granted for s in told.subscribers), 20 * SECOND_US, "SUBACK")
+    for _ in range(draw.randint(8, 20)):
+        _something(world, draw, publishers, did, tell)
+        world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
+    _check_repair(world, draw, publishers, told, did, tell)
+    for number in range(len(names)):
+        world.start(number)
+    for pair in pairs:
+        world.heal(pair)
+    world.slow_us = 3_000
+    tell("all is well again")
+    for subscriber in told.subscribers:  # what it did not acknowledge has to come again
+        subscriber.hang_up()
+    world.run(SECOND_US)
+    world.until(world.repaired, HEALED_US, "a tree that joins all")
+    world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
+    calm = [publisher.publish(0) for publisher in publishers]
+    world.run(2 * SECOND_US)
+    for subscriber in told.subscribers:
+        matching = {n for n in range(len(told.published)) if told.matches(subscriber, n)}
+        due = {n for n in matching if told.published[n][2] or n in calm}
+        if missing := sorted(due - subscriber.got):
+            raise Failed(f"{subscriber.name} never got {missing[:10]}")
+        if foreign := sorted(subscriber.got - matching):
+            raise Failed(f"{subscriber.name} got {foreign[:10]}, which it did not want")
+        did["deliveries"] += len(due)
+    for broker in world.brokers:
+        assert broker is not None
+        assert broker.repair is not None
+        broker.router.check()
+        if broker.repair.outbox or any(n.link.queue for n in broker.peers.values()):
+            raise Failed(f"{broker.name} still keeps something")
+        did["trees"] = max(did["trees"], broker.repair.tree.epoch)
+    did["publications"] += len(told.published)
+    return did
+
+
+def _something(
+    world: World,
+    draw: random.Random,
+    publishers: list[Publisher],
+    did: Counter[str],
+    tell: Callable[[str], None],
+) -> None:
+    names, pairs, what = world.network.names, world.network.pairs, draw.random()
+    if what < 0.4:
+        publisher = draw.choice(publishers)
+        for _ in range(draw.randint(1, IN_FLIGHT)):
+            if len(publisher.owed) < 4 * IN_FLIGHT:
+                publisher.publish(draw.random() < 0.8)
+    elif what < 0.6:
+        number = draw.randrange(len(names))
+        tell(f"{names[number]} falls")
+        world.crash(number)
+        world.at(draw.randint(1_000, 5 * SECOND_US), lambda: world.start(number))
+        did["crashes"] += 1
+    elif what < 0.75:
+        pair, silently = draw.choice(pairs), draw.random() < 0.3
+        tell(f"{names[pair[0]]}{names[pair[1]]} {'falls silent' if silently else 'breaks'}")
+        world.sever(pair, silently)
+        did["silences" if silently else "cuts"] += 1
+    elif what < 0.8:
+        side = set(draw.sample(range(len(names)), draw.randint(1, len(names) // 2)))
+        tell(f"{''.join(names[n] for n in sorted(side))} is parted from the others")
+        for pair in pairs:
+            if len(side & set(pair)) == 1:
+                world.sever(pair, False)
+        did["partitions"] += 1
+    elif what < 0.9:
+        tell("links heal")
+        for pair in pairs:
+            if draw.random() < 0.7:
+                world.heal(pair)
+    elif what < 0.95:
+        world.slow_us = draw.choice([500, 3_000, 200_000])
+        tell(f"bytes take up to {world.slow_us} µs")
+        did["delays"] += 1
+    else:
+        draw.choice(world.clients).hang_up()
+        did["hang-ups"] += 1
+
+
+def _check_repair(
+    world: World,
+    draw: random.Random,
+    publishers: list[Publisher],
+    told: Told,
+    did: Counter[str],
+    tell: Callable[[str], None],
+) -> None:
+    """With one broker or link gone for good, the others go on within seconds."""
+    names = world.network.names
+    for number in range(len(names)):
+        world.start(number)
+    for pair in world.network.pairs:
+        world.heal(pair)
+    world.slow_us = 3_000
+    world.until(world.repaired, HEALED_US, "a tree that joins all")
+    away = draw.randrange(len(names))
+    if draw.random() < 0.5:
+        world.crash(away)
+        tell(f"{names[away]} stays away")
+    else:
+        away = -1
+        pair = draw.choice(world.network.pairs)
+        world.sever(pair, draw.random() < 0.5)
+        tell(f"{names[pair[0]]}{names[pair[1]]} stays broken")
+    if not world.joined():
+        return
+    since = world.now
+    world.until(world.repaired, REPAIRED_US, "repair")
+    did["ms until repaired"] += (world.now - since) // 1000
+    here = [p for p in publishers if p.broker != away]
+    for publisher in here:
+        waits = {number for number, _, _ in publisher.owed.values()}
+        news = [publisher.publish(qos) for qos in (0, 1, 0, 1)]
+        world.run(SECOND_US)
+        for subscriber in told.subscribers:
+            lacking = {n for n in news if told.matches(subscriber, n)} - subscriber.got
+            if lacking and subscriber.broker != away:
+                raise Failed(f"{subscriber.name} has not got {lacking} while one is away")
+        gone = [s for s in told.subscribers if s.broker == away]
+        if not waits and not any(told.matches(s, n) for s in gone for n in news):
+            if missing := [n for n in news if told.published[n][2] and n not in told.acknowledged]:
+                raise Failed(f"{missing} are not acknowledged while one is away")
+            did["acknowledged while one is away"] += 2
+    did["repairs"] += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m postroad.live.rehearse", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay one seed and show what happens")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    given = parser.parse_args()
+    say = sys.stdout.write
+    if given.seed is not None:
+        logging.basicConfig(level=logging.WARNING)
+        did = rehearse(given.seed, lambda text: (say(text + "\n"), None)[1])
+        say(f"{dict(did)}\n")
+        return
+    total, failed, started = Counter[str](), 0, time.monotonic()
+    logging.disable()
+    for seed in range(given.first, given.first + given.seeds):
+        try:
+            total += rehearse(seed)
+        except Exception as error:  # whatever it is, its seed must be told
+            failed += 1
+            say(f"seed {seed}: {type(error).__name__}: {error}\n")
+            say(f"  replay: python -m postroad.live.rehearse --seed {seed}\n")
+    say(f"{given.seeds} seeds in {time.monotonic() - started:.0f} s, {failed} failed\n")
+    say(", ".join(f"{what}: {count:,}" for what, count in sorted(total.items())) + "\n")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,431 @@
+"""What a broker does besides where links are redundant: it changes trees and loses nothing by it.
+
+A change of tree is a start from nothing: every link that carried traffic is given up with what
+was on its way, the router is told that all its neighbours are gone, and the neighbours of the new
+tree come up as they join it. Nothing acknowledged is lost because the broker of the publisher
+keeps each publication of quality 1 in its outbox until it has been safe everywhere within one
+tree: sent after a wave had come back from all its members (so that the way to every subscriber
+was known), and said to be safe by every neighbour it went to, all in that tree. After each change
+and its wave the outbox is sent again. Nothing is delivered twice because every broker remembers
+what it has delivered until the publisher's broker has let go of it (`low`).
+
+Brokers that the tree leaves out cannot answer. What their clients want is known to all (`Wants`),
+so a publication that none of them wants is safe without them, and the others stay in the outbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from postroad.filters import Filter, matches, parse
+from postroad.live import link as links
+from postroad.live.messages import Wants, WantsChange, WantsVersions
+from postroad.live.store import Kept
+from postroad.live.tree import Spanning, Tree, TreeId
+from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
+from postroad.routing.base import (
+    Deliver,
+    Message,
+    PublicationMessage,
+    Publish,
+    Received,
+    Subscribe,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from postroad.live.broker import Broker
+
+log = logging.getLogger("postroad.repair")
+
+BEAT_US = 500_000  # something is said over every connection so often
+SILENT_US = 3_000_000  # and one that has been silent for so long is dead
+ONE, ALL = -1, -2  # stand for a neighbour's number: one publication of the outbox, all up to one
+
+
+@dataclass(slots=True)
+class Entry:
+    """A publication that is not known to be safe yet."""
+
+    publication: Publication
+    key: str
+    onward: dict[BrokerId, int] | None = None  # where it went, if that may count
+    awaited: bool = False  # by a broker that the tree leaves out
+
+
+class TreeRow(msgspec.Struct, array_like=True, frozen=True):
+    tree: Tree
+    settled: TreeId
+
+
+class WantsRow(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+
+
+class Repair:
+    def __init__(self, broker: Broker, kept: Kept | None, now: TimeUs) -> None:
+        self.broker = broker
+        network = broker.network
+        row = None
+        for _, data in kept.of("tree", 0) if kept is not None else ():
+            row = msgspec.msgpack.decode(data, type=TreeRow)
+        self.spanning = Spanning(
+            broker.number, network.members, network.pairs, now,
+            None if row is None else (row.tree, row.settled),
+        )  # fmt: skip
+        self.tree = self.spanning.tree
+        self.changes = 0
+        self.outbox: dict[int, Entry] = {}
+        self._count = 0
+        self._last = _key(f"{broker.boot}.0")[1]
+        self._waiting = False  # for a wave that tells whether the tree is settled
+        self._resend = False
+        self.seen: dict[BrokerId, dict[str, None]] = {}
+        self.versions: dict[BrokerId, int] = {}
+        self.wants: dict[BrokerId, dict[str, None]] = {}
+        self._absent: list[Filter] | None = None  # what brokers that are left out want
+        self._own: Counter[str] = Counter()
+        self._texts: dict[SubscriptionId, str] = {}
+        self._restored = kept is None
+        if kept is not None:
+            self._restore(kept)
+
+    # What is kept.
+
+    def _restore(self, kept: Kept) -> None:
+        for key, data in kept.of("outbox", 0):
+            message = self.broker.codec.decode(data)
+            assert isinstance(message, PublicationMessage)
+            self._count += 1
+            self.outbox[self._count] = Entry(message.publication, key)
+        self._resend = bool(self.outbox)
+        for origin, rows in kept.by_owner("seen").items():
+            self.seen[origin] = {key: None for key, _ in rows}
+        for owner, rows in kept.by_owner("wants").items():
+            for key, data in rows:
+                if key:
+                    self.wants.setdefault(owner, {})[key] = None
+                else:
+                    self.versions[owner] = msgspec.msgpack.decode(data, type=WantsRow).version
+
+    def restored(self, now: TimeUs) -> None:
+        """The clients' sessions are there again: say if they want anything else than before."""
+        self._restored = True
+        if self.wants.get(self.broker.number, {}).keys() != self._own.keys():
+            version = max(now, self.versions.get(self.broker.number, 0) + 1)
+            self._learn(Wants(self.broker.number, version, list(self._own)), None)
+
+    def _keep_tree(self) -> None:
+        if self.broker.journal is not None:
+            row = TreeRow(self.tree, self.spanning.settled)
+            self.broker.journal.put("tree", 0, 0, row)
+
+    # The tree.
+
+    def status(self) -> dict[str, Any]:
+        names = self.broker.network.names
+        return {
+            "id": list(self.tree.id),
+            "links": [f"{names[a]}-{names[b]}" for a, b in self.tree.links],
+            "left_out": [names[n] for n in sorted(self.spanning.members - {*self.tree.members})],
+            "settled": self.settled(),
+            "changes": self.changes,
+            "outbox": len(self.outbox),
+        }
+
+    def connected(self, peer: BrokerId, now: TimeUs) -> None:
+        self.spanning.connected(peer, now)
+
+    def cut(self, peer: BrokerId, now: TimeUs) -> None:
+        self.spanning.cut(peer, now)
+
+    def heard(self, peer: BrokerId, news: links.News, now: TimeUs) -> None:
+        self.spanning.heard(peer, news.tree, news.reports, now)
+        for report in news.reports:
+            self._forget_seen(report.broker, report.low)
+
+    def tick(self, now: TimeUs) -> None:
+        self.spanning.low = self._low()
+        self.spanning.tick(now)
+
+    def change(self) -> None:
+        """Brokers came or left: trees change in time, and nobody waits for one that left."""
+        self.spanning.change(self.broker.network.members, self.broker.network.pairs)
+        self._absent = None
+        for entry in self.outbox.values():
+            entry.awaited = False
+
+    def joined(self) -> bool:
+        """Whether all neighbours in the tree have been here in it."""
+        neighbours = (n.link for n in self.broker.peers.values() if n.link.neighbour)
+        return self.spanning.whole and all(link.up for link in neighbours)
+
+    def settled(self) -> bool:
+        """Whether it is known in this tree what everyone wants."""
+        return self.spanning.whole and self.spanning.settled == self.tree.id
+
+    def turn(self, now: TimeUs) -> None:
+        """Once a turn: take the newest tree, and do what it still needs."""
+        spanning = self.spanning
+        if spanning.tree.id != self.tree.id:
+            self._adopt(spanning.tree, now)
+        if not self.settled():
+            if not self._waiting and self.joined():
+                self._waiting = True
+                self._await(self.tree.id)
+        elif self._resend:
+            self._resend = False
+            for entry in list(self.outbox.values()):
+                self._send(entry, now, False)
+
+    def say(self, now: TimeUs) -> None:
+        """Write news to the neighbours' wires, and something now and then."""
+        for peer, neighbour in self.broker.peers.items():
+            wire = neighbour.wire
+            if wire is None:
+                continue
+            told = self.spanning.take(peer)
+            if told is not None or now - wire.beat_us >= BEAT_US:
+                wire.beat_us = now
+                wire.out.append(links.pack(links.News(*(told or (None, [])))))
+
+    def _adopt(self, tree: Tree, now: TimeUs) -> None:
+        broker = self.broker
+        names = broker.network.names
+        log.info(
+            "tree changed",
+            extra={
+                "tree": f"{tree.epoch} of {names[tree.proposer]}",
+                "links": [f"{names[a]}-{names[b]}" for a, b in tree.links],
+                "left_out": [names[n] for n in sorted(self.spanning.members - {*tree.members})],
+            },
+        )
+        self.tree = tree
+        self.changes += 1
+        self._waiting = self._resend = False
+        self._absent = None
+        for entry in self.outbox.values():
+            entry.onward, entry.awaited = None, False
+        self._keep_tree()
+        broker.regroup(tree.neighbours(broker.number), now)
+
+    def _await(self, tree: TreeId) -> None:
+        def reached(later: TimeUs, all_answered: bool) -> None:
+            if tree != self.tree.id:
+                return
+            if not all_answered:
+                self._await(tree)
+                return
+            self._waiting = False
+            self.spanning.has_settled(tree, later)
+            self._keep_tree()
+            self._resend = True
+
+        self.broker.settle(reached)
+
+    # Publications.
+
+    def publish(self, publication: Publication, now: TimeUs) -> None:
+        """Route a publication of an own client, and keep it until it is safe."""
+        broker = self.broker
+        if broker.journal is None or not publication.payload[0] & 6:
+            broker.step(Publish(publication), now)
+            return
+        self._count += 1
+        self._last = _key(publication.id)[1]
+        entry = self.outbox[self._count] = Entry(publication, self._last)
+        message = PublicationMessage(publication, 0)
+        broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
+        owed, number = broker.onward, self._count
+        self._send(entry, now, True)
+        broker.onward = owed
+        if owed is not None:
+            owed[ONE] = number
+        if len(self.outbox) >= links.QUEUE_MAX:
+            broker.congested = True
+
+    def _send(self, entry: Entry, now: TimeUs, first: bool) -> None:
+        broker = self.broker
+        given = Publish(entry.publication)
+        onward = broker.onward = {}
+        effects = broker.router.step(given, now)
+        if not first:
+            effects = [effect for effect in effects if type(effect) is not Deliver]
+        broker.perform(given, effects, now)
+        broker.onward = None
+        if self.settled():
+            entry.onward = onward
+
+    def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
+        """Pass a publication on, and deliver it if that was not done before."""
+        broker = self.broker
+        given = Received(message, sender)
+        effects = broker.router.step(given, now)
+        broker.steps += 1
+        publication = message.publication
+        if (
+            broker.journal is not None
+            and publication.payload[0] & 6
+            and any(type(effect) is Deliver for effect in effects)
+        ):
+            origin, key = _key(publication.id)
+            seen = self.seen.setdefault(origin, {})
+            if key in seen:
+                effects = [effect for effect in effects if type(effect) is not Deliver]
+            else:
+                seen[key] = None
+                broker.journal.put("seen", origin, key, b"")
+        broker.perform(given, effects, now)
+
+    def see_what_is_safe(self) -> None:
+        """Let go of the publications that are safe."""
+        broker = self.broker
+        safe = []
+        for number, entry in self.outbox.items():
+            if entry.onward is None or entry.awaited or not broker.is_safe(entry.onward):
+                continue
+            if self._is_absent(entry.publication):
+                entry.awaited = True
+            else:
+                safe.append(number)
+        for number in safe:
+            entry = self.outbox.pop(number)
+            assert broker.journal is not None
+            broker.journal.drop("outbox", 0, entry.key)
+
+    def is_safe(self, what: int, number: int) -> bool:
+        if what == ONE:
+            return number not in self.outbox
+        return not self.outbox or next(iter(self.outbox)) > number
+
+    def everything(self) -> dict[BrokerId, int]:
+        return {ALL: self._count}
+
+    def full(self) -> bool:
+        return len(self.outbox) >= links.QUEUE_MAX
+
+    def _low(self) -> str:
+        if self.outbox:
+            return next(iter(self.outbox.values())).key
+        return self._last + "+"  # which comes after it
+
+    def _forget_seen(self, origin: BrokerId, low: str) -> None:
+        seen = self.seen.get(origin)
+        if not seen or next(iter(seen)) >= low:
+            return
+        for key in [key for key in seen if key < low]:
+            del seen[key]
+            assert self.broker.journal is not None
+            self.broker.journal.drop("seen", origin, key)
+
+    # What every broker's clients want.
+
+    def local(self, given: Subscribe | Unsubscribe, now: TimeUs) -> None:
+        """An own client subscribed, or no longer does."""
+        if isinstance(given, Subscribe):
+            text = str(given.subscription.filter)
+            self._texts[given.subscription.id] = text
+            self._own[text] += 1
+            if self._own[text] == 1:
+                self._change(text, True, now)
+        else:
+            text = self._texts.pop(given.subscription_id)
+            self._own[text] -= 1
+            if not self._own[text]:
+                del self._own[text]
+                self._change(text, False, now)
+
+    def _change(self, text: str, wanted: bool, now: TimeUs) -> None:
+        if self._restored:
+            me = self.broker.number
+            before = self.versions.get(me, 0)
+            self._apply(WantsChange(me, before, max(now, before + 1), text, wanted), None)
+
+    def greet(self, peer: BrokerId) -> None:
+        """A link in the tree starts afresh."""
+        self.broker.send(peer, WantsVersions(dict(self.versions)))
+
+    def on_versions(self, versions: dict[int, int], sender: BrokerId) -> None:
+        for broker, version in self.versions.items():
+            if version > versions.get(broker, 0):
+                known = list(self.wants.get(broker, {}))
+                self.broker.send(sender, Wants(broker, version, known))
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> bool:
+        """Whether this was a message for here."""
+        if isinstance(message, PublicationMessage):
+            self.receive(message, sender, now)
+        elif isinstance(message, WantsVersions):
+            self.on_versions(message.versions, sender)
+        elif isinstance(message, Wants):
+            self._learn(message, sender)
+        elif isinstance(message, WantsChange):
+            self._apply(message, sender)
+        else:
+            return False
+        return True
+
+    def _learn(self, wants: Wants, sender: BrokerId | None) -> None:
+        if wants.version <= self.versions.get(wants.broker, 0):
+            return
+        self.wants[wants.broker] = dict.fromkeys(wants.filters)
+        self._as_of(wants.broker, wants.version)
+        journal = self.broker.journal
+        if journal is not None:
+            journal.clear("wants", wants.broker)
+            journal.put("wants", wants.broker, "", WantsRow(wants.version))
+            for text in wants.filters:
+                journal.put("wants", wants.broker, text, b"")
+        self._pass_on(wants, sender)
+
+    def _apply(self, change: WantsChange, sender: BrokerId | None) -> None:
+        # What is newer than this and was missed comes whole: a link that starts compares versions.
+        if change.before != self.versions.get(change.broker, 0):
+            return
+        known, journal = self.wants.setdefault(change.broker, {}), self.broker.journal
+        self._as_of(change.broker, change.version)
+        if change.wanted:
+            known[change.filter] = None
+        else:
+            known.pop(change.filter, None)
+        if journal is not None:
+            journal.put("wants", change.broker, "", WantsRow(change.version))
+            if change.wanted:
+                journal.put("wants", change.broker, change.filter, b"")
+            else:
+                journal.drop("wants", change.broker, change.filter)
+        self._pass_on(change, sender)
+
+    def _as_of(self, broker: BrokerId, version: int) -> None:
+        self.versions[broker] = version
+        if broker not in self.tree.members:
+            self._absent = None
+
+    def _pass_on(self, message: Message, sender: BrokerId | None) -> None:
+        for peer, neighbour in self.broker.peers.items():
+            if peer != sender and neighbour.link.up and neighbour.link.neighbour:
+                self.broker.send(peer, message)
+
+    def _is_absent(self, publication: Publication) -> bool:
+        """Whether it is for a broker that the tree leaves out."""
+        if self._absent is None:
+            texts = {
+                text
+                for broker, known in self.wants.items()
+                if broker in self.spanning.members and broker not in self.tree.members
+                for text in known
+            }
+            self._absent = [parse(text) for text in sorted(texts)]
+        return any(matches(filter, publication.attributes) for filter in self._absent)
+
+
+def _key(publication_id: str) -> tuple[BrokerId, str]:
+    """Where a publication comes from, and a key that grows with each of that broker's."""
+    boot, _, count = publication_id.rpartition(".")
+    broker, _, since = boot.partition("-")
+    return int(broker, 16), f"{int(since, 16):016x}.{int(count):016x}"
