@@ -87,6 +87,7 @@ class Network:
     users: Path | None
     store: Path | None
     path: Path
+    planned: str  # the hash of the plan's file; empty without one
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ class Network:
         told = json.dumps(
             [self.scheme, self.seed, dataclasses.asdict(self.config), self.names,
              self.overlay.ends.tolist(), self.relocation, str(self.relocation_config),
-             self.store is not None]
+             self.store is not None, self.planned]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
@@ -157,7 +158,8 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
     addresses = _addresses(top)
-    overlay = _overlay(top, list(addresses), scheme, path, lines)
+    plan = _path(top, "plan", path)
+    overlay = _overlay(top, list(addresses), scheme, plan, path, lines)
     top.done()
     return Network(
         name=name,
@@ -174,6 +176,7 @@ def _network(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) ->
         users=users,
         store=store,
         path=path,
+        planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),
     )
 
 
@@ -209,22 +212,23 @@ def _addresses(top: Section) -> dict[str, Address]:
 
 
 def _overlay(
-    top: Section, names: list[str], scheme: str, path: Path, lines: Mapping[str, int]
+    top: Section,
+    names: list[str],
+    scheme: str,
+    plan: Path | None,
+    path: Path,
+    lines: Mapping[str, int],
 ) -> Overlay:
-    plan: str | None = top.take("plan", str, None)
     pairs = top.take("links", list, [])
     if plan is not None:
         planned: Overlay
         if SCHEMES[scheme].overlay != "ring" and scheme != "kyra":
-            raise top.wrong("plan", plan, f"leave it out: {scheme} runs on a tree of links")
+            raise top.wrong("plan", plan.name, f"leave it out: {scheme} runs on a tree of links")
         if pairs:
             raise top.wrong("links", pairs, "leave them out: the plan has the links")
-        if scheme == "kyra":
-            planned = kyra.load(path.parent / plan)
-        else:
-            planned = small_world.load(path.parent / plan, LATENCY_US)
+        planned = kyra.load(plan) if scheme == "kyra" else small_world.load(plan, LATENCY_US)
         if sorted(planned.names) != sorted(names):
-            raise top.wrong("plan", plan, "let brokers and plan name the same brokers")
+            raise top.wrong("plan", plan.name, "let brokers and plan name the same brokers")
         return planned
     where = f"{path}:{lines['links']}" if "links" in lines else str(path)
     for pair in pairs:
