@@ -63,6 +63,22 @@ def test_fbr_is_kyra_with_single_server_cliques_and_one_tree(results: runs.Resul
         assert alone[f"kyra|{metric}"] == results.compare("zipf", 0.1, "fbr", metric).mean
 
 
+def test_table_2_arrows() -> None:
+    """Each arrow from measured numbers, but for what more trees do with the smallest cliques."""
+    points = [
+        {"kind": "grid", "topology": 1, "seed": 0, "distribution": "zipf", "rate": rate,
+         "schemes": "kyra", "clique_ms": clique_ms, "trees": trees}
+        for rate in RATES for clique_ms in (0, 100, 300, 500) for trees in (1, 20)
+    ]  # fmt: skip
+    claims = runs.arrows(runs.Results(run_rows(runs.run_point, points)))
+    assert len(claims) == 10
+    unlike = [claim for claim in claims if not claim.holds]
+    assert {claim.text for claim in unlike} <= {
+        "More trees lower link_mean (Table II)", "More trees hardly change nru (Table II)",
+    }  # fmt: skip
+    assert all(claim.numbers.endswith("not so: 1% with cliques of 100 ms") for claim in unlike)
+
+
 def test_figure_7_alpha() -> None:
     fit = alpha.fit(*alpha.measure(runs.network(1, 500, 0.0), 0, levels=20))
     assert fit.alpha == pytest.approx(FIGURE_7["alpha"], abs=0.03)

@@ -70,6 +70,31 @@ def _run(
     return found, perf_counter() - began, _processor_s() - busy
 
 
+def _sweep(
+    entry: str, todo: Sequence[dict[str, Any]], out: Path, workers: int, force: bool
+) -> tuple[list[dict[str, Any]], float, int]:
+    """All rows through the Spark sweep; seconds that passed, and how many rows were left to run."""
+    from postroad.pipeline.run import Job, cases
+
+    began, ran = perf_counter(), 0
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("starting Spark", total=len(todo))
+
+        def report(done: int, total: int) -> None:
+            nonlocal ran
+            ran = ran or total - done
+            progress.update(task, description="routing", completed=done)
+
+        job = Job(f"local[{workers}]", force=force, command="postroad reproduce")
+        found = cases(entry, todo, str(out / "sweep"), job, report=report)
+    for row, (_, error) in zip(todo, found, strict=True):
+        if error is not None:
+            raise RunFailed(f"the point {row} failed: {error}")
+    rows = [{**row, **metrics} for row, (metrics, _) in zip(todo, found, strict=True)]
+    return rows, perf_counter() - began, ran
+
+
 def _processor_s() -> float:
     """Seconds that this process and its ended children have spent computing."""
     spent = os.times()
@@ -315,8 +340,12 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
 
 @reproduce.command("kyra")
 @_options("kyra", "One network and few points (default), or 4 networks x 2 seeds.")
-def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
-    """Tables I to IV and Figures 7 and 10 to 16 of Kyra."""
+@click.option("--force", is_flag=True, help="With --full: run again what an earlier call has run.")
+def kyra(quick: bool, out: Path, page: Path | None, workers: int, force: bool) -> None:
+    """Tables I to IV and Figures 7 and 10 to 16 of Kyra.
+
+    --full is a Spark sweep on this machine; one that was stopped goes on where it was.
+    """
     from postroad.papers.kyra import alpha, runs
     from postroad.report import kyra_page
     from postroad.report.figures import kyra as figures
@@ -324,7 +353,13 @@ def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     page = page or out / "page.md"
     folder = out / "figures"
     _make_folders(folder, page.parent)
-    found, took, busy = _run(runs.run_point, runs.rows(full=not quick), workers, "routing")
+    todo = runs.rows(full=not quick)
+    if quick:
+        found, took, _ = _run(runs.run_point, todo, workers, "routing")
+        how = f"{workers} process{'es' if workers > 1 else ''}"
+    else:
+        found, took, ran = _sweep("postroad.papers.kyra.runs:sweep_case", todo, out, workers, force)
+        how = f"a Spark sweep on {workers} cores, {ran:,} of the points run then"
     results = runs.Results(found)
     cells, claims = runs.cells(results), runs.claims(results)
     fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
@@ -352,7 +387,7 @@ def kyra(quick: bool, out: Path, page: Path | None, workers: int) -> None:
     mode = "quick" if quick else "full"
     how = (
         f"Made by `postroad reproduce kyra --{mode}`: {len(found):,} points in {took:.0f} s with "
-        f"{workers} process{'es' if workers > 1 else ''}, {busy:.0f} s of processor time."
+        f"{how}."
     )
     pictures = {
         name: Path(os.path.relpath(folder / f"{name}.png", page.parent)).as_posix()

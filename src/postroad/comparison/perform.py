@@ -19,8 +19,8 @@ from postroad.comparison.runs import CONCERN, MEASURES
 from postroad.comparison.settings import Comparison
 from postroad.comparison.verdict import Outcome
 from postroad.errors import InputError
-from postroad.pipeline import run, store
-from postroad.pipeline.sweep import Experiment, files_named
+from postroad.pipeline import run
+from postroad.pipeline.sweep import files_named
 from postroad.routing import SCHEMES
 from postroad.sim.scenario import Scenario
 
@@ -162,23 +162,11 @@ def _sweep(
     report: Callable[[int, int], None],
 ) -> list[tuple[Case, dict[str, float], str | None]]:  # fmt: skip
     """Case, measures and error of every run, in the order of the cases."""
-    experiment = Experiment(
-        question=comparison.title,
-        seed=comparison.seed,
-        replicates=1,
-        run=ENTRY,
-        traces=False,
-        scenario={},
-        vary={"case": list(cases)},
-        fixed={},
-        folder=comparison.folder,
-        files=files_named(comparison.scenario, Path(comparison.folder)),
-    )
-    run.perform(experiment, str(folder), job, report=report)
-    by_case = {}
-    for row in store.rows_of(store.join(str(folder), "runs")):
-        by_case[dict(row["parameters"])["case"]] = (dict(row["metrics"]), row["error"])
-    return [(case, *by_case[json.dumps(case)]) for case in cases]
+    found = run.cases(
+        ENTRY, cases, str(folder), job, question=comparison.title, beside=comparison.folder,
+        inputs=files_named(comparison.scenario, Path(comparison.folder)), report=report,
+    )  # fmt: skip
+    return [(case, *done) for case, done in zip(cases, found, strict=True)]
 
 
 def _nested(metrics: Mapping[str, float], names: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -91,6 +91,7 @@ class Network:
     users: Path | None
     store: Path | None
     path: Path
+    planned: str  # the hash of the plan's file; empty without one
     removed: frozenset[BrokerId]
     redundant: bool  # whether there are, or were, more links than a tree has
 
@@ -136,7 +137,7 @@ class Network:
         told = json.dumps(
             [self.scheme, self.seed, _said(self.config), self.names,
              self.overlay.ends.tolist(), self.relocation, _said(self.relocation_config),
-             self.store is not None, *sorted(self.removed)]
+             self.store is not None, self.planned, *sorted(self.removed)]
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
@@ -203,7 +204,8 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
             raise top.wrong("removed", removed, "leave it to: postroad network remove")
     grows = scheme in DURABLE and moving is None  # and may have cycles
     all_links = top.values.get("links", [])
-    overlay = _overlay(top, list(addresses), removed, scheme, grows, path, lines)
+    plan = _path(top, "plan", path)
+    overlay = _overlay(top, list(addresses), removed, scheme, grows, plan, path, lines)
     top.done()
     return Network(
         name=name,
@@ -220,6 +222,7 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
         users=users,
         store=store,
         path=path,
+        planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),
         removed=frozenset(overlay.names.index(broker) for broker in removed),
         redundant=grows and len(all_links) >= len(overlay.names),
     )
@@ -262,23 +265,20 @@ def _overlay(
     removed: list[str],
     scheme: str,
     grows: bool,
+    plan: Path | None,
     path: Path,
     lines: Mapping[str, int],
 ) -> Overlay:
-    plan: str | None = top.take("plan", str, None)
     pairs = top.take("links", list, [])
     if plan is not None:
         planned: Overlay
         if SCHEMES[scheme].overlay != "ring" and scheme != "kyra":
-            raise top.wrong("plan", plan, f"leave it out: {scheme} runs on a tree of links")
+            raise top.wrong("plan", plan.name, f"leave it out: {scheme} runs on a tree of links")
         if pairs:
             raise top.wrong("links", pairs, "leave them out: the plan has the links")
-        if scheme == "kyra":
-            planned = kyra.load(path.parent / plan)
-        else:
-            planned = small_world.load(path.parent / plan, LATENCY_US)
+        planned = kyra.load(plan) if scheme == "kyra" else small_world.load(plan, LATENCY_US)
         if sorted(planned.names) != sorted(names):
-            raise top.wrong("plan", plan, "let brokers and plan name the same brokers")
+            raise top.wrong("plan", plan.name, "let brokers and plan name the same brokers")
         return planned
     where = f"{path}:{lines['links']}" if "links" in lines else str(path)
     for pair in pairs:

@@ -530,6 +530,34 @@ def perform(
     return _guarded(act, *tables)
 
 
+def cases(
+    entry: str,
+    todo: Sequence[Mapping[str, Any]],
+    folder: str,
+    job: Job,
+    *,
+    question: str = "",
+    inputs: Mapping[str, str] | None = None,
+    beside: str = "",
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[tuple[dict[str, float], str | None]]:
+    """Runs that are no grid: metrics and error of each, in the order given.
+
+    A run finds its own in `parameters["case"]`. `inputs` are hashes of files that decide the
+    results, `beside` the folder that the cases' file names are relative to.
+    """
+    experiment = sweeping.Experiment(
+        question=question, seed=0, replicates=1, run=entry, traces=False, scenario={},
+        vary={"case": list(todo)}, fixed={}, folder=beside, files=inputs or {},
+    )  # fmt: skip
+    perform(experiment, folder, job, report=report)
+    by_case = {
+        dict(row["parameters"])["case"]: (dict(row["metrics"]), row["error"])
+        for row in store.rows_of(store.join(folder, "runs"))
+    }
+    return [by_case[json.dumps(case)] for case in todo]
+
+
 def _earlier(spark: SparkSession, runs_out: str) -> DataFrame | None:
     """The runs of the table that this sweep extends or repairs."""
     if store.read_lineage(runs_out) is None:

@@ -27,8 +27,7 @@ NOTES = [
     "most publications are wanted nearly everywhere, so Kyra and FBR both need about one message",
     "per server, and Kyra",
     "adds the hop to the proxy server. How much better than unicast MBR is depends on how narrow",
-    "the peaks are, which the paper leaves open. With more trees NRU rises somewhat at 1% interest",
-    "(Figure 14) and falls a little at 50%.",
+    "the peaks are, which the paper leaves open.",
 ]
 
 

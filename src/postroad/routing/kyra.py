@@ -19,8 +19,11 @@ another server of the clique, one that joins is handed a seat (`HandOver`). Whoe
 seat is told (`Moving`), holds back what it has for it, and answers (`Flushed`); links are FIFO,
 so that the old host has then seen all that was sent to it. It passes the tables on (`Seated`)
 and says so (`Done`); the new host invites what was held back (`Ready`). Publications wait
-meanwhile, none is lost or repeated. One seat moves at a time in a neighbourhood, and a crash of
-a server that hosts another's seat loses that seat until the network is planned anew.
+meanwhile, none is lost or repeated. One seat moves at a time in a neighbourhood. A server that
+starts again believes the plan; whoever it has a link to tells it which seats are elsewhere
+(`Hosted`, with a number that grows with each hand-over), and it takes up those that it hosted
+with empty tables, which the others fill (`Afresh`). A crash in the middle of a hand-over may
+leave the seat with nobody.
 
 A subscription that meets several zones is narrowed to each, so that a publication finds it at
 one proxy server only. Zones hold every publication, whatever its attributes, so subscriptions
@@ -172,9 +175,12 @@ class HandOver(Message):
 
 @dataclass(frozen=True, slots=True)
 class Moving(Message):
+    """The seat's `turn`-th hand-over begins."""
+
     kind = "moving"
     seat: Seat
     to: BrokerId
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +198,7 @@ class Seated(Message):
     seat: Seat
     proxied: tuple[tuple[Filter, BrokerId], ...]
     heard: tuple[tuple[int, Seat, Filter], ...]
-    hosts: tuple[tuple[Seat, BrokerId], ...]
+    hosts: tuple[tuple[Seat, BrokerId, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +214,27 @@ class Ready(Message):
 
 
 _NARROWED_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted(Message):
+    """Since its `turn`-th hand-over this server has the seat."""
+
+    kind = "hosted"
+    seat: Seat
+    host: BrokerId
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Afresh(Message):
+    """The sender has the seat and knows nothing of what the receiver told it: tell it again."""
+
+    kind = "afresh"
+    seat: Seat
+    turn: int
+
+
 AtSeat = ProxyMessage | UnproxyMessage | NewPublication
 OnTree = TreeSubscription | TreeUnsubscription | TreePublication
 
@@ -325,6 +352,7 @@ class Move:
     """A seat on its way, as one who sends to it sees it."""
 
     to: BrokerId
+    turn: int
     held: list[AtSeat | OnTree] = field(default_factory=list)
     early: list[tuple[OnTree, BrokerId]] = field(default_factory=list)
     done: bool = False
@@ -347,6 +375,7 @@ class Kyra(Router):
         self.up: dict[BrokerId, None] = {}
         self.seats = {broker: Place(broker, plan)} if broker in self.zones else {}
         self.hosts: dict[Seat, BrokerId] = {}  # where not the server that it was planned for
+        self.turns: dict[Seat, int] = {}  # the hand-overs of a seat, as far as known
         self.moves: dict[Seat, Move] = {}  # seats of others that are on their way
         self.leaving: dict[Seat, tuple[BrokerId, dict[BrokerId, None]]] = {}  # who has not flushed
 
@@ -491,19 +520,25 @@ class Kyra(Router):
                 if move is not None and sender == move.to:
                     move.early.append((message, sender))
                     return []
+                if sender != self._host(message.source):
+                    return [Note(f"dropped: {sender} does not have seat {message.source}")]
                 return self._at_seat(message, sender, now)
             case NewPublication() | ProxyMessage() | UnproxyMessage():
                 return self._at_seat(message, sender, now)
             case HandOver(seat, to):
                 return self._hand_over(seat, to, now)
-            case Moving(seat, to):
-                before = self.moves.get(seat, Move(to))  # on its way again: keep what waits
-                self.moves[seat] = Move(to, before.held, before.early)
+            case Moving(seat, to, turn):
+                before = self.moves.get(seat, Move(to, turn))  # on its way again: keep what waits
+                self.moves[seat] = Move(to, turn, before.held, before.early)
                 return [Send(sender, Flushed(seat))]
             case Flushed(seat) if seat in self.leaving:
                 return self._flushed(seat, sender, now)
             case Seated():
                 return self._seated(message, now)
+            case Hosted(seat, host, turn):
+                return self._on_hosted(seat, host, turn, sender, now)
+            case Afresh(seat, turn):
+                return self._on_afresh(seat, turn, sender, now)
             case Done(seat) | Ready(seat):
                 move = self.moves.get(seat)
                 if move is not None:  # the old host itself waits for nothing
@@ -516,7 +551,10 @@ class Kyra(Router):
     def _at_seat(self, message: AtSeat | OnTree, sender: BrokerId, now: TimeUs) -> list[Effect]:
         place = self.seats.get(message.seat)
         if place is None:
-            return [Note(f"dropped: seat {message.seat} is not here")]
+            effects: list[Effect] = [Note(f"dropped: seat {message.seat} is not here")]
+            if sender != self.broker and message.seat in self.hosts:
+                effects.append(Send(sender, self._hosted(message.seat)))
+            return effects
         match message:
             case NewPublication(_, publication, hops):
                 return self._route(place, publication, hops, sender, now)
@@ -544,7 +582,8 @@ class Kyra(Router):
         if to not in self.plan.clique_of[self.broker]:
             return [Note(f"dropped: {to} is in another clique than seat {seat}")]
         self.leaving[seat] = (to, dict.fromkeys(filter(self._reaches, self._senders(seat))))
-        return [Send(server, Moving(seat, to)) for server in self.leaving[seat][1]]
+        turn = self.turns.get(seat, 0) + 1
+        return [Send(server, Moving(seat, to, turn)) for server in self.leaving[seat][1]]
 
     def _senders(self, seat: Seat) -> list[BrokerId]:
         """The other servers that send to a seat: its clique, and its neighbours' hosts."""
@@ -562,6 +601,7 @@ class Kyra(Router):
         del self.leaving[seat]
         place = self.seats.pop(seat)
         self.hosts[seat] = to
+        self.turns[seat] = self.turns.get(seat, 0) + 1
         sources = place.proxied.sources.items()
         proxied = tuple((filter, server) for filter, servers in sources for server in servers)
         heard = tuple(
@@ -572,7 +612,7 @@ class Kyra(Router):
             if peer != LOCAL
         )
         near = {peer for peers in place.peers.values() for peer in peers}
-        hosts = tuple((peer, self._host(peer)) for peer in sorted(near))
+        hosts = tuple((peer, self._host(peer), self.turns.get(peer, 0)) for peer in sorted(near))
         place.clear(now)
         effects: list[Effect] = [Send(to, Seated(seat, proxied, heard, hosts))]
         return effects + [Send(each, Done(seat)) for each in self._senders(seat) if each != to]
@@ -581,7 +621,8 @@ class Kyra(Router):
         """Take the seat: what its routers would say now, the old host has said already."""
         seat = message.seat
         place = self.seats[seat] = Place(seat, self.plan)
-        self.hosts.update(message.hosts)
+        for near, host, turn in message.hosts:
+            self.hosts[near], self.turns[near] = host, turn
         for tree, router in place.trees.items():
             for peer in place.peers[tree]:
                 router.on_link_up(peer, now)
@@ -605,7 +646,7 @@ class Kyra(Router):
         if move is None or not (move.done and move.resumed):
             return []
         del self.moves[seat]
-        self.hosts[seat] = move.to
+        self.hosts[seat], self.turns[seat] = move.to, move.turn
         effects: list[Effect] = []
         for held in move.held:
             effects += self._to(seat, held, now)
@@ -613,19 +654,99 @@ class Kyra(Router):
             effects += self._at_seat(message, sender, now)
         return effects
 
+    # A server that started again.
+
+    def _on_hosted(
+        self, seat: Seat, host: BrokerId, turn: int, sender: BrokerId, now: TimeUs
+    ) -> list[Effect]:
+        if host == self.broker and seat in self.seats:
+            self.turns[seat] = max(turn, self.turns.get(seat, 0))
+            if seat == self.broker:
+                return []  # both sides have told all when the link came up
+            place = self.seats[seat]
+            again: list[Effect] = [Send(sender, Afresh(seat, self.turns[seat]))]
+            return again + self._resume_with(place, sender, now)
+        if turn <= self.turns.get(seat, 0) or seat in self.moves:
+            return []
+        self.hosts[seat], self.turns[seat] = host, turn
+        if host == self.broker:
+            return self._take_up(seat, turn, now)
+        if seat in self.seats:
+            self.seats.pop(seat).clear(now)
+        # The host may have started again, too, and have nobody else to tell it.
+        effects: list[Effect] = [Send(host, Hosted(seat, host, turn))]
+        for filter in self.moved.get(seat, ()):
+            effects += self._to(seat, ProxyMessage(seat, filter), now)
+        for place in self.seats.values():
+            if any(seat in peers for peers in place.peers.values()):
+                effects.append(Send(host, Afresh(place.seat, self.turns.get(place.seat, 0))))
+                effects += self._resume_with(place, host, now)
+        return effects
+
+    def _hosted(self, seat: Seat) -> Hosted:
+        return Hosted(seat, self._host(seat), self.turns.get(seat, 0))
+
+    def _take_up(self, seat: Seat, turn: int, now: TimeUs) -> list[Effect]:
+        """Have a seat again, and ask all who send to it what they told before."""
+        place = self.seats[seat] = Place(seat, self.plan)
+        effects: list[Effect] = [Send(each, Afresh(seat, turn)) for each in self._senders(seat)]
+        for tree, router in place.trees.items():
+            for near in place.peers[tree]:
+                effects += self._on_tree(place, tree, router.on_link_up(near, now), now)
+        return effects + self._tell_again(seat, now)
+
+    def _on_afresh(self, seat: Seat, turn: int, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if turn > self.turns.get(seat, 0):
+            return self._on_hosted(seat, sender, turn, sender, now)
+        return self._tell_again(seat, now) if self._host(seat) == sender else []
+
+    def _tell_again(self, seat: Seat, now: TimeUs) -> list[Effect]:
+        """All that a seat is to know from here: of local clients, and of seats beside it."""
+        effects: list[Effect] = []
+        for filter in self.moved.get(seat, ()):
+            effects += self._to(seat, ProxyMessage(seat, filter), now)
+        for place in self.seats.values():
+            for tree, peers in place.peers.items():
+                if seat in peers:
+                    effects += self._resume(place, tree, seat, now)
+        return effects
+
+    def _resume_with(self, place: Place, host: BrokerId, now: TimeUs) -> list[Effect]:
+        """The same for all neighbours of a place that one server has."""
+        effects: list[Effect] = []
+        for tree, peers in place.peers.items():
+            for near in peers:
+                if self._host(near) == host:
+                    effects += self._resume(place, tree, near, now)
+        return effects
+
+    def _resume(self, place: Place, tree: int, near: Seat, now: TimeUs) -> list[Effect]:
+        """Forget what a neighbour on a tree told, and tell it all."""
+        told = place.trees[tree].on_link_down(near, now)
+        told += place.trees[tree].on_link_up(near, now)
+        return self._on_tree(place, tree, told, now)
+
     # Links.
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        """Tell the peer which seats are elsewhere, and what its own seat is to know; of others
+        that it has it asks (`Afresh`)."""
         self.up[peer] = None
-        effects: list[Effect] = []
-        for seat, asked in self.moved.items():
-            if self._host(seat) == peer:
-                for filter in asked:
-                    effects += self._to(seat, ProxyMessage(seat, filter), now)
+        # Of seats that this server sends to: of others it may not have heard the latest.
+        known = set(self.moved)
+        for place in self.seats.values():
+            known.update(near for peers in place.peers.values() for near in peers)
+        effects: list[Effect] = [
+            Send(peer, self._hosted(seat)) for seat in sorted(known) if self.turns.get(seat)
+        ]
+        if self._host(peer) != peer:
+            return effects
+        for filter in self.moved.get(peer, ()):
+            effects += self._to(peer, ProxyMessage(peer, filter), now)
         for place in self.seats.values():
             for tree, peers in place.peers.items():
                 for near in peers:
-                    if self._host(near) == peer:
+                    if near == peer:
                         told = place.trees[tree].on_link_up(near, now)
                         effects += self._on_tree(place, tree, told, now)
         return effects

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from postroad.overlay import from_parents
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Note, Publish, Received, Subscribe, Unsubscribe
 from postroad.routing.kyra import Config, HandOver, Kyra
-from postroad.sim.engine import Simulator
+from postroad.sim.engine import Fault, Simulator
 from postroad.sim.scenario import from_dict
 
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -95,6 +96,52 @@ def test_seats_move_amid_publications_and_nothing_is_lost_or_repeated(seed: int)
     simulator.run()
     assert all(broker.router.table_entries() == 0 for broker in simulator.brokers)
     assert not plan.pool.uses
+
+
+@given(seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_seats_are_where_they_were_handed_to_after_crashes_and_cut_links(seed: int) -> None:
+    """Seats move, then hosts crash and links fail, also those who gave their seat away; once all
+    is back, everything is delivered once, and in the end no table holds anything."""
+    draw = random.Random(seed)
+    overlay = networks.overlay(draw)
+    brokers = range(overlay.brokers_count)
+    wanted = {f"s{n}": (draw.choice(brokers), networks.filter(draw)) for n in range(10)}
+    config = Config(clique_ms=draw.choice([3.0, 6.0, 100.0]), trees=draw.choice([0, 2]))
+    plan: Any = SCHEMES["kyra"].plan(overlay, Interests(list(wanted.values())), config, 0)
+    simulator = Simulator(plan, check=True)
+    for name, (broker, filter) in wanted.items():
+        simulator.at(0, broker, Subscribe(Subscription(name, filter)))
+    simulator.run()
+    host = {seat: seat for seat in brokers}
+    for number in range(4):
+        for _ in range(draw.randint(0, 2)):
+            seat = draw.choice(brokers)
+            others = [s for s in plan.clique_of[seat] if s != host[seat]]
+            if plan.layout.zones[seat] is not None and others:
+                heir = draw.choice(others)
+                simulator.at(simulator.now, host[seat], Received(HandOver(seat, heir), host[seat]))
+                host[seat] = heir
+                simulator.run()
+        for broker in draw.sample(brokers, min(len(brokers), draw.randint(0, 2))):
+            start = simulator.now + draw.randint(1, 10_000)
+            linked = list(simulator.links[broker])
+            fault = Fault("crash", (broker,), start, start + draw.randint(1, 20_000))
+            if linked and draw.random() < 0.4:
+                fault = replace(fault, kind="link_down", where=(broker, draw.choice(linked)))
+            simulator.fault(fault)
+        simulator.run()
+        publication = Publication("p", str(number), networks.attributes(draw))
+        simulator.deliveries.clear()
+        simulator.at(simulator.now, draw.choice(brokers), Publish(publication))
+        simulator.run()
+        found = Counter(delivery[1] for delivery in simulator.deliveries)
+        owed = [n for n, (_, f) in wanted.items() if matches(f, publication.attributes)]
+        assert found == Counter(owed), host
+    for name, (broker, _) in wanted.items():
+        simulator.at(simulator.now, broker, Unsubscribe(name))
+    simulator.run()
+    assert all(broker.router.table_entries() == 0 for broker in simulator.brokers)
 
 
 def test_a_server_without_a_zone_can_join() -> None:

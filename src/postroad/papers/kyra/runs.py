@@ -1,6 +1,7 @@
 """The experiments: one row is one network, one workload and one configuration of Kyra.
 
-`run_point` takes and returns plain values, so a process pool or a Spark sweep can call it.
+`run_point` takes and returns plain values: a process pool calls it in quick mode, a Spark sweep in
+full mode.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from postroad.papers.kyra.published import (
     GROUPS,
     MULTI_HOMED_LINK,
     RATES,
+    STAYS,
     TABLE_1,
+    TABLE_2,
     TABLE_3,
     TABLE_4,
     TABLE_4_SCHEMES,
@@ -121,6 +124,12 @@ def run_point(row: Row) -> dict[str, Any]:
         measured = evaluate(given, scheme, grouped, trees)
         found |= {f"{scheme}|{metric}": value for metric, value in measured.items()}
     return found
+
+
+def sweep_case(run: Row) -> dict[str, Any]:
+    """`run_point` for a case of `pipeline.run.cases`: what it measures alone."""
+    case = run["parameters"]["case"]
+    return {name: value for name, value in run_point(case).items() if name not in case}
 
 
 def sweep_point(run: Row) -> dict[str, Any]:
@@ -358,23 +367,47 @@ def claims(results: Results) -> list[Claim]:
     better = 1 - mbr / unicast
     text = "At 10%, multimodal, MBR's NRU is 70% better than unicast's (ours: 60 to 80%)"
     made.append(Claim(text, 0.6 <= better <= 0.8, f"{better:.0%}"))
+    return made + arrows(results)
+
+
+def arrows(results: Results) -> list[Claim]:
+    """Table II: what changes from the smallest to the largest cliques, and from one tree to the
+    most, whatever the other is. Where it cannot matter it is left out: cliques with a single tree
+    do not change what a server stores, and trees do nothing if each server or all are one clique.
+    """
     ms, trees = results.grid_points()
-    for metric, falls in (
-        ("storage", True), ("processing", True), ("node_mean", True), ("nru", False),
-    ):  # fmt: skip
-        pairs = [
-            (
-                rate,
-                results.grid(rate, ms[0], trees[0], metric).mean,
-                results.grid(rate, ms[-1], trees[-1], metric).mean,
-            )
-            for rate in RATES
-        ]
-        said = ", ".join(f"{rate:.0%}: {first:.4g} to {last:.4g}" for rate, first, last in pairs)
-        text = f"Larger cliques and more trees {'lower' if falls else 'raise'} {metric} (Table II)"
-        made.append(Claim(text, all((last < first) == falls for _, first, last in pairs), said))
-    spread = [[results.grid(rate, ms[1], count, "nru").mean for count in trees] for rate in RATES]
-    off = max(max(each) / min(each) - 1 for each in spread)
-    text = f"The number of trees hardly matters for NRU (Table II; at {ms[1]} ms)"
-    made.append(Claim(text, off < 0.1, f"at most {off:.0%} apart"))
+    causes = (
+        ("Larger cliques", [[(at, count) for at in ms] for count in trees if count > 1]),
+        ("More trees", [[(at, count) for count in trees] for at in ms[1:-1]]),
+    )
+    words = {-1: "lower", 1: "raise", 0: "hardly change"}
+    made = []
+    for place, (cause, lines) in enumerate(causes):
+        for metric, both in TABLE_2.items():
+            wanted = {r: arrow for r, arrow in zip(RATES, both[place], strict=True)
+                      if arrow is not None}  # fmt: skip
+            unlike, numbers = [], []
+            for rate, arrow in wanted.items():
+                for line in lines:
+                    first, *_, last = (results.grid(rate, *point, metric).mean for point in line)
+                    if not _as_said(first, last, arrow):
+                        unlike.append(f"{rate:.0%} with {_fixed(line, place)}")
+                numbers.append(f"{rate:.0%}: {first:.4g} to {last:.4g}")
+            effects = dict.fromkeys(words[arrow] for arrow in wanted.values())
+            text = f"{cause} {' or '.join(effects)} {metric} (Table II)"
+            if len(effects) > 1:
+                said = ", ".join(f"{words[arrow]} at {r:.0%}" for r, arrow in wanted.items())
+                text = f"{cause}: {metric}: {said} (Table II)"
+            said = f"with {_fixed(lines[-1], place)}, {', '.join(numbers)}"
+            if unlike:
+                said += f"; not so: {', '.join(unlike)}"
+            made.append(Claim(text, not unlike, said))
     return made
+
+
+def _fixed(line: Sequence[tuple[int, int]], place: int) -> str:
+    return f"{line[0][1]} trees" if place == 0 else f"cliques of {line[0][0]} ms"
+
+
+def _as_said(first: float, last: float, arrow: int) -> bool:
+    return abs(last / first - 1) < STAYS if arrow == 0 else (last - first) * arrow > 0

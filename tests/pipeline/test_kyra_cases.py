@@ -1,0 +1,38 @@
+"""The full reproduction's way: Kyra's points as cases of a Spark sweep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroad.papers.kyra import runs
+from postroad.pipeline.run import Job, cases
+
+pytestmark = pytest.mark.spark
+ENTRY = "postroad.papers.kyra.runs:sweep_case"
+POINTS: list[dict[str, Any]] = [
+    {"kind": "compare", "topology": 0, "seed": 3, "servers": 20, "distribution": "zipf",
+     "rate": 0.1, "schemes": schemes}
+    for schemes in ("fbr kyra mbr", "unicast broadcast")
+]  # fmt: skip
+
+
+def test_points_of_a_sweep_are_those_of_the_pool_and_are_not_run_again(
+    spark: Any, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    folder = str(tmp_path / "sweep")
+    assert cases(ENTRY, POINTS[:1], folder, Job())[0][1] is None
+    bad = {**POINTS[0], "rate": 0.2}  # there is no configuration for this rate
+    todo = [*POINTS, bad]
+    *found, failed = cases(ENTRY, todo, folder, Job(), report=lambda *count: seen.append(count))
+    assert seen[0] == (1, 3)  # one was there
+    assert failed[1] == "KeyError: 0.2"
+    for point, (metrics, error) in zip(POINTS, found, strict=True):
+        assert error is None
+        alone = runs.run_point(point)
+        wanted = {name: value for name, value in alone.items() if name not in point}
+        assert metrics == {name: value for name, value in wanted.items() if not math.isnan(value)}
