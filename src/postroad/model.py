@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from postroad.filters import Filter
 
@@ -36,16 +38,18 @@ class Trace:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """One publication. `id` is unique per publisher; `key` is unique in the network."""
+class Publication(msgspec.Struct, frozen=True, eq=False):
+    """One publication. `id` is unique per publisher; `key` is unique in the network.
+
+    A Struct reads as a frozen dataclass does and is made in a tenth of the time.
+    """
 
     publisher: str
     id: str
     attributes: Mapping[str, Scalar]
     payload: bytes = b""
     time_us: TimeUs = 0
-    trace: Trace | None = field(default=None, compare=False)
+    trace: Trace | None = None
 
     @property
     def key(self) -> PublicationKey:
@@ -53,6 +57,16 @@ class Publication:
 
     def __hash__(self) -> int:
         return hash((self.publisher, self.id))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all but the trace is the same."""
+        return self is other or (
+            isinstance(other, Publication)
+            and self.key == other.key
+            and self.attributes == other.attributes
+            and self.payload == other.payload
+            and self.time_us == other.time_us
+        )
 
     def to_cloudevent(self) -> dict[str, Any]:
         """The publication as a CloudEvent 1.0; `from_cloudevent` gives it back unchanged."""

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
-TOPICS_KNOWN = 65_536
+TOPICS_READY = 4_096  # of a client: that may be published to without a further look
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 
 
@@ -86,7 +85,6 @@ class Clients:
         self._hosts: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
         self._second = 0
-        self._topics: dict[bytes, str] = {}  # that may be published to, by their bytes
 
     # What is kept of sessions that outlive their connections.
 
@@ -231,6 +229,8 @@ class Clients:
     def _process(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         at, size, limit = 0, len(data), self.limits.packet_bytes
         self.dirty[connection] = None
+        session = connection.session
+        ready, client_id = ({}, "") if session is None else (session.ready, session.client_id)
         try:
             while at < size and not (connection.closing or connection.held or connection.paused):
                 if at + 1 < size and data[at + 1] < 128:
@@ -242,6 +242,18 @@ class Clients:
                     if not end:
                         break
                 packet = data[at:end]
+                # The usual publication is short, has quality 0 and no properties, and a topic
+                # that this client has published to before.
+                if packet[0] == 0x30 and ready and end - at < 130:
+                    topic_end = 4 + (packet[2] << 8 | packet[3]) if end - at > 4 else 0
+                    topic = ready.get(packet[4:topic_end])
+                    if topic is not None and packet[topic_end : topic_end + 1] == b"\0":
+                        attributes = content.attributes(topic, packet[topic_end + 1 :])
+                        self._publish(client_id, topic, attributes, packet, False, now)
+                        if self.broker.congested:
+                            self._pause(connection)
+                        at = end
+                        continue
                 if connection.session is None:
                     if not self._on_connect(connection, packet, now):
                         break
@@ -329,7 +341,10 @@ class Clients:
             packet = mqtt.read(Letter(will.kept).plain(V5), V5)
             assert isinstance(packet, PublishPacket)
             attributes = content.attributes(will.topic, packet.payload, packet.user_properties)
-            if self._may_publish(session, will.topic, attributes):
+            user = session.user
+            if user is None or (
+                user.may_publish(will.topic) and user.may_publish_content(attributes)
+            ):
                 empty = not packet.payload
                 self._publish(session.client_id, will.topic, attributes, will.kept, empty, now)
 
@@ -342,20 +357,6 @@ class Clients:
         elif journal is not None and session.will is not None:
             journal.drop("will", session.client_id, 0)
         session.will = will
-
-    def _may_publish(
-        self, session: Session, topic: str, attributes: Mapping[str, Scalar] | None = None
-    ) -> bool:
-        """Whether its user may publish to the topic, and this content if it is known yet."""
-        user = session.user
-        if user is None:
-            return True
-        allowed = session.allowed.get(topic)
-        if allowed is None:
-            allowed = user.may_publish(topic)
-            if len(session.allowed) < TOPICS_KNOWN:
-                session.allowed[topic] = allowed
-        return allowed and (attributes is None or user.may_publish_content(attributes))
 
     def _expire(self, session: Session, life: int, now: TimeUs) -> None:
         if session.life == life and session.connection is None:
@@ -690,7 +691,7 @@ class Clients:
         )
         session.subscriptions[pattern] = held
         self._keep_subscription(held)
-        session.changed()
+        session.changed(held)
         self.holders[held.id] = held
         travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
         if old is not None:
@@ -702,7 +703,8 @@ class Clients:
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         session = held.session
         del session.subscriptions[held.pattern]
-        session.changed()
+        if len(session.subscriptions) == 1:
+            session.changed()
         if session.journal is not None:
             session.journal.drop("subscription", session.client_id, held.pattern)
         self._forget(held, now)
@@ -732,39 +734,33 @@ class Clients:
         """Publish; False if this packet has to wait."""
         session = connection.session
         assert session is not None
-        properties: list[tuple[str, str]] | None = None
         qos = data[0] >> 1 & 3
-        # The usual packet is short, has no properties, and names a topic seen before.
-        known = None
-        if data[0] == 0x30 and data[1] < 128 and connection.level == V5:
-            topic_end = 4 + (data[2] << 8 | data[3]) if len(data) > 4 else 0
-            if data[topic_end : topic_end + 1] == b"\0":
-                known = self._topics.get(data[4:topic_end])
-        if known is not None:
-            topic, payload, packet_id = known, data[topic_end + 1 :], None
-        else:
-            packet = mqtt.read(data, connection.level)
-            assert isinstance(packet, PublishPacket)
-            topic, payload, properties = packet.topic, packet.payload, packet.user_properties
-            packet_id = packet.packet_id
-            refusal = self._check_publish(packet, qos)
-            if refusal is not None:
-                self.dropped += 1
-                if refusal.packet_id:
-                    self._write(connection, refusal)
-                return True
-        if session.user is not None and not self._may_publish(session, topic):
+        packet = mqtt.read(data, connection.level)
+        assert isinstance(packet, PublishPacket)
+        topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
+        refusal = self._check_publish(packet, qos)
+        if refusal is not None:
+            self.dropped += 1
+            if refusal.packet_id:
+                self._write(connection, refusal)
+            return True
+        user = session.user
+        if user is not None and not user.may_publish(topic):
             self._forbid(connection, session, topic, packet_id)
             return True
         if not self._known(session, topic, now):
             self._hold(connection)
             return False
-        attributes = content.attributes(topic, payload, properties)
-        if session.user is not None and not session.user.may_publish_content(attributes):
+        attributes = content.attributes(topic, payload, packet.user_properties)
+        if user is not None and not user.may_publish_content(attributes):
             self._forbid(connection, session, topic, packet_id)
             return True
+        if connection.level == V5 and (user is None or user.publish_where is None):
+            if len(session.ready) >= TOPICS_READY:
+                session.ready.clear()
+            session.ready[topic.encode()] = topic
         empty = not payload
-        kept = data if known is not None else mqtt.keep(data, connection.level)
+        kept = mqtt.keep(data, connection.level)
         broker = self.broker
         if packet_id is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
@@ -780,9 +776,13 @@ class Clients:
             broker.onward = None
             self._owe(connection, packet_id, onward)
         if self.broker.congested:
-            connection.paused = True
-            self.paused[connection] = None
+            self._pause(connection)
         return True
+
+    def _pause(self, connection: Connection) -> None:
+        """A link is full: take no more of this client until it has room."""
+        connection.paused = True
+        self.paused[connection] = None
 
     def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
         connection.owed.append((packet_id, onward))
@@ -862,9 +862,6 @@ class Clients:
                 raise Malformed("not a topic that can be published to", 0x90)
             code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
             return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
-        if len(self._topics) >= TOPICS_KNOWN:
-            self._topics.clear()
-        self._topics[topic.encode()] = topic
         return None
 
     def _publish(
@@ -948,12 +945,11 @@ class Clients:
         if letter is not None and len(letter.properties) > 1:
             passed = _fresh(letter, publication.time_us, now)
             letter = letter if passed is not None else None
-        several: dict[Session, list[Held]] = {}
+        several: dict[Session, Held | list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
-        count, end = 0, len(effects)
-        while at < end:
-            effect = effects[at]
+        start, count = at, 0
+        for effect in effects[start:] if start else effects:
             if type(effect) is not Deliver or effect.publication is not publication:
                 break
             at += 1
@@ -961,31 +957,32 @@ class Clients:
             if held is None or letter is None:
                 continue
             connection = held.direct
+            if connection is not None and held.alone and not connection.blocked:
+                connection.out.append(plain)
+                dirty[connection] = None
+                count += 1
+                continue
+            session = held.session
+            others = several.get(session)
+            if others is None:
+                several[session] = held
+            elif isinstance(others, list):
+                others.append(held)
+            else:
+                several[session] = [others, held]
+        for session, wanted in several.items():
+            assert letter is not None
+            if isinstance(wanted, list):
+                self._hand(session, wanted, letter, publication, now)
+                continue
+            connection = wanted.direct
             if connection is not None and not connection.blocked:
                 connection.out.append(plain)
                 dirty[connection] = None
                 count += 1
-            elif len(held.session.subscriptions) == 1:
-                self._hand(held.session, [held], letter, publication, now)
             else:
-                several.setdefault(held.session, []).append(held)
+                self._hand(session, [wanted], letter, publication, now)
         self.delivered += count
-        for session, all_held in several.items():
-            assert letter is not None
-            assert passed is not None
-            connection = session.connection
-            if (
-                len(all_held) == 1
-                and all_held[0].plain
-                and connection is not None
-                and not connection.blocked
-                and session.packet_max is None
-            ):
-                connection.out.append(passed.plain(connection.level))
-                dirty[connection] = None
-                self.delivered += 1
-            else:
-                self._hand(session, all_held, letter, publication, now)
         return at
 
     def _hand(

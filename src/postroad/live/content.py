@@ -7,15 +7,17 @@ double quotes. Where both name an attribute the property wins, and `class` is al
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from postroad.model import Scalar
 
-_decode = msgspec.json.Decoder().decode
 _SCALARS = frozenset((str, int, float, bool))
 _INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
+_Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX, le=_INT_MAX - 1)]
+_decode = msgspec.json.Decoder().decode
+_decode_scalars = msgspec.json.Decoder(dict[str, str | _Int | float | bool]).decode
 
 
 def attributes(
@@ -24,17 +26,9 @@ def attributes(
     found: dict[str, Any] = {}
     if payload[:1] == b"{":
         try:
-            found = _decode(payload)
+            found = _decode_scalars(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            pass  # any payload is welcome; this one says nothing to filters
-        else:
-            for value in found.values():
-                kind = type(value)
-                if kind is str or kind is float or kind is bool:
-                    continue
-                if kind is not int or not -_INT_MAX <= value < _INT_MAX:
-                    found = _scalars(found)
-                    break
+            found = _some_scalars(payload)
     if properties:
         for name, text in properties:
             if name[:1] != "$":
@@ -43,6 +37,15 @@ def attributes(
                     found[name] = said
     found["class"] = topic
     return found
+
+
+def _some_scalars(payload: bytes) -> dict[str, Any]:
+    """Those fields that are scalars; any payload is welcome, and some say nothing to filters."""
+    try:
+        found = _decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    return _scalars(found) if isinstance(found, dict) else {}
 
 
 def scalar(text: str) -> Scalar | None:

@@ -60,6 +60,7 @@ class Held:
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
     direct: Connection | None = None  # where every delivery is the same bytes for all
+    alone: bool = False  # the only one of its session, so that no other can match as well
 
     @property
     def plain(self) -> bool:
@@ -115,7 +116,9 @@ class Session:
         self.advertised: dict[str, AdvertisementId] = {}
         self.username: str | None = None
         self.user: User | None = None  # None where no users are kept
-        self.allowed: dict[str, bool] = {}  # topics, whether the user may publish to them
+        # Topics by their bytes that it may publish to, that the network knows of, and whose
+        # publications need no further look.
+        self.ready: dict[bytes, str] = {}
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
@@ -128,7 +131,7 @@ class Session:
     def allow(self, user: User | None, username: str | None) -> None:
         """Whose session it is, and what they may do from now on."""
         self.user, self.username = user, username
-        self.allowed.clear()
+        self.ready = {}
 
     # What is kept.
 
@@ -178,13 +181,18 @@ class Session:
 
     # What it is sent.
 
-    def changed(self) -> None:
-        """See again which subscription may be delivered to without looking any further."""
+    def changed(self, added: Held | None = None) -> None:
+        """See again which subscription may be delivered to without looking any further.
+
+        Of a third one nothing follows for the others.
+        """
         connection = self.connection
         short = connection is not None and connection.level == V5 and self.packet_max is None
         alone = len(self.subscriptions) == 1
-        for held in self.subscriptions.values():
-            held.direct = connection if short and alone and held.plain else None
+        only = added if added is not None and len(self.subscriptions) > 2 else None
+        for held in self.subscriptions.values() if only is None else [only]:
+            held.direct = connection if short and held.plain else None
+            held.alone = alone
 
     def attach(
         self, connection: Connection, receive_max: int, packet_max: int | None, now: TimeUs

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from postroad.model import AdvertisementId, BrokerId, Publication, TimeUs, Trace
 from postroad.relocation.migration import Migration

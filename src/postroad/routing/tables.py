@@ -85,10 +85,13 @@ class SourceTable:
 
     def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
         """Append a delivery per local match; the neighbours that want the publication."""
+        found = self.pool.match(publication)
+        if not found:
+            return []
         peers: set[BrokerId] = set()
         local: list[SubscriptionId] = []
         sources, holders = self.sources, self.holders
-        for filter in self.pool.match(publication):
+        for filter in found:
             wanted = sources.get(filter)
             if wanted is not None:
                 peers.update(wanted)
