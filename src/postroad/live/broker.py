@@ -819,8 +819,12 @@ class Broker:
         for key, (parent, awaited) in list(self._waves.items()):
             if parent == peer:
                 del self._waves[key]
-            elif peer in awaited:
+            elif peer in awaited and self.repair is None:
                 self._on_echo(key, peer, now)
+            elif peer in awaited:  # not answered is not known: who began it begins again
+                del self._waves[key]
+                if key[0] == self.number:
+                    self._end_wave(key[1], False, now)
 
     # What the driver does in the end.
 
