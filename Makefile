@@ -38,8 +38,8 @@ golden: setup  ## Rewrite transcripts and generated docs; commit what you can ex
 demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo
 
-soak: setup  ## Kill live brokers 200 times under load; prints what it did.
-	POSTROAD_KILLS=200 $(BIN)/python -m pytest -q -s tests/live/test_crashes.py
+soak: setup  ## Kill live brokers and cut their links 200 times under load; prints what it did.
+	POSTROAD_FAULTS=200 $(BIN)/python -m pytest -q -s tests/live/test_crashes.py -k faults
 
 fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (SECONDS=60).
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

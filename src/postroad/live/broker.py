@@ -101,6 +101,7 @@ class Neighbour:
 
     link: Link
     lasting: bool  # whether the network file has this link
+    tree: TreeId | None = None  # in which messages were last exchanged with this peer
     wire: Wire | None = None
     dialler: BrokerId = -1  # who dialled the present connection
     dialling: bool = False
@@ -688,6 +689,7 @@ class Broker:
         if self.repair is not None and not (link.neighbour and hello.tree == self.repair.tree.id):
             return
         opened = link.on_hello(hello, now)
+        self.peers[peer].tree = hello.tree
         log.info(
             "link up",
             extra={
@@ -705,10 +707,10 @@ class Broker:
             self.send(peer, RetainedVersions(versions))
             if self.repair is not None:
                 self.repair.greet(peer)
-                if self.repair.joined():
-                    early, self._early = self._early, []
-                    for wave, sender in early:
-                        self._on_wave(wave, sender, now)
+        if self._early and self.repair is not None and self.repair.joined():
+            early, self._early = self._early, []
+            for wave, sender in early:
+                self._on_wave(wave, sender, now)
 
     def change(self, network: Network, now: TimeUs) -> None:
         """Take up a network with other brokers and links."""
@@ -736,11 +738,14 @@ class Broker:
         if self.journal is not None:
             self.journal.clear("link", peer)
 
-    def regroup(self, neighbours: set[BrokerId], now: TimeUs) -> None:
-        """Start from nothing with these neighbours: another tree carries the traffic from now."""
+    def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None:
+        """Another tree carries the traffic from now: start from nothing with these neighbours.
+
+        One that has `grown` leads nobody another way: then links go on as they were.
+        """
         self._replayed = []  # who is left need not be told goodbye
         for peer, neighbour in self.peers.items():
-            if neighbour.link.up:
+            if neighbour.link.up and not grown:
                 self.step(LinkDown(peer), now)
         self._replayed = None
         self._waves.clear()
@@ -750,7 +755,8 @@ class Broker:
         self._settled.clear()
         for peer, neighbour in list(self.peers.items()):
             link, wire = neighbour.link, neighbour.wire
-            if link.neighbour:
+            link.connected = False  # until the peer is in the tree, too
+            if link.neighbour and not grown:
                 link.give_up()
                 self._forget_link(peer)
             if not neighbour.lasting:
@@ -813,8 +819,12 @@ class Broker:
         for key, (parent, awaited) in list(self._waves.items()):
             if parent == peer:
                 del self._waves[key]
-            elif peer in awaited:
+            elif peer in awaited and self.repair is None:
                 self._on_echo(key, peer, now)
+            elif peer in awaited:  # not answered is not known: who began it begins again
+                del self._waves[key]
+                if key[0] == self.number:
+                    self._end_wave(key[1], False, now)
 
     # What the driver does in the end.
 

@@ -194,9 +194,7 @@ class Link:
         self.heard_us = self.spoke_us = now
         self.connected = True
         was_up = self.up
-        # A peer that fell before it heard of us has received nothing and need not have it all over.
-        unheard = hello.yours == "" and self.received == 0
-        agreed = was_up and hello.mine == self.yours and (unheard or hello.yours == self.mine)
+        agreed = was_up and hello.mine == self.yours and hello.yours == self.mine
         if agreed:
             if not self.base <= hello.received <= self.base + len(self.queue):
                 raise Refused("acknowledges what was never sent")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,21 +79,18 @@ def _change(path: Path, text: str, old: Network) -> Change:
 
 def _more(text: str, key: str, values: Sequence[object]) -> str:
     """The text with more values in a list at its top; the list is made if there is none."""
-    line = key_lines(text).get(key)
     added = ", ".join(json.dumps(value) for value in values)
-    if line is None:
-        head, bracket, rest = text.partition("\n[")
-        return f"{head.rstrip()}\n{key} = [{added}]\n{bracket}{rest}"
-    at = sum(len(kept) for kept in text.splitlines(keepends=True)[: line - 1])
-    end = _closing(text, text.index("[", text.index("=", at)))
-    inside = text[:end].rstrip()
-    joint = "" if inside.endswith("[") else " " if inside.endswith(",") else ", "
-    return f"{inside}{joint}{added}{text[end:]}"
+    found = re.search(rf"^\s*{key}\s*=\s*", text, re.MULTILINE)
+    if found is None:
+        return f"{key} = [{added}]\n{text}"
+    end = _last(text, found.end()) + 1
+    joint = {"[": "", ",": " "}.get(text[end - 1], ", ")
+    return f"{text[:end]}{joint}{added}{text[end:]}"
 
 
-def _closing(text: str, start: int) -> int:
-    """Where the bracket that opens here is closed, leaving out strings and comments."""
-    depth, at, quote = 0, start, ""
+def _last(text: str, start: int) -> int:
+    """Where the last thing stands before the bracket that opens here is closed."""
+    depth, at, quote, last = 0, start, "", start
     while True:
         char = text[at]
         if quote:
@@ -105,5 +103,7 @@ def _closing(text: str, start: int) -> int:
         else:
             depth += (char == "[") - (char == "]")
             if not depth:
-                return at
+                return last
+        if not char.isspace() and char != "#":
+            last = at
         at += 1

@@ -100,6 +100,11 @@ class Network:
         return [broker for broker in range(len(self.names)) if broker not in self.removed]
 
     @property
+    def revision(self) -> int:
+        """Grows with each broker that is added or removed."""
+        return len(self.names) + len(self.removed)
+
+    @property
     def member_names(self) -> list[str]:
         return [self.names[broker] for broker in self.members]
 

@@ -12,7 +12,9 @@ come back to their sessions. What must hold:
 - what is acknowledged to a publisher is, at that moment, with every subscriber it matches or in
   its broker's store; in the end every subscriber has had everything, once;
 - nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice;
-- with one broker away and the rest joined, deliveries and acknowledgements go on within seconds.
+- with one broker away and the rest joined, deliveries and acknowledgements go on within seconds,
+  and when it comes back not even a publication of quality 0 among the others is lost;
+- brokers that are added and removed meanwhile change none of this.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mqtt5
 import msgspec
 
+from postroad.errors import InputError
 from postroad.filters import Filter, matches
 from postroad.live import content, mqtt, topics
 from postroad.live.broker import Broker, Wire
@@ -38,9 +42,10 @@ from postroad.live.mqtt import Letter
 from postroad.live.network import DURABLE, Network, made
 from postroad.live.session import Connection
 from postroad.live.store import MemoryStore, ParcelRow
-from postroad.live.tree import Pair, span
+from postroad.live.tree import Pair, Tree, TreeId, span
 from postroad.model import BrokerId, TimeUs
 
+FILE = Path("rehearsal.toml")
 START_US = 10**15
 SECOND_US = 1_000_000
 REPAIRED_US = 9 * SECOND_US  # by then a tree joins all that can be joined
@@ -83,8 +88,29 @@ class World:
         self.due: list[TimeUs] = [0] * count
         self.clients: list[Client] = []
         self.slow_us = 3_000
+        self.aim = 0.0  # how likely a broker falls just when it has changed its tree
+        self.trees: dict[BrokerId, TreeId] = {}
         for number in range(count):
             self.start(number)
+
+    def change(self, network: Network) -> None:
+        """Brokers were added or removed: each takes up the new file in its own time."""
+        self.network = network
+        for number, broker in enumerate(self.brokers):
+            if number in network.removed:
+                self.crash(number)
+            elif broker is not None:
+                self.at(self.draw.randint(0, SECOND_US), lambda b=broker: self._tell(b))  # type: ignore[misc]
+        for number in range(len(self.brokers), len(network.names)):
+            self.stores.append(MemoryStore())
+            self.brokers.append(None)
+            self.due.append(0)
+            self.start(number)
+
+    def _tell(self, broker: Broker) -> None:
+        if self.brokers[broker.number] is broker:
+            broker.change(self.network, self.now)
+            self.soon(broker.number)
 
     # Time.
 
@@ -109,7 +135,7 @@ class World:
     # Brokers.
 
     def start(self, number: BrokerId) -> None:
-        if self.brokers[number] is None:
+        if self.brokers[number] is None and number not in self.network.removed:
             rows = self.stores[number].load()
             self.brokers[number] = Broker(self.network, number, self.now, None, rows)
             self.soon(number)
@@ -127,6 +153,11 @@ class World:
             return
         self.due[number] = 0
         self._write(number, broker)
+        assert broker.repair is not None
+        if self.trees.get(number) != broker.repair.tree.id:
+            self.trees[number] = broker.repair.tree.id
+            if self.draw.random() < self.aim:
+                self.at(self.draw.randint(0, 30_000), lambda: self.fall(number))
         for wire in [*broker.wires, *broker.take_closing()]:
             self._speak(wire)
         for peer in broker.to_dial(self.now):
@@ -141,6 +172,11 @@ class World:
         broker.flush(self.now)
         assert broker.journal is not None
         self.stores[number].commit(broker.journal.take())
+
+    def fall(self, number: BrokerId) -> None:
+        """Crash, and start again in a while."""
+        self.crash(number)
+        self.at(self.draw.randint(1_000, 5 * SECOND_US), lambda: self.start(number))
 
     def crash(self, number: BrokerId) -> None:
         """A broker is gone at once; perhaps it had written, and said to some what it wrote."""
@@ -271,6 +307,14 @@ class World:
                         for data in held:
                             self._under_way(pipe, side, data)
 
+    def all_well(self) -> None:
+        self.aim = 0.0
+        for number in self.network.members:
+            self.start(number)
+        for pair in self.network.pairs:
+            self.heal(pair)
+        self.slow_us = 3_000
+
     def joined(self) -> bool:
         """Whether the brokers that live are joined by the links that work."""
         alive = [number for number, broker in enumerate(self.brokers) if broker is not None]
@@ -280,7 +324,7 @@ class World:
     def repaired(self) -> bool:
         """Whether one tree of working links joins just those that live, and all are there."""
         alive = [number for number, broker in enumerate(self.brokers) if broker is not None]
-        trees = {}
+        trees: dict[TreeId, Tree] = {}
         for broker in self.brokers:
             if broker is not None and broker.repair is not None:
                 tree = broker.repair.tree
@@ -489,11 +533,41 @@ def draw_network(draw: random.Random, scheme: str) -> Network:
         "scheme": scheme,
         "store": "nowhere",
         "links": [[names[a], names[b]] for a, b in chosen],
-        "brokers": {
-            name: {"mqtt": 1 + n, "link": 100 + n, "http": 200 + n} for n, name in enumerate(names)
-        },
+        "brokers": {name: _ports(n) for n, name in enumerate(names)},
     }
-    return made(values, Path("rehearsal.toml"), {})
+    return made(values, FILE, {})
+
+
+def _ports(number: int) -> dict[str, int]:
+    return {"mqtt": 1 + number, "link": 100 + number, "http": 200 + number}
+
+
+def changed(network: Network, draw: random.Random, busy: set[BrokerId]) -> Network | None:
+    """The network with one broker more, or one less of those without clients."""
+    links = [[network.names[a], network.names[b]] for a, b in network.pairs]
+    values: dict[str, Any] = {
+        "name": network.name,
+        "scheme": network.scheme,
+        "store": "nowhere",
+        "links": links,
+        "brokers": {name: _ports(n) for n, name in enumerate(network.names)},
+        "removed": [network.names[n] for n in sorted(network.removed)],
+    }
+    if draw.random() < 0.5:
+        number = len(network.names)
+        name = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[number]
+        values["brokers"][name] = _ports(number)
+        peers = draw.sample(network.members, draw.randint(1, 2))
+        links += [[network.names[peer], name] for peer in peers]
+    else:
+        idle = [number for number in network.members if number not in busy]
+        if not idle:
+            return None
+        values["removed"].append(network.names[draw.choice(idle)])
+    try:
+        return replace(made(values, FILE, {}), redundant=True)
+    except InputError:  # the others would not be joined
+        return None
 
 
 def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str]:
@@ -502,13 +576,13 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     scheme = DURABLE[seed % len(DURABLE)]
     network = draw_network(draw, scheme)
     world = World(network, draw)
-    names, pairs, did = network.names, network.pairs, Counter[str]()
+    names, did = network.names, Counter[str]()
     shown = say or (lambda text: None)
 
     def tell(text: str) -> None:
         shown(f"{(world.now - START_US) / SECOND_US:9.3f} s  {text}")
 
-    tell(f"{scheme}, links {' '.join(names[a] + names[b] for a, b in pairs)}")
+    tell(f"{scheme}, links {' '.join(names[a] + names[b] for a, b in network.pairs)}")
     told = Told()
     world.run(SECOND_US)
     for number in range(draw.randint(2, 5)):
@@ -522,15 +596,12 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
         for n in range(draw.randint(1, 3))
     ]
     world.until(lambda: all(s.granted for s in told.subscribers), 20 * SECOND_US, "SUBACK")
+    world.aim = draw.choice([0.0, 0.0, 0.2])
     for _ in range(draw.randint(8, 20)):
         _something(world, draw, publishers, did, tell)
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
     _check_repair(world, draw, publishers, told, did, tell)
-    for number in range(len(names)):
-        world.start(number)
-    for pair in pairs:
-        world.heal(pair)
-    world.slow_us = 3_000
+    world.all_well()
     tell("all is well again")
     for subscriber in told.subscribers:  # what it did not acknowledge has to come again
         subscriber.hang_up()
@@ -548,7 +619,8 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
             raise Failed(f"{subscriber.name} got {foreign[:10]}, which it did not want")
         did["deliveries"] += len(due)
     for broker in world.brokers:
-        assert broker is not None
+        if broker is None:
+            continue
         assert broker.repair is not None
         broker.router.check()
         if broker.repair.outbox or any(n.link.queue for n in broker.peers.values()):
@@ -572,10 +644,9 @@ def _something(
             if len(publisher.owed) < 4 * IN_FLIGHT:
                 publisher.publish(draw.random() < 0.8)
     elif what < 0.6:
-        number = draw.randrange(len(names))
+        number = draw.choice(world.network.members)
         tell(f"{names[number]} falls")
-        world.crash(number)
-        world.at(draw.randint(1_000, 5 * SECOND_US), lambda: world.start(number))
+        world.fall(number)
         did["crashes"] += 1
     elif what < 0.75:
         pair, silently = draw.choice(pairs), draw.random() < 0.3
@@ -583,18 +654,29 @@ def _something(
         world.sever(pair, silently)
         did["silences" if silently else "cuts"] += 1
     elif what < 0.8:
-        side = set(draw.sample(range(len(names)), draw.randint(1, len(names) // 2)))
+        members = world.network.members
+        side = set(draw.sample(members, draw.randint(1, len(members) // 2)))
         tell(f"{''.join(names[n] for n in sorted(side))} is parted from the others")
         for pair in pairs:
             if len(side & set(pair)) == 1:
                 world.sever(pair, False)
         did["partitions"] += 1
-    elif what < 0.9:
+    elif what < 0.84:
+        busy = {client.broker for client in world.clients}
+        network = changed(world.network, draw, busy)
+        if network is not None:
+            world.change(network)
+            tell(f"the network is now {' '.join(network.member_names)}")
+            did["added or removed"] += 1
+            newest = len(network.names) - 1
+            if newest not in network.removed and newest not in busy and draw.random() < 0.5:
+                publishers.append(Publisher(world, newest, f"p{newest}", publishers[0].told))
+    elif what < 0.92:
         tell("links heal")
         for pair in pairs:
             if draw.random() < 0.7:
                 world.heal(pair)
-    elif what < 0.95:
+    elif what < 0.96:
         world.slow_us = draw.choice([500, 3_000, 200_000])
         tell(f"bytes take up to {world.slow_us} µs")
         did["delays"] += 1
@@ -613,13 +695,9 @@ def _check_repair(
 ) -> None:
     """With one broker or link gone for good, the others go on within seconds."""
     names = world.network.names
-    for number in range(len(names)):
-        world.start(number)
-    for pair in world.network.pairs:
-        world.heal(pair)
-    world.slow_us = 3_000
+    world.all_well()
     world.until(world.repaired, HEALED_US, "a tree that joins all")
-    away = draw.randrange(len(names))
+    away = draw.choice(world.network.members)
     if draw.random() < 0.5:
         world.crash(away)
         tell(f"{names[away]} stays away")
@@ -648,6 +726,19 @@ def _check_repair(
                 raise Failed(f"{missing} are not acknowledged while one is away")
             did["acknowledged while one is away"] += 2
     did["repairs"] += 1
+    world.all_well()
+    tell("and comes back")
+    meanwhile: list[int] = []
+    end = world.now + HEALED_US
+    while not world.repaired() and world.now < end:
+        meanwhile += [publisher.publish(0) for publisher in here]
+        world.run(50_000)
+    world.run(SECOND_US // 2)
+    for subscriber in told.subscribers:
+        lacking = {n for n in meanwhile if told.matches(subscriber, n)} - subscriber.got
+        if lacking and subscriber.broker != away:
+            raise Failed(f"{subscriber.name} has not got {lacking} while one came back")
+    did["of quality 0 while one came back"] += len(meanwhile)
 
 
 def main() -> None:

@@ -2,12 +2,14 @@
 
 A change of tree is a start from nothing: every link that carried traffic is given up with what
 was on its way, the router is told that all its neighbours are gone, and the neighbours of the new
-tree come up as they join it. Nothing acknowledged is lost because the broker of the publisher
-keeps each publication of quality 1 in its outbox until it has been safe everywhere within one
-tree: sent after a wave had come back from all its members (so that the way to every subscriber
-was known), and said to be safe by every neighbour it went to, all in that tree. After each change
-and its wave the outbox is sent again. Nothing is delivered twice because every broker remembers
-what it has delivered until the publisher's broker has let go of it (`low`).
+tree come up as they join it. Only where a tree has merely grown do its old links go on.
+
+Nothing acknowledged is lost because the broker of the publisher keeps each publication of quality
+1 in its outbox until it has been safe everywhere within one tree: sent after a wave had come back
+from all its members (so that the way to every subscriber was known), and said to be safe by every
+neighbour it went to, all in that tree. After each change and its wave the outbox is sent again.
+Nothing is delivered twice because every broker remembers what it has delivered until the
+publisher's broker has let go of it (`low`).
 
 Brokers that the tree leaves out cannot answer. What their clients want is known to all (`Wants`),
 so a publication that none of them wants is safe without them, and the others stay in the outbox.
@@ -61,6 +63,7 @@ class Entry:
 class TreeRow(msgspec.Struct, array_like=True, frozen=True):
     tree: Tree
     settled: TreeId
+    acquainted: bool
 
 
 class WantsRow(msgspec.Struct, array_like=True, frozen=True):
@@ -75,10 +78,12 @@ class Repair:
         for _, data in kept.of("tree", 0) if kept is not None else ():
             row = msgspec.msgpack.decode(data, type=TreeRow)
         self.spanning = Spanning(
-            broker.number, network.members, network.pairs, now,
+            broker.number, network.members, network.pairs, network.revision, now,
             None if row is None else (row.tree, row.settled),
         )  # fmt: skip
         self.tree = self.spanning.tree
+        # Whether it has ever been in a tree with others, and so knows what those want who were.
+        self.acquainted = row is not None and row.acquainted
         self.changes = 0
         self.outbox: dict[int, Entry] = {}
         self._count = 0
@@ -122,7 +127,7 @@ class Repair:
 
     def _keep_tree(self) -> None:
         if self.broker.journal is not None:
-            row = TreeRow(self.tree, self.spanning.settled)
+            row = TreeRow(self.tree, self.spanning.settled, self.acquainted)
             self.broker.journal.put("tree", 0, 0, row)
 
     # The tree.
@@ -162,8 +167,8 @@ class Repair:
 
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
-        neighbours = (n.link for n in self.broker.peers.values() if n.link.neighbour)
-        return self.spanning.whole and all(link.up for link in neighbours)
+        neighbours = (n for n in self.broker.peers.values() if n.link.neighbour)
+        return self.spanning.whole and all(n.tree == self.tree.id for n in neighbours)
 
     def settled(self) -> bool:
         """Whether it is known in this tree what everyone wants."""
@@ -200,11 +205,12 @@ class Repair:
         log.info(
             "tree changed",
             extra={
-                "tree": f"{tree.epoch} of {names[tree.proposer]}",
+                "tree": list(tree.id),
                 "links": [f"{names[a]}-{names[b]}" for a, b in tree.links],
                 "left_out": [names[n] for n in sorted(self.spanning.members - {*tree.members})],
             },
         )
+        grown = set(self.tree.links) <= set(tree.links)
         self.tree = tree
         self.changes += 1
         self._waiting = self._resend = False
@@ -212,7 +218,7 @@ class Repair:
         for entry in self.outbox.values():
             entry.onward, entry.awaited = None, False
         self._keep_tree()
-        broker.regroup(tree.neighbours(broker.number), now)
+        broker.regroup(tree.neighbours(broker.number), grown, now)
 
     def _await(self, tree: TreeId) -> None:
         def reached(later: TimeUs, all_answered: bool) -> None:
@@ -222,6 +228,7 @@ class Repair:
                 self._await(tree)
                 return
             self._waiting = False
+            self.acquainted |= len(self.tree.members) > 1
             self.spanning.has_settled(tree, later)
             self._keep_tree()
             self._resend = True
@@ -412,7 +419,9 @@ class Repair:
                 self.broker.send(peer, message)
 
     def _is_absent(self, publication: Publication) -> bool:
-        """Whether it is for a broker that the tree leaves out."""
+        """Whether it is, or may be, for a broker that the tree leaves out."""
+        if not self.acquainted and len(self.spanning.members) > 1:
+            return True
         if self._absent is None:
             texts = {
                 text

@@ -36,7 +36,7 @@ NEVER: Final[TreeId] = (-1, -1)
 
 class Tree(msgspec.Struct, array_like=True, frozen=True):
     epoch: int
-    proposer: BrokerId
+    proposer: BrokerId  # or, of a first tree, the revision of the network file
     links: tuple[Pair, ...]
     members: tuple[BrokerId, ...]
 
@@ -84,11 +84,13 @@ class Spanning:
         me: BrokerId,
         members: Sequence[BrokerId],
         links: Sequence[Pair],
+        revision: int,
         now: TimeUs,
         kept: tuple[Tree, TreeId] | None = None,
     ) -> None:
+        """`revision` grows with each broker that comes or goes: first trees differ, too."""
         self.me, self.members, self.links = me, set(members), list(links)
-        first = Tree(0, min(members), tuple(span(members, links)[0]), tuple(members))
+        first = Tree(0, revision, tuple(span(members, links)[0]), tuple(members))
         self.tree, self.settled = kept or (first, NEVER)
         self.newest = self.tree
         self.low = ""
@@ -98,6 +100,7 @@ class Spanning:
         self._cut_us: dict[BrokerId, TimeUs] = {}
         self._wrong_us: TimeUs | None = None
         self._whole_us = now  # when last no member was away
+        self._since_us = now
         self._state: tuple[set[BrokerId], set[Pair]] | None = None  # of the reports: see _reach
         self._report(now)
 
@@ -162,7 +165,7 @@ class Spanning:
             self._wrong_us = None
         elif self._wrong_us is None:
             self._wrong_us = now
-        elif now - self._wrong_us >= PATIENCE_US:
+        elif now - max(self._wrong_us + PATIENCE_US, self._since_us + HOLD_US) >= 0:
             self._wrong_us = None
             self._propose(wanted)
 
@@ -231,7 +234,7 @@ class Spanning:
 
     def _propose(self, wanted: tuple[set[BrokerId], set[Pair]]) -> None:
         reach, up = wanted
-        present = [link for link in self.tree.links if link in up]
+        present = [link for link in self.newest.links if link in up]
         links, _ = span(reach, [*present, *(link for link in self.links if link in up)])
         epoch = self.newest.epoch + 1
         self.tree = self.newest = Tree(epoch, self.me, tuple(links), tuple(sorted(reach)))
