@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import LATENCY
+from postroad.sim.workload import follower_quantiles
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,7 @@ def test_follower_graph_and_its_statistics(spark, tmp_path, real_data):
     assert round(told["top_20_percent"], 3) == 0.717
     assert round(told["top_10_percent"], 3) == 0.550
     assert round(told["top_1_percent"], 2) == 0.19
-    shipped = run.shipped_followers()
+    shipped = follower_quantiles()
     assert list(zip(shipped["share"], shipped["followers"], strict=True)) == told["quantiles"]
 
 

@@ -13,6 +13,7 @@ from postroad.errors import InputError
 from postroad.filters import matches, parse
 from postroad.pipeline import run, session, store, workload
 from postroad.pipeline.schemas import EDGES, LATENCY, QUOTES
+from postroad.sim.workload import follower_quantiles
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +35,7 @@ def made_by(spark, partitions):
         [(a, b, 1000 * abs(a - b)) for a in range(12) for b in range(12) if a != b], LATENCY
     ).repartition(partitions)
     quotes = workload.made_up_quotes(rows, 4, 30, 1)
-    followers = workload.interpolated(run.shipped_followers(), 10)
+    followers = workload.interpolated(follower_quantiles(), 10)
     sizes = {"subscriptions": 60, "publications": 50, "publishers": 10, "brokers": 9, "seed": 3}
     servers = {"interest": 0.1, "servers": 12, "values": 40, "publications": 30, "seed": 3}
     return {
@@ -142,7 +143,7 @@ def test_alias_table_gives_back_its_weights():
 
 
 def test_followers_decide_how_often_a_publisher_is_subscribed_to(spark):
-    followers = workload.interpolated(run.shipped_followers(), 200)
+    followers = workload.interpolated(follower_quantiles(), 200)
     assert followers[0] == followers.max()
     one = workload.follower(
         source(spark), followers=followers, subscriptions=200_000, publications=1

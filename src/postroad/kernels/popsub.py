@@ -82,6 +82,7 @@ class Outcome:
     gossip_groups: int
     gossip_received: int
     gossip_false: int
+    gossip_matches: int  # deliveries of what was received
     steps: int
     end_us: int
 
@@ -156,6 +157,7 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         gossip_groups=int(counts[6]),
         gossip_received=int(counts[7]),
         gossip_false=int(counts[8]),
+        gossip_matches=int(counts[11]),
         steps=int(counts[9]),
         end_us=int(counts[10]),
     )
@@ -475,7 +477,7 @@ def _run(
     other_us = np.empty(1 << 16, np.int64)
     tree_count = 0
     other_count = 0
-    counts = np.zeros(11, np.int64)
+    counts = np.zeros(12, np.int64)
     gain = 0.0
     histogram = np.zeros(brokers + 1, np.int64)
     out_head = np.full(brokers, -1, np.int64)
@@ -918,6 +920,7 @@ def _run(
                     pub = row_pub[row]
                     here = matched[row, broker]
                     counts[7] += 1
+                    counts[11] += here
                     if here == 0:
                         counts[8] += 1
                     while other_count + here > other_us.shape[0]:

@@ -6,14 +6,12 @@ not even started. All of them return facts for the command line to print.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -40,6 +38,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.pipeline.store import Recipe
+from postroad.sim.workload import follower_quantiles
 
 Facts = dict[str, Any]
 
@@ -337,13 +336,6 @@ def follower_facts(rows: Sequence[tuple[int, int]]) -> Facts:
     }
 
 
-def shipped_followers() -> dict[str, list[float]]:
-    """The quantile table that comes with the package: shares of users, followers."""
-    text = files("postroad.pipeline").joinpath("followers.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
-    return {name: [float(row[name]) for row in rows] for name in ("share", "followers")}
-
-
 def workload(
     kind: str,
     folder: str,
@@ -409,7 +401,7 @@ def _made(
             spots = F.percentile("followers", F.array(*map(F.lit, shares)))
             weights = np.array(counts.agg(spots.alias("at")).head(1)[0]["at"])[::-1]
         elif not by_class:
-            weights = workloads.interpolated(shipped_followers(), told["publishers"])
+            weights = workloads.interpolated(follower_quantiles(), told["publishers"])
         return workloads.follower(source, followers=weights, **settings)
     if kind == "topics":
         return workloads.topics(source, **settings)

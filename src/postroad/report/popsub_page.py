@@ -12,7 +12,8 @@ SHOWN = {
     "throughput": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
     "overlay": ["gain_ratio", "pure_forwards", "unpopular_pdl_ms"],
     "subscriptions": ["gain_ratio", "pure_forwards", "direct_forwards"],
-    "skew": ["gain_ratio", "pure_forwards", "gossip_false_positives"],
+    "skew": ["gain_ratio", "pure_forwards", "gossip_false_positives", "matches_per_gossip"],
+    "users": ["gain_ratio", "pure_forwards", "direct_forwards"],
     "overload": ["gain_ratio", "queue", "popular_pdl_ms", "unpopular_pdl_ms"],
 }
 

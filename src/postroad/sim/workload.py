@@ -125,6 +125,13 @@ def shipped_followers() -> list[int]:
     return [int(row["followers"]) for row in rows]
 
 
+def follower_quantiles() -> dict[str, list[float]]:
+    """How many follow a random user of that network: shares of users, followers."""
+    text = files("postroad.sim").joinpath("follower_quantiles.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    return {name: [float(row[name]) for row in rows] for name in ("share", "followers")}
+
+
 def generated(section: Section, brokers: int, seed: int) -> Workload:
     """A workload of `class = … AND value >= … AND value < …` filters, all draws keyed by seed.
 

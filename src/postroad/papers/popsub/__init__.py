@@ -5,7 +5,9 @@ How we read what the paper leaves open; each is a field of `Point`, so it can be
 - The 200 publishers are the 200 most followed users, and a subscription is to one publisher with
   a one-sided predicate on each attribute (a quarter of its publications match). With this the
   baseline's gain and the direct forwards per publication come near the paper's. The other
-  reading we tried, `predicates = False`, matches everything a publisher says.
+  readings, `random_users` (200 users drawn from the follower distribution) and
+  `predicates = False` (a subscription matches everything its publisher says), are an experiment
+  of their own.
 - The gain ratio is the local estimate G averaged over every (broker, link, publication) forward.
   A batch counts as one forward with n times G and as one pure forward; a direct send has gain 1.
 - Broker throughput τ is not in the text. Below saturation only τ·φ matters; the default

@@ -11,7 +11,7 @@ import numpy as np
 from postroad.kernels.popsub import Floats, Workload
 from postroad.overlay import Overlay
 from postroad.overlay.wide_area import readable
-from postroad.sim.workload import shipped_followers
+from postroad.sim.workload import follower_quantiles, shipped_followers
 
 ATTRIBUTE_MAX = 1000
 
@@ -26,6 +26,7 @@ class Point:
     rate_per_s: float = 10.0
     seconds: float = 60.0
     zipf: float | None = None  # else the follower distribution
+    random_users: bool = False  # random ones publish, not the most followed
     predicates: bool = True
     phi: float = 0.05
     throughput_per_s: float = 1600.0
@@ -44,10 +45,13 @@ def most_followed(edges: Path, users: int) -> list[int]:
     return sorted(counts.values(), reverse=True)[:users]
 
 
-def weights(point: Point) -> Floats:
+def weights(point: Point, random: np.random.Generator) -> Floats:
     """How the subscriptions are spread over the publishers."""
     if point.zipf is not None:
         raw = 1.0 / np.arange(1, point.publishers + 1) ** point.zipf
+    elif point.random_users:
+        known = follower_quantiles()
+        raw = np.interp(random.random(point.publishers), known["share"], known["followers"])
     else:
         raw = np.array(shipped_followers()[: point.publishers], np.float64)
     return np.asarray(raw / raw.sum(), np.float64)
@@ -71,9 +75,10 @@ def workload(point: Point, overlay: Overlay, seed: int) -> Workload:
     times = (phase[:, None] + gap * np.arange(each)[None, :]).ravel()
     offers = np.repeat(np.arange(point.publishers), each)
     order = np.argsort(times, kind="stable")
+    spread = weights(point, np.random.default_rng((seed, 1)))
     return Workload(
         homes=random.choice(top, point.publishers),
-        subscription_advertisement=random.choice(point.publishers, count, p=weights(point)),
+        subscription_advertisement=random.choice(point.publishers, count, p=spread),
         subscription_broker=random.integers(0, point.brokers, count),
         low=low,
         high=high,
