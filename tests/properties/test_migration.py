@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import networks
+from postroad import draws
 from postroad.filters import Filter, matches
 from postroad.model import Advertisement, BrokerId, Publication, Subscription, TimeUs
 from postroad.overlay import Overlay, from_parents
@@ -26,6 +27,8 @@ from postroad.routing.base import (
     Advertise,
     Effect,
     Input,
+    Message,
+    Note,
     Publish,
     Received,
     Subscribe,
@@ -54,6 +57,15 @@ class Ordered(Migration):
         return self.move(advertisement_id, int(target))
 
 
+class Lossy(Ordered):
+    """Of the messages about moves some get lost on the way here."""
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        if message.kind in MIGRATION and draws.uniform(now, "lost", self.broker, sender) < 0.3:
+            return [Note("lost")]
+        return super().on_message(message, sender, now)
+
+
 @dataclass
 class Net:
     """A simulated network with publishers, each with one advertisement, and what they did."""
@@ -61,6 +73,7 @@ class Net:
     overlay: Overlay
     covering: bool = False
     service_us: int = 0
+    router: type[Ordered] = Ordered
     subscriptions: dict[str, tuple[BrokerId, Filter, TimeUs, TimeUs | None]] = field(
         default_factory=dict
     )
@@ -70,7 +83,7 @@ class Net:
 
     def __post_init__(self) -> None:
         config = advertisement_forwarding.Config(covering=self.covering)
-        plan = TreePlan(self.overlay, Ordered, config, FilterPool(self.covering), 0)
+        plan = TreePlan(self.overlay, self.router, config, FilterPool(self.covering), 0)
         self.simulator = Simulator(
             plan, observer=self.watch, check=True, service_us=self.service_us
         )
@@ -122,14 +135,20 @@ class Net:
             last[publisher, subscription] = int(number)
 
 
-def random_net(draw: random.Random, covering: bool, moves: int, shorter: int = 1) -> Net:
+def random_net(
+    draw: random.Random,
+    covering: bool,
+    moves: int,
+    shorter: int = 1,
+    router: type[Ordered] = Ordered,
+) -> Net:
     overlay = networks.overlay(draw)
     overlay.latency_us[:] //= shorter
     brokers = range(overlay.brokers_count)
     if draw.random() < 0.7:  # a moved publisher's way to a broker need not be that of the tree
         direct = [[draw.randint(0, 6000 // shorter) for _ in brokers] for _ in brokers]
         overlay = replace(overlay, direct_us=np.array(direct))
-    net = Net(overlay, covering, draw.choice([0, 0, 150 // shorter]))
+    net = Net(overlay, covering, draw.choice([0, 0, 150 // shorter]), router)
     simulator = net.simulator
     offers = {}
     for number in range(draw.randint(1, 4)):
@@ -222,6 +241,32 @@ def afresh(net: Net) -> Net:
 @settings(max_examples=150, deadline=None)
 def test_moves_at_random_moments_lose_nothing_and_keep_order(covering: bool, seed: int) -> None:
     check_moves(seed, covering)
+
+
+def check_lost(seed: int, covering: bool) -> int:
+    net = random_net(random.Random(seed), covering, moves=6, router=Lossy)
+    net.simulator.run()
+    net.require(settle_us(net), lambda _: False)
+    for broker in net.simulator.brokers:
+        assert isinstance(broker.router, Ordered)
+        assert not broker.router.arriving
+        assert not broker.router.leaving
+    assert all(not client.publisher.held for client in net.simulator.clients.values())
+    assert tables(net) == tables(afresh(net))
+    return sum(moved.source == moved.target for moved in net.simulator.moves)
+
+
+@pytest.mark.parametrize("covering", [False, True])
+@given(seed=seeds)
+@settings(max_examples=75, deadline=None)
+def test_lost_messages_about_moves_delay_a_publisher_and_nothing_else(
+    covering: bool, seed: int
+) -> None:
+    check_lost(seed, covering)
+
+
+def test_a_move_whose_messages_are_lost_is_given_up() -> None:
+    assert sum(check_lost(seed, False) for seed in range(10)) > 3
 
 
 def check_faults(seed: int, covering: bool) -> None:

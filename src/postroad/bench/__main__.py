@@ -9,6 +9,7 @@ PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
     "cost": "postroad.bench.cost",
     "kyra": "postroad.bench.kyra",
+    "kyra-differences": "postroad.bench.kyra_differences",
     "live": "postroad.bench.live",
     "matching": "postroad.bench.matching",
     "parsing": "postroad.bench.parsing",

@@ -5,7 +5,9 @@ holds what it publishes; nothing it was given is forgotten. A pure state machine
 returns what to tell which broker, in order. Connections are FIFO.
 
 After a fault the publisher announces itself anew, and publishes again when `GRACE_US` have
-passed: the driver calls `on_grace` then. Until subscriptions have come, nobody would hear it.
+passed: the driver calls `on_grace` then. Until subscriptions have come, nobody would hear it. If
+the brokers do not agree in time, because a message of theirs was lost, the driver calls
+`on_overdue`, and the publisher goes on where it was, by a new epoch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from postroad.routing.base import Advertise, Input, Migrate, Move, Paused, Resum
 
 Told = list[tuple[BrokerId, Input]]
 GRACE_US: Final[TimeUs] = 1_000_000
+MOVE_US: Final[TimeUs] = 10_000_000  # by then its brokers must have agreed
 
 
 class Publisher:
@@ -71,6 +74,11 @@ class Publisher:
     def on_lost(self, broker: BrokerId) -> Told:
         """A broker could not be reached, or the connection to it has closed."""
         return self.go_on_at(self.home) if broker == self.target else []
+
+    def on_overdue(self, epoch: int) -> Told:
+        """`MOVE_US` have passed since it was to move in this epoch."""
+        moving = self.target is not None and self.advertisement.epoch == epoch
+        return self.go_on_at(self.home) if moving else []
 
     def on_back(self, broker: BrokerId) -> Told:
         """A broker that had crashed is back, with nothing remembered."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul, or_
 from typing import NamedTuple
 
 from postroad.model import BrokerId, TimeUs
@@ -46,59 +48,58 @@ class Estimate(NamedTuple):
 def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) -> list[Estimate]:
     """Every candidate's estimate; `reports` are of brokers that form a tree, the first its root.
 
-    A candidate that was not pinged counts as no distance away.
+    A candidate that was not pinged counts as no distance away. Brokers are laid out so that a
+    subtree is a stretch of them: what is outside it is then what comes before and what comes
+    behind, which running unions give for all at once.
     """
-    place = {report.broker: number for number, report in enumerate(reports)}
+    where = {report.broker: number for number, report in enumerate(reports)}.get
     count = len(reports)
-    parent = [-1] * count
+    parent = [0] * count
     down_us = [0] * count  # from the parent to here
     up_us = [0] * count  # from here to the parent
-    order = [0]
-    for number in order:
-        above = parent[number]
-        for peer, delay_us in reports[number].delays_us:
-            other = place.get(peer, -1)
-            if other < 0:
-                continue
-            if other == above:
-                up_us[number] = delay_us
-            else:
-                parent[other] = number
-                down_us[other] = delay_us
-                order.append(other)
+    order: list[int] = []
+    stack = [0]
+    while stack:
+        here = stack.pop()
+        above = reports[parent[here]].broker if here else None
+        order.append(here)
+        for peer, way_us in reports[here].delays_us:
+            if peer == above:
+                up_us[here] = way_us
+            elif (below := where(peer)) is not None:
+                parent[below] = here
+                down_us[below] = way_us
+                stack.append(below)
     assert len(order) == count, "the reports are of one tree"
     bits = [int.from_bytes(report.vector, "little") for report in reports]
-    inside = [report.deliveries for report in reports]  # at and below each broker
-    before = [0] * count  # what a broker's parent has had on the sides already seen
+    inside = [report.deliveries for report in reports]
     delay_us = sum([report.deliveries * report.client_us for report in reports])
-    for number in order[:0:-1]:
-        above = parent[number]
-        before[number] = bits[above]
-        bits[above] |= bits[number]
-        within = inside[number]
-        inside[above] += within
-        delay_us += within * down_us[number]
+    laid = [bits[here] for here in order]
+    before = list(accumulate(laid, or_, initial=0))  # up to each place, without it
+    laid.reverse()
+    behind = list(accumulate(laid, or_, initial=0))  # of the last brokers, so many
+    size = [1] * count
+    for here in order[:0:-1]:
+        above = parent[here]
+        bits[above] |= bits[here]
+        inside[above] += inside[here]
+        size[above] += size[here]
     rates = [vector.bit_count() for vector in bits]
     total = inside[0]
     loads = [sum(rates)] * count
-    delays = [delay_us] * count
-    # What is outside a broker's subtree: beyond its parent, and on the parent's other sides.
-    # Children are met in the other direction than above, so `after` holds what `before` lacks.
-    outside = [0] * count
-    after = [0] * count
-    for number in order[1:]:
-        above = parent[number]
-        rest = outside[number] = outside[above] | before[number] | after[above]
-        after[above] |= bits[number]
-        loads[number] = loads[above] - rates[number] + rest.bit_count()
-        within = inside[number]
-        delays[number] = delays[above] - within * down_us[number] + (total - within) * up_us[number]
+    delays = [delay_us + sum(map(mul, inside, down_us))] * count
+    for place in range(1, count):
+        here = order[place]
+        above = parent[here]
+        rest = before[place] | behind[count - place - size[here]]
+        loads[here] = loads[above] - rates[here] + rest.bit_count()
+        within = inside[here]
+        delays[here] = delays[above] - within * down_us[here] + (total - within) * up_us[here]
+    brokers = [report.broker for report in reports]
     if pings_us:
-        delays = [
-            delay + total * pings_us.get(broker, 0)
-            for broker, delay in zip(place, delays, strict=True)
-        ]
-    return list(map(Estimate._make, zip(place, loads, delays, strict=True)))
+        pinged = pings_us.get
+        delays = [d + total * pinged(b, 0) for b, d in zip(brokers, delays, strict=True)]
+    return list(map(Estimate, brokers, loads, delays))
 
 
 def keep(found: Sequence[Estimate], values: Sequence[int], weight: float) -> list[Estimate]:

@@ -33,7 +33,7 @@ from postroad.model import (
     SubscriptionId,
     TimeUs,
 )
-from postroad.relocation.publisher import GRACE_US, Publisher, Told
+from postroad.relocation.publisher import GRACE_US, MOVE_US, Publisher, Told
 from postroad.routing.base import (
     Advertise,
     CancelTimer,
@@ -237,7 +237,8 @@ class Simulator:
         look = 0  # asking every router is not free: look again only after so many new events
         while heap and (until_us is None or heap[0][0] <= until_us):
             if len(heap) == self._restless and self._sequence >= look:
-                if all(broker.router.idle() for broker in self.brokers):
+                waits = any(_pause_of(client.publisher)[1] for client in self.clients.values())
+                if not waits and all(broker.router.idle() for broker in self.brokers):
                     break
                 look = self._sequence + _LOOK_EVERY
             self.now, _, act, arguments = heapq.heappop(heap)
@@ -500,6 +501,10 @@ class Simulator:
         publisher = client.publisher
         home, paused, grace = before
         self._tell(client, told)
+        if any(isinstance(given, Migrate) for _, given in told):
+            self._restless += 1
+            epoch = publisher.advertisement.epoch
+            self._push(self.now + MOVE_US, self._overdue, (client, epoch))
         if publisher.grace and publisher.grace != grace:
             self._pending += 1
             self._push(self.now + GRACE_US, self._grace, (client, publisher.grace))
@@ -515,6 +520,11 @@ class Simulator:
         self._pending -= 1
         before = _pause_of(client.publisher)
         self._act(client, client.publisher.on_grace(grace), before)
+
+    def _overdue(self, client: Client, epoch: int) -> None:
+        self._restless -= 1
+        before = _pause_of(client.publisher)
+        self._act(client, client.publisher.on_overdue(epoch), before)
 
     def _tell(self, client: Client, told: Told) -> None:
         """A publisher speaks to brokers."""

@@ -11,6 +11,7 @@ import pytest
 from live_harness import Fake, Memory, memory
 from postroad.filters import parse
 from postroad.live import mqtt
+from postroad.live.network import load
 from postroad.overlay.latencies import as_overlay
 from postroad.planning import kyra as planning
 from postroad.routing import SCHEMES
@@ -65,6 +66,10 @@ def test_kyra_runs_on_a_plan(tmp_path: Path) -> None:
     assert sorted(payload for _, payload in dear.got()) == [b'{"price": 15}', b'{"price": 99}']
     assert len(all_quotes.got()) == 4
     assert not any(broker.notes for broker in made.brokers)
+    # Brokers with another plan are not of this network, even if their links are the same.
+    alone = planning.layout(direct_us, [[0], [1], [2]], divide)
+    planning.save(as_overlay(names, direct_us), alone, tmp_path / "plan.json", {})
+    assert load(made.network.path).identity != made.network.identity
 
 
 def test_publications_cross_only_links_that_lead_to_a_subscriber(chain: Memory) -> None:
