@@ -528,13 +528,15 @@ def draw_network(draw: random.Random, scheme: str) -> Network:
     chosen = sorted(pairs)
     draw.shuffle(chosen)
     names = "ABCDEFG"[:count]
-    values = {
+    values: dict[str, Any] = {
         "name": "rehearsal",
         "scheme": scheme,
         "store": "nowhere",
         "links": [[names[a], names[b]] for a, b in chosen],
         "brokers": {name: _ports(n) for n, name in enumerate(names)},
     }
+    if scheme.endswith("forwarding") and draw.random() < 0.5:
+        values["parameters"] = {"covering": True}
     return made(values, FILE, {})
 
 
@@ -565,7 +567,8 @@ def changed(network: Network, draw: random.Random, busy: set[BrokerId]) -> Netwo
             return None
         values["removed"].append(network.names[draw.choice(idle)])
     try:
-        return replace(made(values, FILE, {}), redundant=True)
+        new = made(values, FILE, {})
+        return replace(new, redundant=True, config=network.config)
     except InputError:  # the others would not be joined
         return None
 
