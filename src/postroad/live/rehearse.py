@@ -611,8 +611,12 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
     world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
-    calm = [publisher.publish(0) for publisher in publishers]
+    late = Subscriber(world, draw.choice(world.network.members), "late", *draw.choice(WANTED))
+    world.until(lambda: late.granted, SECOND_US, "SUBACK")
+    calm = [publisher.publish(qos) for publisher in publishers for qos in (0, 1)]
     world.run(2 * SECOND_US)
+    if missing := sorted({n for n in calm if told.matches(late, n)} - late.got):
+        raise Failed(f"late never got {missing}")
     for subscriber in told.subscribers:
         matching = {n for n in range(len(told.published)) if told.matches(subscriber, n)}
         due = {n for n in matching if told.published[n][2] or n in calm}

@@ -163,6 +163,13 @@ class Repair:
         self.spanning.change(self.broker.network.members, self.broker.network.pairs)
         self._absent = None
         self._resend = True
+        for table, known in (("seen", self.seen), ("wants", self.wants)):
+            for gone in known.keys() - self.spanning.members:
+                del known[gone]
+                if self.broker.journal is not None:
+                    self.broker.journal.clear(table, gone)
+        for gone in self.versions.keys() - self.spanning.members:
+            del self.versions[gone]
 
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
@@ -259,9 +266,12 @@ class Repair:
         given = Publish(entry.publication)
         entry.onward = broker.onward = {}
         effects = broker.router.step(given, now)
-        if not first:
+        if first:
+            broker.perform(given, effects, now)
+        else:
+            message = PublicationMessage(entry.publication, 0)
             effects = [effect for effect in effects if type(effect) is not Deliver]
-        broker.perform(given, effects, now)
+            broker.perform(Received(message, broker.number), effects, now)
         broker.onward = None
         if self.settled():
             self._on_the_way[number] = entry
@@ -373,7 +383,8 @@ class Repair:
         return True
 
     def _learn(self, wants: Wants, sender: BrokerId | None) -> None:
-        if wants.version <= self.versions.get(wants.broker, 0):
+        known = wants.broker in self.spanning.members
+        if not known or wants.version <= self.versions.get(wants.broker, 0):
             return
         self.wants[wants.broker] = dict.fromkeys(wants.filters)
         self._as_of(wants.broker, wants.version)
