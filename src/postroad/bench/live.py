@@ -110,9 +110,10 @@ def flow(
 
 @contextmanager
 def brokers(
-    count: int, folder: Path, options: Sequence[str] = ()
+    count: int, folder: Path, options: Sequence[str] = (), spare: bool = False
 ) -> Iterator[tuple[list[int], list[int], list[int]]]:
-    """A chain of so many brokers: their MQTT ports, HTTP ports and process ids."""
+    """A chain of so many brokers, perhaps with a spare link between its ends: their MQTT ports,
+    HTTP ports and process ids."""
     sockets = [socket.socket() for _ in range(3 * count)]
     for made in sockets:
         made.bind(("127.0.0.1", 0))
@@ -121,6 +122,7 @@ def brokers(
         made.close()
     names = [f"B{n}" for n in range(count)]
     links = [[names[n], names[n + 1]] for n in range(count - 1)]
+    links += [[names[0], names[-1]]] if spare else []
     lines = ['name = "bench"', 'scheme = "subscription_forwarding"', f"links = {links}"]
     lines += options
     for n, name in enumerate(names):

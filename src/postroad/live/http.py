@@ -121,6 +121,14 @@ class _Metrics(Collector):
             ("refused", "Connections closed because of what they sent"),
         ):
             yield CounterMetricFamily(f"postroad_{name}", text, value=told[name])
+        if "tree" in told:
+            tree = told["tree"]
+            yield GaugeMetricFamily(
+                "postroad_outbox", "Publications not known to be safe yet", value=tree["outbox"]
+            )
+            yield CounterMetricFamily(
+                "postroad_tree_changes", "Trees taken up since the start", value=tree["changes"]
+            )
         up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
         queued = GaugeMetricFamily(
             "postroad_link_queued", "Messages not acknowledged by the peer", labels=["peer"]

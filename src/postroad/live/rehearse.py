@@ -528,13 +528,15 @@ def draw_network(draw: random.Random, scheme: str) -> Network:
     chosen = sorted(pairs)
     draw.shuffle(chosen)
     names = "ABCDEFG"[:count]
-    values = {
+    values: dict[str, Any] = {
         "name": "rehearsal",
         "scheme": scheme,
         "store": "nowhere",
         "links": [[names[a], names[b]] for a, b in chosen],
         "brokers": {name: _ports(n) for n, name in enumerate(names)},
     }
+    if scheme.endswith("forwarding") and draw.random() < 0.5:
+        values["parameters"] = {"covering": True}
     return made(values, FILE, {})
 
 
@@ -565,7 +567,8 @@ def changed(network: Network, draw: random.Random, busy: set[BrokerId]) -> Netwo
             return None
         values["removed"].append(network.names[draw.choice(idle)])
     try:
-        return replace(made(values, FILE, {}), redundant=True)
+        new = made(values, FILE, {})
+        return replace(new, redundant=True, config=network.config)
     except InputError:  # the others would not be joined
         return None
 
@@ -608,8 +611,12 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
     world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
-    calm = [publisher.publish(0) for publisher in publishers]
+    late = Subscriber(world, draw.choice(world.network.members), "late", *draw.choice(WANTED))
+    world.until(lambda: late.granted, SECOND_US, "SUBACK")
+    calm = [publisher.publish(qos) for publisher in publishers for qos in (0, 1)]
     world.run(2 * SECOND_US)
+    if missing := sorted({n for n in calm if told.matches(late, n)} - late.got):
+        raise Failed(f"late never got {missing}")
     for subscriber in told.subscribers:
         matching = {n for n in range(len(told.published)) if told.matches(subscriber, n)}
         due = {n for n in matching if told.published[n][2] or n in calm}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,8 +56,7 @@ class Entry:
 
     publication: Publication
     key: str
-    onward: dict[BrokerId, int] | None = None  # where it went, if that may count
-    awaited: bool = False  # by a broker that the tree leaves out
+    onward: dict[BrokerId, int] = field(default_factory=dict)  # where it went in this tree
 
 
 class TreeRow(msgspec.Struct, array_like=True, frozen=True):
@@ -86,6 +85,7 @@ class Repair:
         self.acquainted = row is not None and row.acquainted
         self.changes = 0
         self.outbox: dict[int, Entry] = {}
+        self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
         self._count = 0
         self._last = _key(f"{broker.boot}.0")[1]
         self._waiting = False  # for a wave that tells whether the tree is settled
@@ -162,8 +162,14 @@ class Repair:
         """Brokers came or left: trees change in time, and nobody waits for one that left."""
         self.spanning.change(self.broker.network.members, self.broker.network.pairs)
         self._absent = None
-        for entry in self.outbox.values():
-            entry.awaited = False
+        self._resend = True
+        for table, known in (("seen", self.seen), ("wants", self.wants)):
+            for gone in known.keys() - self.spanning.members:
+                del known[gone]
+                if self.broker.journal is not None:
+                    self.broker.journal.clear(table, gone)
+        for gone in self.versions.keys() - self.spanning.members:
+            del self.versions[gone]
 
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
@@ -185,8 +191,8 @@ class Repair:
                 self._await(self.tree.id)
         elif self._resend:
             self._resend = False
-            for entry in list(self.outbox.values()):
-                self._send(entry, now, False)
+            for number in list(self.outbox):
+                self._send(number, now, False)
 
     def say(self, now: TimeUs) -> None:
         """Write news to the neighbours' wires, and something now and then."""
@@ -215,8 +221,7 @@ class Repair:
         self.changes += 1
         self._waiting = self._resend = False
         self._absent = None
-        for entry in self.outbox.values():
-            entry.onward, entry.awaited = None, False
+        self._on_the_way.clear()
         self._keep_tree()
         broker.regroup(tree.neighbours(broker.number), grown, now)
 
@@ -248,25 +253,28 @@ class Repair:
         entry = self.outbox[self._count] = Entry(publication, self._last)
         message = PublicationMessage(publication, 0)
         broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
-        owed, number = broker.onward, self._count
-        self._send(entry, now, True)
+        owed = broker.onward
+        self._send(self._count, now, True)
         broker.onward = owed
         if owed is not None:
-            owed[ONE] = number
+            owed[ONE] = self._count
         if len(self.outbox) >= links.QUEUE_MAX:
             broker.congested = True
 
-    def _send(self, entry: Entry, now: TimeUs, first: bool) -> None:
-        broker = self.broker
+    def _send(self, number: int, now: TimeUs, first: bool) -> None:
+        broker, entry = self.broker, self.outbox[number]
         given = Publish(entry.publication)
-        onward = broker.onward = {}
+        entry.onward = broker.onward = {}
         effects = broker.router.step(given, now)
-        if not first:
+        if first:
+            broker.perform(given, effects, now)
+        else:
+            message = PublicationMessage(entry.publication, 0)
             effects = [effect for effect in effects if type(effect) is not Deliver]
-        broker.perform(given, effects, now)
+            broker.perform(Received(message, broker.number), effects, now)
         broker.onward = None
         if self.settled():
-            entry.onward = onward
+            self._on_the_way[number] = entry
 
     def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
         """Pass a publication on, and deliver it if that was not done before."""
@@ -292,18 +300,15 @@ class Repair:
     def see_what_is_safe(self) -> None:
         """Let go of the publications that are safe."""
         broker = self.broker
-        safe = []
-        for number, entry in self.outbox.items():
-            if entry.onward is None or entry.awaited or not broker.is_safe(entry.onward):
-                continue
-            if self._is_absent(entry.publication):
-                entry.awaited = True
-            else:
-                safe.append(number)
-        for number in safe:
-            entry = self.outbox.pop(number)
-            assert broker.journal is not None
-            broker.journal.drop("outbox", 0, entry.key)
+        if not self._on_the_way:
+            return
+        assert broker.journal is not None
+        there = [n for n, entry in self._on_the_way.items() if broker.is_safe(entry.onward)]
+        for number in there:
+            entry = self._on_the_way.pop(number)
+            if not self._is_absent(entry.publication):
+                del self.outbox[number]
+                broker.journal.drop("outbox", 0, entry.key)
 
     def is_safe(self, what: int, number: int) -> bool:
         if what == ONE:
@@ -378,7 +383,8 @@ class Repair:
         return True
 
     def _learn(self, wants: Wants, sender: BrokerId | None) -> None:
-        if wants.version <= self.versions.get(wants.broker, 0):
+        known = wants.broker in self.spanning.members
+        if not known or wants.version <= self.versions.get(wants.broker, 0):
             return
         self.wants[wants.broker] = dict.fromkeys(wants.filters)
         self._as_of(wants.broker, wants.version)

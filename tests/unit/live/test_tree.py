@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+import mqtt5
 import pytest
 
+from live_harness import memory
 from postroad.live.rehearse import rehearse
 from postroad.live.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanning, Tree, span
 
@@ -146,3 +149,28 @@ def test_rehearsed_faults_lose_and_repeat_nothing() -> None:
     assert did["partitions"] > SEEDS / 2
     assert did["repairs"] > SEEDS / 2
     assert did["deliveries"] > 30 * SEEDS
+
+
+def test_without_a_store_traffic_goes_round_what_is_broken(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C"), ("A", "C")])
+    subscriber, publisher = net.client(2, "s"), net.client(0, "p")
+    subscriber.subscribe("t", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
+
+    def carried() -> list[bytes]:
+        for qos in (mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE):
+            publisher.publish("t", b"%d" % qos, qos=qos)
+        net.run(200_000)
+        return [payload for _, payload in subscriber.got()]
+
+    assert carried() == [b"0", b"1"]  # by way of B
+    net.cut(0, 1)
+    net.run(3_000_000, 5_000)
+    assert carried() == [b"0", b"1"]
+    net.mend(0, 1)
+    net.cut(0, 2)
+    net.run(3_000_000, 5_000)
+    assert carried() == [b"0", b"1"]
+    net.restart(1)
+    net.mend(0, 2)
+    net.run(5_000_000, 5_000)
+    assert carried() == [b"0", b"1"]
