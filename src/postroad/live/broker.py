@@ -392,15 +392,33 @@ class Broker:
                 case Resume():
                     self.clients.moves.go_on(effect, now)
                 case Ping(advertisement_id, brokers):
-                    direct_us = self.plan.direct_us
-                    times = tuple((other, direct_us(self.number, other)) for other in brokers)
+                    times = tuple((other, self._ping_us(other)) for other in brokers)
                     self._answer(Pinged(advertisement_id, times))
                 case Measure():
-                    output = tuple(self.plan.links()[self.number].items())
+                    links_us = self.plan.links()[self.number]
+                    output = tuple(
+                        (peer, self._delay_us(peer, us)) for peer, us in links_us.items()
+                    )
                     self._answer(Measured(0, 0, output))
         if self.traces is not None and type(given) is Publish:
             self.traces.published(given.publication, now)
         return told
+
+    def _delay_us(self, peer: BrokerId, assumed_us: TimeUs) -> TimeUs:
+        """As heartbeats measured it, or what the plan assumes."""
+        measured = self.peers[peer].link.delay_us if peer in self.peers else None
+        return assumed_us if measured is None else measured
+
+    def _ping_us(self, other: BrokerId) -> TimeUs:
+        """To a broker: the first link as measured, those behind it as the plan assumes."""
+        if other == self.number:
+            return 0
+        direct_us = self.plan.direct_us
+        links_us = self.plan.links()[self.number]
+        return min(
+            (self._delay_us(peer, us) + direct_us(peer, other) for peer, us in links_us.items()),
+            default=direct_us(self.number, other),
+        )
 
     def _answer(self, given: Input) -> None:
         """Give the router an answer once this step is over."""

@@ -65,9 +65,14 @@ class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack", frozen=True):
+    """Also measures the link: `probe` is the sender's clock, and `reply` one of the receiver's
+    probes, moved on by as long as it lay here. 0 is none."""
+
     ack: int
     until: int
     safe: int = 0
+    probe: TimeUs = 0
+    reply: TimeUs = 0
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
@@ -164,6 +169,9 @@ class Link:
         self.cut_us: TimeUs = 0
         self.ack_due_us: TimeUs | None = None
         self.resent = self.dropped = self.cuts = 0
+        self.delay_us: TimeUs | None = None  # one way, a running average; None before it is known
+        self.probed_us: TimeUs = 0
+        self.probe: tuple[TimeUs, TimeUs] | None = None  # the peer's last, and when it came
         self.patience_us: TimeUs | None = PATIENCE_US  # None: what waits is on disk, and waits on
 
     def restore(self, row: LinkRow, queue: list[bytes]) -> None:
@@ -191,7 +199,8 @@ class Link:
 
     def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
         """The peer's hello came over a new connection."""
-        self.heard_us = self.spoke_us = now
+        self.heard_us = self.spoke_us = self.probed_us = now
+        self.probe = None
         self.connected = True
         was_up = self.up
         agreed = was_up and hello.mine == self.yours and hello.yours == self.mine
@@ -246,6 +255,7 @@ class Link:
         self.safe = max(self.safe, frame.safe)
         self.granted = max(self.granted, frame.until)
         if isinstance(frame, Ack):
+            self._measure(frame, now)
             return []
         last = frame.first + len(frame.messages) - 1
         if frame.first > self.received + 1 or frame.first < 1:
@@ -255,6 +265,14 @@ class Link:
         if new and self.ack_due_us is None:
             self.ack_due_us = now + ACK_AFTER_US
         return new
+
+    def _measure(self, frame: Ack, now: TimeUs) -> None:
+        if frame.probe > 0:
+            self.probe = (frame.probe, now)
+        if 0 < frame.reply <= now:
+            one_way_us = (now - frame.reply) // 2
+            last = self.delay_us
+            self.delay_us = one_way_us if last is None else (7 * last + one_way_us) // 8
 
     def _trim(self, ack: int) -> None:
         queue = self.queue
@@ -282,8 +300,12 @@ class Link:
             grant = self._grant()
             out.append(pack(Data(self.sent + 1, self.received, grant, batch, self.settled)))
             self.sent += len(batch)
-        if not out and self._ack_owed(now):
-            out.append(pack(Ack(self.received, self._grant(), self.settled)))
+        probe = now if now - self.probed_us >= HEARTBEAT_US else 0
+        if probe or self.probe is not None or (not out and self._ack_owed(now)):
+            reply = 0 if self.probe is None else self.probe[0] + now - self.probe[1]
+            out.append(pack(Ack(self.received, self._grant(), self.settled, probe, reply)))
+            self.probe = None
+            self.probed_us = probe or self.probed_us
         if out:
             self.spoke_us = now
             self.acked = self.received

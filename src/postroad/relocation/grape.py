@@ -268,6 +268,7 @@ class Grape(Tracing):
         self.courses.pop(name, None)
 
     def table_entries(self) -> int:
+        """Not in constant time: by sessions, of which a broker has one per publisher."""
         words = sum(3 + session.bits.bit_length() // 64 for session in self.sessions.values())
         reports = sum(len(session.reports) for session in self.sessions.values())
         return super().table_entries() + words + reports

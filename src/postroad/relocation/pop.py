@@ -106,6 +106,7 @@ class Pop(Tracing):
         self.windows: dict[AdvertisementId, tuple[int, int]] = {}  # which, and T
         self.traced: dict[AdvertisementId, int] = {}
         self.pop_draws = 0
+        self.pop_entries = 0  # of profiles, and of traces with the answers they wait for
 
     # Phase 1.
 
@@ -125,6 +126,7 @@ class Pop(Tracing):
         key = seen.publication.key
         one = Outstanding(seen.trace.advertisement_id, sender, seen.deliveries, seen.links)
         self.outstanding[key] = one
+        self.pop_entries += 1 + len(one.waiting)
         return [] if one.waiting else self._result(key)
 
     def _on_result(self, message: TraceResult, sender: BrokerId) -> list[Effect]:
@@ -132,20 +134,23 @@ class Pop(Tracing):
         if one is None or sender not in one.waiting:
             return []  # of a place where the publisher is no more
         del one.waiting[sender]
+        self.pop_entries -= 1
         one.counts[sender] = message.count
         return [] if one.waiting else self._result(message.publication)
 
     def _result(self, key: PublicationKey) -> list[Effect]:
         """All results of a traced publication are here: record them, and report upstream."""
-        one = self.outstanding.pop(key)
+        one = self._done(key)
         name = one.advertisement_id
         profile = self.profiles.setdefault(name, {})
+        self.pop_entries -= len(profile)
         newest = {peer: one.counts.get(peer, 0) for peer in self.outgoing if peer != one.upstream}
         newest[LOCAL] = one.local
         for place, count in newest.items():
             last = profile.get(place)
             share = self.pop.newest
             profile[place] = count if last is None else share * count + (1 - share) * last
+        self.pop_entries += len(profile)
         if one.upstream != LOCAL:
             total = one.local + sum(one.counts.values())
             return [Send(one.upstream, TraceResult(name, key, total))]
@@ -200,21 +205,32 @@ class Pop(Tracing):
         effects = super().on_link_down(peer, now)
         for key, one in list(self.outstanding.items()):
             if one.upstream == peer:
-                del self.outstanding[key]
-            elif one.waiting.pop(peer, 0) is None and not one.waiting:
-                effects += self._result(key)
+                self._done(key)
+            elif one.waiting.pop(peer, 0) is None:
+                self.pop_entries -= 1
+                if not one.waiting:
+                    effects += self._result(key)
         for profile in self.profiles.values():
-            profile.pop(peer, None)
+            self.pop_entries -= profile.pop(peer, None) is not None
         return effects
 
     def _clear(self, name: AdvertisementId) -> None:
-        self.profiles.pop(name, None)
+        self.pop_entries -= len(self.profiles.pop(name, ()))
         self.traced.pop(name, None)
         self.windows.pop(name, None)
         for key in [k for k, one in self.outstanding.items() if one.advertisement_id == name]:
-            del self.outstanding[key]
+            self._done(key)
+
+    def _done(self, key: PublicationKey) -> Outstanding:
+        """A trace is answered, or will not be."""
+        one = self.outstanding.pop(key)
+        self.pop_entries -= 1 + len(one.waiting)
+        return one
 
     def table_entries(self) -> int:
+        return super().table_entries() + self.pop_entries
+
+    def check(self) -> None:
+        super().check()
         waiting = sum(1 + len(one.waiting) for one in self.outstanding.values())
-        profiles = sum(map(len, self.profiles.values()))
-        return super().table_entries() + profiles + waiting
+        assert self.pop_entries == waiting + sum(map(len, self.profiles.values()))

@@ -11,10 +11,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
-from postroad.model import AdvertisementId, BrokerId, Publication, TimeUs, Trace
+from postroad.filters import Filter
+from postroad.model import (
+    Advertisement,
+    AdvertisementId,
+    BrokerId,
+    Publication,
+    TimeUs,
+    Trace,
+)
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
 from postroad.routing.popsub.messages import Batch, DirectPost, TreePost
@@ -32,6 +41,21 @@ class Seen:
 
 
 class Tracing(Migration):
+    def __init__(self, *scheme: Any) -> None:
+        super().__init__(*scheme)
+        # Per local publisher, its advertisements that are here or on their way here.
+        self.offered: dict[str, dict[AdvertisementId, int]] = {}
+
+    def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
+        if source == LOCAL:
+            own = self.offered.setdefault(advertisement.publisher, {})
+            own[advertisement.id] = own.get(advertisement.id, 0) + step
+            if not own[advertisement.id]:
+                del own[advertisement.id]
+                if not own:
+                    del self.offered[advertisement.publisher]
+        return super()._count(advertisement, source, step)
+
     @abstractmethod
     def _tag(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
         """The header for the next publication of a local publisher, if it is to be traced."""
@@ -54,6 +78,17 @@ class Tracing(Migration):
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         effects = super().on_message(message, sender, now)
+        if type(message) is PublicationMessage:  # the usual: all that follows is of this one
+            trace = message.publication.trace
+            if trace is None:
+                return effects
+            one = Seen(message.publication, trace)
+            for effect in effects:
+                if type(effect) is Deliver:
+                    one.deliveries += 1
+                elif type(effect) is Send:
+                    one.links[effect.peer] = None
+            return effects + self._trace(one, sender)
         if message.carries:
             effects += self._observe(carried(message), effects, sender)
         return effects
@@ -87,10 +122,22 @@ class Tracing(Migration):
         """The advertisement of a local publisher, if it has one only."""
         names = [
             name
-            for name, (advertisement, hop) in self.advertisements.items()
-            if hop == LOCAL and advertisement.publisher == publication.publisher
+            for name in self.offered.get(publication.publisher, ())
+            if self.advertisements[name][1] == LOCAL
         ]
         return names[0] if len(names) == 1 else None
+
+    def check(self) -> None:
+        super().check()
+        here = [
+            (advertisement.publisher, name)
+            for known in (self.advertisements, self.arriving)
+            for name, (advertisement, hop) in known.items()
+            if hop == LOCAL
+        ]
+        assert sorted(here) == sorted(
+            (who, name) for who, own in self.offered.items() for name in own
+        )
 
     def _turned(self, name: AdvertisementId) -> None:
         super()._turned(name)

@@ -15,6 +15,7 @@ from postroad.live.network import load
 from postroad.overlay.latencies import as_overlay
 from postroad.planning import kyra as planning
 from postroad.routing import SCHEMES
+from postroad.routing.base import Measure, Measured, Ping, Pinged, Start
 
 CHAIN = (["A", "B", "C"], [("A", "B"), ("B", "C")])
 ONCE = mqtt5.QoS.AT_LEAST_ONCE
@@ -425,6 +426,26 @@ def test_only_a_client_that_can_follow_is_sent_elsewhere(tmp_path: Path, follows
     assert [payload for _, payload in far.got()] == [b"late", b"there"]
     wrong = chain.client(2, "q", user_properties=goodbye.user_properties)
     assert wrong.connection.closing
+
+
+def test_grape_is_told_what_heartbeats_measured(tmp_path: Path) -> None:
+    chain = memory(tmp_path, *CHAIN, scheme="advertisement_forwarding", top='relocation = "grape"')
+    broker = chain.brokers[0]
+    told: list[Measured | Pinged] = []
+    broker._answer = told.append  # type: ignore[method-assign, assignment]
+    asked = [Measure(), Ping("a", (0, 1, 2))]
+    broker.perform(Start(), list(asked), chain.now)
+    assert told == [Measured(0, 0, ((1, 1000),)), Pinged("a", ((0, 0), (1, 1000), (2, 2000)))]
+    chain.run(3_000_000)
+    link_us = broker.peers[1].link.delay_us
+    assert link_us is not None
+    assert link_us not in (0, 1000)  # which the plan assumes
+    told.clear()
+    broker.perform(Start(), list(asked), chain.now)
+    assert told == [
+        Measured(0, 0, ((1, link_us),)),
+        Pinged("a", ((0, 0), (1, link_us), (2, link_us + 1000))),
+    ]
 
 
 def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: Path) -> None:

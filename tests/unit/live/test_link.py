@@ -162,3 +162,25 @@ def test_bytes_that_are_no_frame_are_refused() -> None:
     for data in (b"\x00\x00\x00\x01\xc1", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02\x91\xa1"):
         with pytest.raises(Refused):
             links.unpack(bytearray(data))
+
+
+def test_heartbeats_measure_the_link() -> None:
+    """One way takes 40 ms here; what lies about at the other end is not counted."""
+    near, far = Link(0, 1, "a", True), Link(1, 0, "b", True)
+    hellos = near.hello("n"), far.hello("n")
+    near.on_hello(hellos[1], 0)
+    far.on_hello(hellos[0], 0)
+    assert near.delay_us is None
+    now = 0
+    for _ in range(4):
+        now += links.HEARTBEAT_US
+        for source, target, held_us in ((near, far, 0), (far, near, 25_000), (near, far, 1_000)):
+            now += held_us
+            frames = source.frames(now)
+            now += 40_000
+            for data in frames:
+                for frame in links.unpack(bytearray(data)):
+                    assert isinstance(frame, links.Ack)
+                    target.on_frame(frame, now)
+    assert near.delay_us == 40_000
+    assert far.delay_us == 40_000
