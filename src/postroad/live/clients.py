@@ -518,6 +518,8 @@ class Clients:
             raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
         session = self.sessions.get(client_id)
+        if session is None and len(self.sessions) >= self.limits.sessions:
+            raise Malformed("this broker has too many sessions", 0x97)
         if session is not None and user is not None and session.username != packet.username:
             raise Malformed("a client of this name belongs to another user", 0x85)
         if session is not None and session.connection is not None:
@@ -899,7 +901,14 @@ class Clients:
         )
         self.broker.publish(publication, now)
         if kept[0] & 1:
-            self.broker.retain(topic, b"" if empty else kept, attributes, now)
+            retained = self.broker.retained
+            if topic in retained or empty or len(retained) < self.limits.retained:
+                self.broker.retain(topic, b"" if empty else kept, attributes, now)
+            else:
+                log.warning(
+                    "publication not retained",
+                    extra={"client": publisher, "topic": topic[:200], "reason": "too many topics"},
+                )
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""
