@@ -374,10 +374,11 @@ class Broker:
                         self.traces.delivered(delivery, now)  # type: ignore[arg-type]
                 continue
             at += 1
+            if type(effect) is Send:
+                told = True
+                self.send(effect.peer, effect.message)
+                continue
             match effect:
-                case Send(peer, message):
-                    told = True
-                    self.send(peer, message)
                 case SetTimer(name, after_us):
                     self._set_timer(name, after_us)
                 case CancelTimer(name):
@@ -385,7 +386,7 @@ class Broker:
                 case Note(text):
                     self.notes += 1
                     log.info("note", extra={"note": text})
-                case Deliver():
+                case Deliver() | Send():
                     pass  # seen to above
                 case Move():
                     self.clients.moves.move(effect, now)

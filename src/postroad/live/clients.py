@@ -229,10 +229,12 @@ class Clients:
     def _process(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         at, size, limit = 0, len(data), self.limits.packet_bytes
         self.dirty[connection] = None
-        session = connection.session
-        ready, client_id = ({}, "") if session is None else (session.ready, session.client_id)
         try:
             while at < size and not (connection.closing or connection.held or connection.paused):
+                if data[at] == 0x30 and connection.session is not None:
+                    at = self._usual(connection, connection.session, data, at, now)
+                    if at == size or connection.paused:
+                        break
                 if at + 1 < size and data[at + 1] < 128:
                     end = at + 2 + data[at + 1]
                     if end > size:
@@ -242,18 +244,6 @@ class Clients:
                     if not end:
                         break
                 packet = data[at:end]
-                # The usual publication is short, has quality 0 and no properties, and a topic
-                # that this client has published to before.
-                if packet[0] == 0x30 and ready and end - at < 130:
-                    topic_end = 4 + (packet[2] << 8 | packet[3]) if end - at > 4 else 0
-                    topic = ready.get(packet[4:topic_end])
-                    if topic is not None and packet[topic_end : topic_end + 1] == b"\0":
-                        attributes = content.attributes(topic, packet[topic_end + 1 :])
-                        self._publish(client_id, topic, attributes, packet, False, now)
-                        if self.broker.congested:
-                            self._pause(connection)
-                        at = end
-                        continue
                 if connection.session is None:
                     if not self._on_connect(connection, packet, now):
                         break
@@ -270,6 +260,35 @@ class Clients:
             return
         if at < size:
             connection.buffer += data[at:] if at else data
+
+    def _usual(
+        self, connection: Connection, session: Session, data: bytes, at: int, now: TimeUs
+    ) -> int:
+        """Take the usual publications from `at` on; where something else begins.
+
+        They are short, have quality 0 and no properties, and a topic that this client has
+        published to before. `_on_publish` does the same for all others, which takes longer.
+        """
+        broker, publisher, size = self.broker, session.client_id, len(data)
+        topic_of, attributes_of = session.ready.get, content.attributes
+        while at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
+            end = at + 2 + data[at + 1]
+            topic_end = at + 4 + (data[at + 2] << 8 | data[at + 3])
+            if end > size or topic_end >= end or data[topic_end]:
+                break
+            topic = topic_of(data[at + 4 : topic_end])
+            if topic is None:
+                break
+            self.published += 1
+            self._count += 1
+            attributes = attributes_of(topic, data[topic_end + 1 : end])
+            name = f"{broker.boot}.{self._count}"
+            broker.publish(Publication(publisher, name, attributes, data[at:end], now), now)
+            at = end
+            if broker.congested:
+                self._pause(connection)
+                break
+        return at
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
@@ -499,6 +518,8 @@ class Clients:
             raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
         session = self.sessions.get(client_id)
+        if session is None and len(self.sessions) >= self.limits.sessions:
+            raise Malformed("this broker has too many sessions", 0x97)
         if session is not None and user is not None and session.username != packet.username:
             raise Malformed("a client of this name belongs to another user", 0x85)
         if session is not None and session.connection is not None:
@@ -880,7 +901,14 @@ class Clients:
         )
         self.broker.publish(publication, now)
         if kept[0] & 1:
-            self.broker.retain(topic, b"" if empty else kept, attributes, now)
+            retained = self.broker.retained
+            if topic in retained or empty or len(retained) < self.limits.retained:
+                self.broker.retain(topic, b"" if empty else kept, attributes, now)
+            else:
+                log.warning(
+                    "publication not retained",
+                    extra={"client": publisher, "topic": topic[:200], "reason": "too many topics"},
+                )
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""

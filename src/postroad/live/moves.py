@@ -115,7 +115,8 @@ class Moves:
             filter = parse(ticket.filter)
         except (msgspec.DecodeError, InputError) as error:
             raise Malformed(f"$migrate: {error}", 0x83) from None
-        if ticket.publisher != session.client_id:
+        holder, _ = self.known.get(ticket.id, (session, None))
+        if ticket.publisher != session.client_id or holder is not session:
             raise Malformed("$migrate is another client's", 0x83)
         advertisement = Advertisement(ticket.id, filter, ticket.publisher, ticket.epoch)
         self.known[ticket.id] = (session, advertisement)

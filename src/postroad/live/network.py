@@ -70,6 +70,8 @@ class Limits:
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
     subscriptions_per_client: int = 10_000
+    sessions: int = 100_000  # of a broker, those of absent clients included
+    retained: int = 100_000  # topics of the network that have a retained publication
     drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has
     trace_bytes: int = 64 << 20  # a trace file is closed at this size
     trace_files: int = 4  # and so many are kept

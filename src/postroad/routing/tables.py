@@ -91,12 +91,18 @@ class SourceTable:
         peers: set[BrokerId] = set()
         local: list[SubscriptionId] = []
         sources, holders = self.sources, self.holders
-        for filter in found:
-            wanted = sources.get(filter)
-            if wanted is not None:
-                peers.update(wanted)
-                if LOCAL in wanted:
-                    local.extend(holders[filter])
+        if self.entries_count == len(holders):  # no neighbour wants anything
+            for filter in found:
+                names = holders.get(filter)
+                if names is not None:
+                    local += names
+        else:
+            for filter in found:
+                wanted = sources.get(filter)
+                if wanted is not None:
+                    peers.update(wanted)
+                    if LOCAL in wanted:
+                        local += holders[filter]
         if local:
             # Sorted, because the pool's order is not this broker's own.
             local.sort()

@@ -150,6 +150,26 @@ def test_oversized_packets_and_filter_bombs_are_refused(
     assert "a packet of 60008 bytes; 50000 are allowed" in told(caplog)
 
 
+def test_sessions_and_retained_topics_are_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\nsessions = 3\nretained = 2\n")
+    publisher = net.client(0, "a")
+    away = net.client(0, "b", session_expiry_interval=60)
+    away.drop()
+    reader = net.client(0, "c")
+    reader.subscribe("#")
+    assert net.client(0, "d").last(mqtt5.ConnAckPacket).reason_code == 0x97
+    assert net.client(0, "b").last(mqtt5.ConnAckPacket).reason_code == 0
+    for topic in ("t/1", "t/2", "t/3", "t/2"):
+        publisher.publish(topic, b"x", retain=True)
+    net.run(10_000)
+    assert len(reader.got()) == 4
+    assert set(net.brokers[0].retained) == {"t/1", "t/2"}
+    assert "too many sessions" in told(caplog)
+    assert "too many topics" in told(caplog)
+
+
 def test_half_a_connection_is_closed_after_a_while(tmp_path: Path) -> None:
     net = memory(tmp_path, ["A"], [])
     silent = Fake(net, 0, 5)
