@@ -610,9 +610,11 @@ class Broker:
         neighbour = self.peers[link.peer]
         new = link.on_frame(frame, now)
         for number, data in enumerate(new, link.received - len(new) + 1):
-            self.onward = {}
             try:
                 message = self.codec.decode(data)
+                # Only a publication passes on publications: what a client published while it waited
+                # for an echo did not come from there, and must not be waited for in a circle.
+                self.onward = {} if isinstance(message, PublicationMessage) else None
                 if self.journal is not None and link.neighbour:
                     self._note("heard", link.peer, message, bytes(data))
                 self._on_message(neighbour, message, len(memoryview(data)), now)

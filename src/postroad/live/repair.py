@@ -330,10 +330,11 @@ class Repair:
         seen = self.seen.get(origin)
         if not seen or next(iter(seen)) >= low:
             return
-        for key in [key for key in seen if key < low]:
+        gone = [key for key in seen if key < low]
+        for key in gone:
             del seen[key]
-            assert self.broker.journal is not None
-            self.broker.journal.drop("seen", origin, key)
+        assert self.broker.journal is not None
+        self.broker.journal.drop_to("seen", origin, max(gone))
 
     # What every broker's clients want.
 
