@@ -688,7 +688,7 @@ class Broker:
         """Exchange messages over a connection, if both ends are in one tree and it has the link."""
         hello, peer = wire.hello, link.peer
         assert hello is not None
-        if self.repair is not None and not (link.neighbour and hello.tree == self.repair.tree.id):
+        if self.repair is not None and not (link.neighbour and self.repair.is_in(hello.tree)):
             return
         opened = link.on_hello(hello, now)
         self.peers[peer].tree = hello.tree

@@ -171,6 +171,11 @@ class Repair:
         for gone in self.versions.keys() - self.spanning.members:
             del self.versions[gone]
 
+    def is_in(self, tree: TreeId) -> bool:
+        """Whether messages may be exchanged in this tree. Not in one of which a broker was removed:
+        after a restart nothing is left of the link to it, nor of what waited there."""
+        return self.spanning.whole and tree == self.tree.id
+
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
         neighbours = (n for n in self.broker.peers.values() if n.link.neighbour)
