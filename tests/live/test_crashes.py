@@ -411,7 +411,7 @@ def test_faults_under_load_lose_and_repeat_nothing_acknowledged(tmp_path: Path) 
     print(f"seed {seed}, {time.monotonic() - started:.0f} s; {told}")
     assert did["kill"] + did["cut"] + did["silence"] >= faults
     assert did["part"] >= 5
-    assert did["acknowledged publications"] > 50 * faults
+    assert did["acknowledged publications"] > 20 * faults
     assert did["trees"] > 0
 
 
