@@ -345,8 +345,8 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         await _until(lambda: all(len(s.got) >= len(owed[s.name]) for s in subscribers), 10, False)
         await asyncio.sleep(0.5)  # whatever should not come would come now
         await asyncio.to_thread(running.wait_linked)
-        did["changes of tree"] = max(
-            row["tree"]["changes"] for row in map(running.status, NAMES) if row is not None
+        did["trees"] = max(
+            row["tree"]["id"][0] for row in map(running.status, NAMES) if row is not None
         )
     finally:
         for task in tasks:
@@ -411,8 +411,8 @@ def test_faults_under_load_lose_and_repeat_nothing_acknowledged(tmp_path: Path) 
     print(f"seed {seed}, {time.monotonic() - started:.0f} s; {told}")
     assert did["kill"] + did["cut"] + did["silence"] >= faults
     assert did["part"] >= 5
-    assert did["acknowledged publications"] > 50 * faults
-    assert did["changes of tree"] > 0
+    assert did["acknowledged publications"] > 20 * faults
+    assert did["trees"] > 0
 
 
 def run_broker(path: Path, file_bytes: int | None) -> subprocess.Popen[bytes]:

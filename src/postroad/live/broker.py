@@ -629,9 +629,11 @@ class Broker:
         neighbour = self.peers[link.peer]
         new = link.on_frame(frame, now)
         for number, data in enumerate(new, link.received - len(new) + 1):
-            self.onward = {}
             try:
                 message = self.codec.decode(data)
+                # Only a publication passes on publications: what a client published while it waited
+                # for an echo did not come from there, and must not be waited for in a circle.
+                self.onward = {} if isinstance(message, PublicationMessage) else None
                 if self.journal is not None and link.neighbour:
                     self._note("heard", link.peer, message, bytes(data))
                 self._on_message(neighbour, message, len(memoryview(data)), now)
@@ -705,7 +707,7 @@ class Broker:
         """Exchange messages over a connection, if both ends are in one tree and it has the link."""
         hello, peer = wire.hello, link.peer
         assert hello is not None
-        if self.repair is not None and not (link.neighbour and hello.tree == self.repair.tree.id):
+        if self.repair is not None and not (link.neighbour and self.repair.is_in(hello.tree)):
             return
         opened = link.on_hello(hello, now)
         self.peers[peer].tree = hello.tree

@@ -171,6 +171,11 @@ class Repair:
         for gone in self.versions.keys() - self.spanning.members:
             del self.versions[gone]
 
+    def is_in(self, tree: TreeId) -> bool:
+        """Whether messages may be exchanged in this tree. Not in one of which a broker was removed:
+        after a restart nothing is left of the link to it, nor of what waited there."""
+        return self.spanning.whole and tree == self.tree.id
+
     def joined(self) -> bool:
         """Whether all neighbours in the tree have been here in it."""
         neighbours = (n for n in self.broker.peers.values() if n.link.neighbour)
@@ -330,10 +335,11 @@ class Repair:
         seen = self.seen.get(origin)
         if not seen or next(iter(seen)) >= low:
             return
-        for key in [key for key in seen if key < low]:
+        gone = [key for key in seen if key < low]
+        for key in gone:
             del seen[key]
-            assert self.broker.journal is not None
-            self.broker.journal.drop("seen", origin, key)
+        assert self.broker.journal is not None
+        self.broker.journal.drop_to("seen", origin, max(gone))
 
     # What every broker's clients want.
 
