@@ -31,7 +31,7 @@ LAYERS = [
 ONLY_IN = {
     "pyspark": {"pipeline"},
     "asyncio": {"live", "web"},
-    "numba": {"kernels", "matching"},
+    "numba": {"kernels", "matching", "relocation"},
     "click": {"cli"},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from postroad.overlay import from_parents
 from postroad.relocation import grape, plan, pop
 from postroad.relocation.grape import Grape
 from postroad.relocation.pop import Pop, RelocationAnswer, RelocationRequest, TraceResult
-from postroad.relocation.selection import Estimate, Report, estimates, packed, select
+from postroad.relocation.selection import Estimate, Estimates, Report, estimates, packed, select
 from postroad.routing.advertisement_forwarding import Config
 from postroad.routing.base import Advertise, Move, PublicationMessage, Publish, Received, Subscribe
 from postroad.routing.tables import LOCAL
@@ -268,7 +269,7 @@ def test_all_candidates_at_once_equal_algorithms_1_to_3(seed: int) -> None:
     pings = {report.broker: draw.randint(0, 2000) for report in reports}
     literal = Literal(reports, pings)
     found = estimates(reports, pings)
-    assert found == [literal.estimate(report.broker) for report in reports]
+    assert list(found) == [literal.estimate(report.broker) for report in reports]
 
 
 @given(seed=st.integers(0, 2**32))
@@ -289,8 +290,12 @@ def test_load_100_is_least_load_and_delay_100_least_delay(seed: int) -> None:
     assert chosen == sorted(chosen, reverse=True)
 
 
+def columns(found: list[Estimate]) -> Estimates:
+    return Estimates(*map(np.array, zip(*found, strict=True)))
+
+
 def test_the_delay_of_the_weight_rule_is_normalised_from_least_to_largest() -> None:
-    found = [Estimate(0, 100, 1000), Estimate(1, 60, 1400), Estimate(2, 20, 2000)]
+    found = columns([Estimate(0, 100, 1000), Estimate(1, 60, 1400), Estimate(2, 20, 2000)])
     assert select(found, "delay", 100, 0).broker == 0
     assert select(found, "delay", 61, 0).broker == 0
     assert select(found, "delay", 60, 0).broker == 1  # 40 of 100
@@ -300,7 +305,7 @@ def test_the_delay_of_the_weight_rule_is_normalised_from_least_to_largest() -> N
 
 
 def test_a_publisher_whose_brokers_are_equal_stays() -> None:
-    found = [Estimate(broker, 7, 70) for broker in (3, 1, 2)]
+    found = columns([Estimate(broker, 7, 70) for broker in (3, 1, 2)])
     assert select(found, "load", 100, 3).broker == 3
     assert select(found, "delay", 100, 2).broker == 2
 

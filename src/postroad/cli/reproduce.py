@@ -90,7 +90,7 @@ def _sweep(
         found = cases(entry, todo, str(out / "sweep"), job, report=report)
     for row, (_, error) in zip(todo, found, strict=True):
         if error is not None:
-            raise RunFailed(f"the point {row} failed: {error}")
+            raise RunFailed(f"the point {row} failed: {error}; call again to run only what failed")
     rows = [{**row, **metrics} for row, (metrics, _) in zip(todo, found, strict=True)]
     return rows, perf_counter() - began, ran
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
 from postroad.relocation.selection import Report, estimates, keep, packed, select
@@ -108,6 +110,8 @@ class Course:
 
 class Grape(Tracing):
     def __init__(self, config: Config, seed: int, *scheme: Any) -> None:
+        import postroad.relocation.rerooting  # noqa: F401 - compiled now rather than when needed
+
         super().__init__(*scheme)
         self.grape = config
         self.sessions: dict[AdvertisementId, Session] = {}
@@ -211,10 +215,10 @@ class Grape(Tracing):
         course.reports = reports
         candidates = estimates(reports, {})
         if self.grape.priority == "load":
-            candidates = keep(candidates, [one.load for one in candidates], self.grape.weight)
+            candidates = keep(candidates, candidates.loads, self.grape.weight)
         if len(candidates) == 1:  # nothing to weigh delays for
             return self._go(name, candidates[0].broker)
-        return [Ping(name, tuple(one.broker for one in candidates))]
+        return [Ping(name, tuple(candidates.brokers.tolist()))]
 
     def _on_pinged(self, given: Pinged) -> list[Effect]:
         name = given.advertisement_id
@@ -222,7 +226,8 @@ class Grape(Tracing):
         if course is None or not course.reports or not self.can_move(name):
             return []  # it has been given up, or the publisher is elsewhere by now
         pinged = dict(given.times_us)
-        found = [one for one in estimates(course.reports, pinged) if one.broker in pinged]
+        found = estimates(course.reports, pinged)
+        found = found.only(np.isin(found.brokers, list(pinged)))
         config = self.grape
         return self._go(name, select(found, config.priority, config.weight, self.broker).broker)
 

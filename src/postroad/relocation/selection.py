@@ -1,9 +1,7 @@
 """GRAPE's estimates for every candidate broker at once (section IV-B, algorithms 1 to 3).
 
 The algorithms compute, for one candidate, the delay and the load as if the publisher were there,
-by walking the tree from it: O(N) each, O(N²) for all. Moving the root from a broker to its
-neighbour changes both by what the one link between them separates, so all candidates cost one
-walk down the tree and one up.
+by walking the tree from it: O(N) each, O(N²) for all. `rerooting.py` gets all in O(N).
 
 Delay is the sum over deliveries, not their average: all candidates have the same deliveries, so
 the order and the normalised values are the same, and integers stay exact. A bit vector is an
@@ -14,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import mul, or_
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from postroad.model import BrokerId, TimeUs
+from postroad.overlay import IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,79 +46,70 @@ class Estimate(NamedTuple):
     delay_us: TimeUs
 
 
-def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) -> list[Estimate]:
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Those of several candidates, as columns."""
+
+    brokers: IntArray
+    loads: IntArray
+    delays_us: IntArray
+
+    def __len__(self) -> int:
+        return len(self.brokers)
+
+    def __getitem__(self, place: int) -> Estimate:
+        return Estimate(
+            int(self.brokers[place]), int(self.loads[place]), int(self.delays_us[place])
+        )
+
+    def only(self, places: npt.NDArray[Any]) -> Estimates:
+        """Those at these places, or where this is true."""
+        return Estimates(self.brokers[places], self.loads[places], self.delays_us[places])
+
+
+def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) -> Estimates:
     """Every candidate's estimate; `reports` are of brokers that form a tree, the first its root.
 
-    A candidate that was not pinged counts as no distance away. Brokers are laid out so that a
-    subtree is a stretch of them: what is outside it is then what comes before and what comes
-    behind, which running unions give for all at once.
+    A candidate that was not pinged counts as no distance away.
     """
-    where = {report.broker: number for number, report in enumerate(reports)}.get
+    from postroad.relocation.rerooting import reroot
+
     count = len(reports)
-    parent = [0] * count
-    down_us = [0] * count  # from the parent to here
-    up_us = [0] * count  # from here to the parent
-    order: list[int] = []
-    stack = [0]
-    while stack:
-        here = stack.pop()
-        above = reports[parent[here]].broker if here else None
-        order.append(here)
-        for peer, way_us in reports[here].delays_us:
-            if peer == above:
-                up_us[here] = way_us
-            elif (below := where(peer)) is not None:
-                parent[below] = here
-                down_us[below] = way_us
-                stack.append(below)
-    assert len(order) == count, "the reports are of one tree"
-    bits = [int.from_bytes(report.vector, "little") for report in reports]
-    inside = [report.deliveries for report in reports]
-    delay_us = sum([report.deliveries * report.client_us for report in reports])
-    laid = [bits[here] for here in order]
-    before = list(accumulate(laid, or_, initial=0))  # up to each place, without it
-    laid.reverse()
-    behind = list(accumulate(laid, or_, initial=0))  # of the last brokers, so many
-    size = [1] * count
-    for here in order[:0:-1]:
-        above = parent[here]
-        bits[above] |= bits[here]
-        inside[above] += inside[here]
-        size[above] += size[here]
-    rates = [vector.bit_count() for vector in bits]
-    total = inside[0]
-    loads = [sum(rates)] * count
-    delays = [delay_us + sum(map(mul, inside, down_us))] * count
-    for place in range(1, count):
-        here = order[place]
-        above = parent[here]
-        rest = before[place] | behind[count - place - size[here]]
-        loads[here] = loads[above] - rates[here] + rest.bit_count()
-        within = inside[here]
-        delays[here] = delays[above] - within * down_us[here] + (total - within) * up_us[here]
-    brokers = [report.broker for report in reports]
+    ways = [report.delays_us for report in reports]
+    vectors = [report.vector for report in reports]
+    start = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, ways), np.int64, count), out=start[1:])
+    flat = chain.from_iterable(chain.from_iterable(ways))
+    bytes_count = 8 * max(1, -(-max(map(len, vectors)) // 8))
+    joined = b"".join([vector.ljust(bytes_count, b"\0") for vector in vectors])
+    brokers = np.array([report.broker for report in reports])
+    deliveries = np.array([report.deliveries for report in reports])
+    loads, delays_us = reroot(
+        brokers, start, np.fromiter(flat, np.int64, 2 * int(start[-1])).reshape(-1, 2),
+        np.frombuffer(joined, np.uint64).reshape(count, -1), deliveries,
+        np.array([report.client_us for report in reports]),
+    )  # fmt: skip
     if pings_us:
-        pinged = pings_us.get
-        delays = [d + total * pinged(b, 0) for b, d in zip(brokers, delays, strict=True)]
-    return list(map(Estimate, brokers, loads, delays))
+        pings = [pings_us.get(report.broker, 0) for report in reports]
+        delays_us += int(deliveries.sum()) * np.array(pings)
+    return Estimates(brokers, loads, delays_us)
 
 
-def keep(found: Sequence[Estimate], values: Sequence[int], weight: float) -> list[Estimate]:
+def keep(found: Estimates, values: IntArray, weight: float) -> Estimates:
     """Those whose value, from 0 for the least to 100 for the largest, is at most 100 - weight."""
-    low, high = min(values), max(values)
-    if low == high:
-        return list(found)
-    most = low + (high - low) * (100 - weight) / 100
-    return [one for one, value in zip(found, values, strict=True) if value <= most]
+    low, high = int(values.min()), int(values.max())
+    return found if low == high else found.only(values <= low + (high - low) * (100 - weight) / 100)
 
 
-def select(found: Sequence[Estimate], priority: str, weight: float, current: BrokerId) -> Estimate:
+def select(found: Estimates, priority: str, weight: float, current: BrokerId) -> Estimate:
     """Drop candidates by the metric that has priority; of the rest the best by the other.
 
     Among equals the first metric decides, then staying, then the lower number.
     """
     if priority == "load":
-        kept = keep(found, [one.load for one in found], weight)
-        return min(kept, key=lambda c: (c.delay_us, c.load, c.broker != current, c.broker))
-    kept = keep(found, [one.delay_us for one in found], weight)
-    return min(kept, key=lambda c: (c.load, c.delay_us, c.broker != current, c.broker))
+        kept = keep(found, found.loads, weight)
+        first, second = kept.delays_us, kept.loads
+    else:
+        kept = keep(found, found.delays_us, weight)
+        first, second = kept.loads, kept.delays_us
+    return kept[int(np.lexsort((kept.brokers, kept.brokers != current, second, first))[0])]

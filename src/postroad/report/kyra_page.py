@@ -17,17 +17,17 @@ REASONS = (
     (("Table I",), "presumably GT-ITM's own placement of domains, which ours only imitates"),
     (("Table III", "storage", "1%"), "zones of equal load need not hold equal shares of the "
      "subscriptions; the paper prints a rounded 2%"),
-    (("Table III", "storage", "50%"), "not explained"),
-    (("mbr", "link_mean"), "not explained; the paper's multicast trees may not be spanning trees"),
+    (("Table III", "storage", "50%"), "cliques of 80 ms would fit, but not NRU; see docs/kyra.md"),
+    (("Table III", "processing", "50%"), "the same"),
+    (("mbr", "link_mean"), "not explained; other trees are further off, see docs/kyra.md"),
     (("multimodal",), "not explained; it depends much on where the five peaks fall"),
     ((), "not explained"),
 )  # fmt: skip
 NOTES = [
-    "Why a claim does not hold was not measured. Presumably, at 50% of the multimodal distribution",
-    "most publications are wanted nearly everywhere, so Kyra and FBR both need about one message",
-    "per server, and Kyra",
-    "adds the hop to the proxy server. How much better than unicast MBR is depends on how narrow",
-    "the peaks are, which the paper leaves open.",
+    "At 50% of the multimodal distribution Kyra is above FBR with seeds for which nearly every",
+    "server wants a publication, and below where fewer do (`python -m postroad.bench",
+    "kyra-differences`). Not measured: how much better than unicast MBR is presumably depends on",
+    "how narrow the peaks are, which the paper leaves open.",
 ]
 
 
