@@ -271,6 +271,7 @@ class Clients:
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
         topic_of, attributes_of = session.ready.get, content.attributes
+        boot, published = broker.boot, 0
         while at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
             end = at + 2 + data[at + 1]
             topic_end = at + 4 + (data[at + 2] << 8 | data[at + 3])
@@ -279,15 +280,16 @@ class Clients:
             topic = topic_of(data[at + 4 : topic_end])
             if topic is None:
                 break
-            self.published += 1
-            self._count += 1
+            self._count = count = self._count + 1
             attributes = attributes_of(topic, data[topic_end + 1 : end])
-            name = f"{broker.boot}.{self._count}"
+            name = f"{boot}.{count}"
             broker.publish(Publication(publisher, name, attributes, data[at:end], now), now)
             at = end
+            published += 1
             if broker.congested:
                 self._pause(connection)
                 break
+        self.published += published
         return at
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
@@ -973,9 +975,10 @@ class Clients:
         if letter is not None and len(letter.properties) > 1:
             passed = _fresh(letter, publication.time_us, now)
             letter = letter if passed is not None else None
-        several: dict[Session, Held | list[Held]] = {}
+        several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
+        copied: set[Connection] = set()
         start, count = at, 0
         for effect in effects[start:] if start else effects:
             if type(effect) is not Deliver or effect.publication is not publication:
@@ -985,31 +988,19 @@ class Clients:
             if held is None or letter is None:
                 continue
             connection = held.direct
-            if connection is not None and held.alone and not connection.blocked:
+            if connection is not None and not connection.blocked:
+                if not held.alone:
+                    if connection in copied:
+                        continue
+                    copied.add(connection)
                 connection.out.append(plain)
                 dirty[connection] = None
                 count += 1
                 continue
-            session = held.session
-            others = several.get(session)
-            if others is None:
-                several[session] = held
-            elif isinstance(others, list):
-                others.append(held)
-            else:
-                several[session] = [others, held]
+            several.setdefault(held.session, []).append(held)
         for session, wanted in several.items():
             assert letter is not None
-            if isinstance(wanted, list):
-                self._hand(session, wanted, letter, publication, now)
-                continue
-            connection = wanted.direct
-            if connection is not None and not connection.blocked:
-                connection.out.append(plain)
-                dirty[connection] = None
-                count += 1
-            else:
-                self._hand(session, [wanted], letter, publication, now)
+            self._hand(session, wanted, letter, publication, now)
         self.delivered += count
         return at
 

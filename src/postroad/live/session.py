@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from postroad.filters import Filter
@@ -59,8 +60,9 @@ class Held:
     identifier: int  # 0 for none
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
-    direct: Connection | None = None  # where every delivery is the same bytes for all
-    alone: bool = False  # the only one of its session, so that no other can match as well
+    # Where every delivery to its session is the same bytes, whichever subscriptions match.
+    direct: Connection | None = None
+    alone: bool = False  # the only one of its session
 
     @property
     def plain(self) -> bool:
@@ -119,6 +121,7 @@ class Session:
         # Topics by their bytes that it may publish to, that the network knows of, and whose
         # publications need no further look.
         self.ready: dict[bytes, str] = {}
+        self.plain = True  # whether all its subscriptions are
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
@@ -184,14 +187,18 @@ class Session:
     def changed(self, added: Held | None = None) -> None:
         """See again which subscription may be delivered to without looking any further.
 
-        Of a third one nothing follows for the others.
+        Of a third one follows nothing for the others, unless it is the first that is not plain.
         """
         connection = self.connection
         short = connection is not None and connection.level == V5 and self.packet_max is None
+        changes: Iterable[Held] = self.subscriptions.values()
+        if added is not None and len(self.subscriptions) > 2 and added.plain >= self.plain:
+            changes = [added]
+        else:
+            self.plain = all(held.plain for held in changes)
         alone = len(self.subscriptions) == 1
-        only = added if added is not None and len(self.subscriptions) > 2 else None
-        for held in self.subscriptions.values() if only is None else [only]:
-            held.direct = connection if short and held.plain else None
+        for held in changes:
+            held.direct = connection if short and self.plain else None
             held.alone = alone
 
     def attach(
