@@ -74,7 +74,9 @@ def wait(network: Network) -> Iterator[tuple[int, int]]:
 
 
 def _linked(row: dict[str, Any]) -> bool:
-    return all(link["connected"] for link in row["links"].values() if link["neighbour"])
+    tree = row.get("tree")
+    joined = tree is None or (tree["settled"] and not tree["left_out"])
+    return joined and all(k["connected"] for k in row["links"].values() if k["neighbour"])
 
 
 def status(network: Network) -> dict[str, dict[str, Any] | None]:

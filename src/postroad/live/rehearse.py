@@ -157,7 +157,7 @@ class World:
         if self.trees.get(number) != broker.repair.tree.id:
             self.trees[number] = broker.repair.tree.id
             if self.draw.random() < self.aim:
-                self.at(self.draw.randint(0, 30_000), lambda: self.fall(number))
+                self.at(self.draw.randint(0, 30_000), lambda: self._aimed(number))
         for wire in [*broker.wires, *broker.take_closing()]:
             self._speak(wire)
         for peer in broker.to_dial(self.now):
@@ -172,6 +172,10 @@ class World:
         broker.flush(self.now)
         assert broker.journal is not None
         self.stores[number].commit(broker.journal.take())
+
+    def _aimed(self, number: BrokerId) -> None:
+        if self.aim:  # not if all is to be well by now
+            self.fall(number)
 
     def fall(self, number: BrokerId) -> None:
         """Crash, and start again in a while."""
