@@ -73,6 +73,7 @@ class Clients:
         self.holders: dict[SubscriptionId, Held] = {}
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
+        self.slowed = 0  # how often somebody sent too much
         self.overflowed: dict[Session, None] = {}  # that lost what they were promised
         self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
         self.draining = False
@@ -218,6 +219,29 @@ class Clients:
             self.proceed(connection, now)
         else:
             self._process(connection, data, now)
+        if self.limits.bytes_per_s:
+            self._charge(connection, len(data), now)
+
+    def _charge(self, connection: Connection, size: int, now: TimeUs) -> None:
+        """Who has sent more than a second's allowance waits until it is paid for."""
+        cost_us = size * SECOND_US // self.limits.bytes_per_s
+        connection.paid_us = max(connection.paid_us, now - SECOND_US) + cost_us
+        if connection.paid_us > now and not connection.slowed:
+            connection.slowed = True
+            self.slowed += 1
+            self.dirty[connection] = None
+            self.broker.after(
+                connection.paid_us - now, lambda later: self._go_on(connection, later)
+            )
+
+    def _go_on(self, connection: Connection, now: TimeUs) -> None:
+        if connection.paid_us > now:
+            wait_us = connection.paid_us - now
+            self.broker.after(wait_us, lambda later: self._go_on(connection, later))
+            return
+        connection.slowed = False
+        self.dirty[connection] = None
+        self.proceed(connection, now)
 
     def proceed(self, connection: Connection, now: TimeUs) -> None:
         """Go on with what has been received, after more came or a hold was lifted."""
@@ -230,7 +254,7 @@ class Clients:
         at, size, limit = 0, len(data), self.limits.packet_bytes
         self.dirty[connection] = None
         try:
-            while at < size and not (connection.closing or connection.held or connection.paused):
+            while at < size and not (connection.closing or connection.stopped):
                 if data[at] == 0x30 and connection.session is not None:
                     at = self._usual(connection, connection.session, data, at, now)
                     if at == size or connection.paused:
@@ -408,7 +432,7 @@ class Clients:
                 if now - connection.since_us > CONNECT_US:
                     self.close(connection, None, now)
             elif connection.keep_alive_us and silent_us > connection.keep_alive_us:
-                if connection.held or connection.paused:
+                if connection.stopped:
                     continue  # it may have spoken: nobody listened
                 self.refuse(connection, Malformed("nothing within the keep-alive", 0x8D), now)
 
@@ -482,7 +506,7 @@ class Clients:
         for connection in list(self.connections):
             if connection.session is None:
                 self.close(connection, None, now)
-            elif all_of_them or not (connection.held or connection.paused or connection.owed):
+            elif all_of_them or not (connection.stopped or connection.owed):
                 self.close(connection, bye, now)
         if self.broker.journal is None:
             for session in self.sessions.values():

@@ -75,6 +75,7 @@ def status(server: Server) -> dict[str, Any]:
         "delivered": clients.delivered,
         "dropped": clients.dropped,
         "refused": clients.refused + broker.refused_wires,
+        "slowed": clients.slowed,
         "notes": broker.notes,
         "congested": broker.congested,
         "draining": clients.draining,
@@ -119,6 +120,7 @@ class _Metrics(Collector):
             ("delivered", "Publications handed to this broker's clients"),
             ("dropped", "Publications dropped because a client was slow or its queue full"),
             ("refused", "Connections closed because of what they sent"),
+            ("slowed", "Times that a client had sent more than it may and was read later"),
         ):
             yield CounterMetricFamily(f"postroad_{name}", text, value=told[name])
         if "tree" in told:

@@ -69,6 +69,7 @@ class Limits:
     session_expiry_s: int = 7 * 24 * 3600
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
+    bytes_per_s: int = 0  # that a client may send, a second's worth at once; 0 for any number
     subscriptions_per_client: int = 10_000
     sessions: int = 100_000  # of a broker, those of absent clients included
     retained: int = 100_000  # topics of the network that have a retained publication

@@ -266,7 +266,7 @@ class Server:
                     out.clear()
                 if connection.closing:
                     transport.close()
-                elif connection.held or connection.paused or clients.draining:
+                elif connection.stopped or clients.draining:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()

@@ -37,6 +37,8 @@ class Connection:
         self.blocked = False  # the client reads too slowly: set by the driver
         self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
+        self.slowed = False  # it sends more than it may
+        self.paid_us = now - SECOND_US  # until then it has used up what it may send
         self.closing = False
         # PUBACKs not yet written, in order, each with what has to be safe before.
         self.owed: deque[tuple[int, dict[BrokerId, int]]] = deque()
@@ -44,6 +46,11 @@ class Connection:
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what it sends has to wait."""
+        return self.held or self.paused or self.slowed
 
 
 @dataclass(slots=True, eq=False)

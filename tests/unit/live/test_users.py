@@ -131,6 +131,25 @@ def test_floods_of_connections_are_refused(
     assert "too many from this address" in told(caplog)
 
 
+def test_who_sends_too_much_is_read_later(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\nbytes_per_s = 10_000\n")
+    reader, writer = net.client(0, "r"), net.client(0, "w")
+    reader.subscribe("t")
+    for _ in range(30):
+        writer.publish("t", b"x" * 1000)
+        net.run(1000)
+    net.run(470_000)
+    first = len(reader.got())
+    assert 9 <= first <= 16  # a second's worth at once, then 10 a second
+    other = net.client(0, "o")
+    other.publish("t", b"y")
+    net.run(10_000)
+    assert reader.got() == [("t", b"y")]
+    net.run(3_000_000)
+    assert first + len(reader.got()) == 30
+    assert net.brokers[0].clients.slowed > 0
+
+
 def test_oversized_packets_and_filter_bombs_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
