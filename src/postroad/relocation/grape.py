@@ -95,6 +95,11 @@ class Session:
     waiting: dict[BrokerId, None] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     measured: Measured | None = None
+    entries: int = 0  # as they were last counted
+
+    def size(self) -> int:
+        """Words of 64 bits, and the reports of others."""
+        return 3 + self.bits.bit_length() // 64 + len(self.reports)
 
 
 @dataclass(slots=True)
@@ -116,6 +121,7 @@ class Grape(Tracing):
         self.grape = config
         self.sessions: dict[AdvertisementId, Session] = {}
         self.courses: dict[AdvertisementId, Course] = {}
+        self.grape_entries = 0  # of all sessions
 
     # Phase 1.
 
@@ -140,6 +146,7 @@ class Grape(Tracing):
         if seen.deliveries:
             session.bits |= 1 << trace.number
             session.deliveries += seen.deliveries
+            self._count_entries(session)
         session.links.update(seen.links)
         course = self.courses.get(name)
         if (
@@ -158,8 +165,20 @@ class Grape(Tracing):
     def _session(self, name: AdvertisementId, session: str) -> Session:
         known = self.sessions.get(name)
         if known is None or known.name != session:
+            self._end(name)
             known = self.sessions[name] = Session(session)
+            self._count_entries(known)
         return known
+
+    def _count_entries(self, session: Session) -> None:
+        size = session.size()
+        self.grape_entries += size - session.entries
+        session.entries = size
+
+    def _end(self, name: AdvertisementId) -> None:
+        ended = self.sessions.pop(name, None)
+        if ended is not None:
+            self.grape_entries -= ended.entries
 
     def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
         """The neighbours that publications of the session were sent to."""
@@ -182,6 +201,7 @@ class Grape(Tracing):
             return []
         del session.waiting[sender]
         session.reports += message.reports
+        self._count_entries(session)
         return self._answer(message.advertisement_id)
 
     def _answer(self, name: AdvertisementId) -> list[Effect]:
@@ -189,7 +209,7 @@ class Grape(Tracing):
         session = self.sessions[name]
         if session.upstream is None or session.measured is None or session.waiting:
             return []
-        del self.sessions[name]
+        self._end(name)
         here = session.measured.queue_us + session.measured.match_us
         own = Report(
             self.broker,
@@ -263,17 +283,18 @@ class Grape(Tracing):
         effects = super().on_link_down(peer, now)
         for name, session in list(self.sessions.items()):
             if session.upstream == peer:
-                del self.sessions[name]
+                self._end(name)
             elif session.waiting.pop(peer, 0) is None:
                 effects += self._answer(name)
         return effects
 
     def _clear(self, name: AdvertisementId) -> None:
-        self.sessions.pop(name, None)
+        self._end(name)
         self.courses.pop(name, None)
 
     def table_entries(self) -> int:
-        """Not in constant time: by sessions, of which a broker has one per publisher."""
-        words = sum(3 + session.bits.bit_length() // 64 for session in self.sessions.values())
-        reports = sum(len(session.reports) for session in self.sessions.values())
-        return super().table_entries() + words + reports
+        return super().table_entries() + self.grape_entries
+
+    def check(self) -> None:
+        super().check()
+        assert self.grape_entries == sum(one.size() for one in self.sessions.values())

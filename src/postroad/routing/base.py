@@ -314,7 +314,7 @@ class Router(ABC):
 
     @abstractmethod
     def table_entries(self) -> int:
-        """How many routing entries this broker holds now; asked at every step."""
+        """How many routing entries this broker holds now; constant time."""
 
     def on_advertise(self, advertisement: Advertisement, now: TimeUs) -> list[Effect]:
         return []
