@@ -61,6 +61,7 @@ log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 TOPICS_READY = 4_096  # of a client: that may be published to without a further look
+ANY_NUMBER = 1 << 60
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 
 
@@ -73,6 +74,7 @@ class Clients:
         self.holders: dict[SubscriptionId, Held] = {}
         self.dirty: dict[Connection, None] = {}  # whom the driver has something to do for
         self.paused: dict[Connection, None] = {}
+        self.hasty: dict[Connection, None] = {}  # that published too fast in this second
         self.overflowed: dict[Session, None] = {}  # that lost what they were promised
         self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
         self.draining = False
@@ -233,7 +235,7 @@ class Clients:
             while at < size and not (connection.closing or connection.held or connection.paused):
                 if data[at] == 0x30 and connection.session is not None:
                     at = self._usual(connection, connection.session, data, at, now)
-                    if at == size or connection.paused:
+                    if at == size or connection.paused or connection.held:
                         break
                 if at + 1 < size and data[at + 1] < 128:
                     end = at + 2 + data[at + 1]
@@ -272,7 +274,8 @@ class Clients:
         broker, publisher, size = self.broker, session.client_id, len(data)
         topic_of, attributes_of = session.ready.get, content.attributes
         boot, published = broker.boot, 0
-        while at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
+        most = self._most(connection, session, now)
+        while published < most and at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
             end = at + 2 + data[at + 1]
             topic_end = at + 4 + (data[at + 2] << 8 | data[at + 3])
             if end > size or topic_end >= end or data[topic_end]:
@@ -290,7 +293,21 @@ class Clients:
                 self._pause(connection)
                 break
         self.published += published
+        session.spent += published
         return at
+
+    def _most(self, connection: Connection, session: Session, now: TimeUs) -> int:
+        """How many publications are taken of it in this second; it waits if that is none."""
+        limit = self.limits.publications_per_s
+        if not limit:
+            return ANY_NUMBER
+        second = now // SECOND_US
+        if second != session.second:
+            session.second, session.spent = second, 0
+        if session.spent >= limit:
+            connection.held = True
+            self.hasty[connection] = None
+        return limit - session.spent
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
@@ -401,7 +418,14 @@ class Clients:
         self.broker.step(Unadvertise(advertisement_id), now)
 
     def tick(self, now: TimeUs) -> None:
-        """Close connections that have been silent for too long."""
+        """Close connections that have been silent for too long; go on with the hasty ones."""
+        for connection in list(self.hasty):
+            session = connection.session
+            if session is None or session.second != now // SECOND_US:
+                del self.hasty[connection]
+                connection.held = False
+                self.dirty[connection] = None
+                self.proceed(connection, now)
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
@@ -757,6 +781,9 @@ class Clients:
         """Publish; False if this packet has to wait."""
         session = connection.session
         assert session is not None
+        if self._most(connection, session, now) <= 0:
+            return False
+        session.spent += 1
         qos = data[0] >> 1 & 3
         packet = mqtt.read(data, connection.level)
         assert isinstance(packet, PublishPacket)

@@ -70,6 +70,7 @@ class Limits:
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
     subscriptions_per_client: int = 10_000
+    publications_per_s: int = 0  # of a client: beyond, it is read no further; 0 for any number
     sessions: int = 100_000  # of a broker, those of absent clients included
     retained: int = 100_000  # topics of the network that have a retained publication
     drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has

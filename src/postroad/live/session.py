@@ -122,6 +122,7 @@ class Session:
         # publications need no further look.
         self.ready: dict[bytes, str] = {}
         self.plain = True  # whether all its subscriptions are
+        self.second = self.spent = 0  # publications in the present second
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0

@@ -150,6 +150,27 @@ def test_oversized_packets_and_filter_bombs_are_refused(
     assert "a packet of 60008 bytes; 50000 are allowed" in told(caplog)
 
 
+def test_a_client_that_publishes_too_fast_waits_and_nobody_else_does(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\npublications_per_s = 10\n")
+    reader, hasty, other = (net.client(0, name) for name in ("r", "hasty", "other"))
+    reader.subscribe("#")
+    net.run(1_000_000 - net.now % 1_000_000)
+    for qos in (mqtt5.QoS.AT_MOST_ONCE, ONCE):
+        for number in range(15):
+            hasty.publish("t", b"%d" % number, qos=qos)
+    other.publish("u", b"x")
+    net.run(500_000)
+    assert [topic for topic, _ in reader.got()].count("t") == 10
+    assert not other.connection.held
+    net.run(1_000_000)
+    assert [topic for topic, _ in reader.got()].count("t") == 10
+    net.run(1_000_000)
+    assert [payload for _, payload in reader.got()] == [b"%d" % n for n in range(5, 15)]
+    hasty.publish("t", b"more")
+    net.run(1_100_000)
+    assert reader.got() == [("t", b"more")]
+
+
 def test_sessions_and_retained_topics_are_bounded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
