@@ -72,7 +72,7 @@ def _change(path: Path, text: str, old: Network) -> Change:
         raise InputError(
             "with this broker the links would close a cycle, and before they did not",
             where=str(path),
-            remedy="join it to one broker, or change the file and restart the network",
+            remedy="join it to one broker, or stop the network and begin again with new stores",
         )
     return Change(new, text)
 
