@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
-from live_harness import free_ports, write_network
+from live_harness import environment, free_ports, write_network
 from postroad.cli import cli
 from postroad.live.client import Client
 from postroad.live.network import load
@@ -31,7 +32,8 @@ async def carries(path: Path, publisher: str, subscriber: str) -> None:
         assert (message.topic, message.payload) == ("t/a", b"hello")
 
 
-def test_brokers_come_and_go_by_command(tmp_path: Path) -> None:
+def test_brokers_come_and_go_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     path = write_network(tmp_path, ["A", "B", "C"], LINKS, free=True, top='store = "s"')
     run("up", str(path))
     try:
