@@ -7,6 +7,7 @@ ends every one.
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -34,14 +35,26 @@ ROOT = Path(__file__).resolve().parents[1]
 STEP_US = 1000
 
 
+# Below the ports that systems give to outgoing connections, and each test process in a part of its
+# own: a port that the system hands out may be handed to someone else before the broker has it.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = itertools.cycle(range(10_000 + _WORKER % 8 * 2_500, 12_500 + _WORKER % 8 * 2_500))
+for _ in range(os.getpid() * 37 % 2_500):
+    next(_PORTS)
+
+
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for made in sockets:
-        made.bind(("127.0.0.1", 0))
-    ports = [made.getsockname()[1] for made in sockets]
-    for made in sockets:
-        made.close()
-    return ports
+    found: list[int] = []
+    for port in itertools.islice(_PORTS, 2_500):
+        with socket.socket() as made:
+            try:
+                made.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
 
 
 def write_network(
