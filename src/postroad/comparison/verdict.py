@@ -85,9 +85,12 @@ def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
         if max(map(abs, _differences(row, best, measure))) <= 1e-9 * (1 + best.figure(measure).mean)
     ]  # fmt: skip
     mine = best.figure(measure)
+    state = best.figure("state_mean").mean
+    smaller = all(row.figure("state_mean").mean > state for row in equal)
     said = [
         f"For {subject}: **{best.label}**, with {_told(mine, digits)} {unit}"
-        + (f", as {_listed([row.label for row in equal])} but with less state" if equal else "")
+        + (f", as {_listed([row.label for row in equal])}" if equal else "")
+        + (" but with less state" if equal and smaller else "")
         + "."
     ]
     others = [row for row in ranked[1:] if row not in equal]
