@@ -30,7 +30,7 @@ check: setup  ## Lint, format and type checks.
 
 test: check  ## All checks and all tests.
 	@sh scripts/ensure-chromium
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
 	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 # No deadlines: a first example may compile a kernel, and machines differ.
 settings.register_profile("postroad", deadline=None)
@@ -16,12 +17,19 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On several processes: all that needs Spark in one of them, other files wherever they fit."""
-    for item in items:
-        group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+class Groups(LoadScopeScheduling):
+    """On several processes: all that needs Spark in one of them, and all that compiles PopSub's
+    kernel; other tests wherever they fit."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if "pipeline/" in file:
+            return "spark"
+        return "popsub" if "test_popsub" in file else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ A failure prints the seed; `pytest -k NAME --hypothesis-seed=N` or `check_…(se
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -36,13 +37,15 @@ from postroad.sim.run import plan_of, run
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest, Posting, Workload
 
+EXAMPLES = int(os.environ.get("POSTROAD_EXAMPLES", "120"))  # random networks per scheme and test
+
 seeds = st.integers(min_value=0, max_value=2**32)
 every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
 
 
 @every_scheme
 @given(seed=seeds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
     name: str, config: Any, seed: int
 ) -> None:
@@ -191,7 +194,7 @@ def random_scenario(draw: random.Random, name: str, config: Any) -> Scenario:
 
 @every_scheme
 @given(seed=seeds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_churn_amid_publications_disturbs_nobody_else(name: str, config: Any, seed: int) -> None:
     scenario = random_scenario(random.Random(seed), name, config)
     result = run(scenario, check=True)
@@ -201,7 +204,7 @@ def test_churn_amid_publications_disturbs_nobody_else(name: str, config: Any, se
 
 @every_scheme
 @given(seed=seeds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> None:
     """Links fall, brokers crash, partitions heal: nothing wrong or twice, and all is well after."""
     draw = random.Random(seed)

@@ -17,9 +17,6 @@ from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.sim.workload import Interest, Posting, Workload
 
-# One process compiles the kernel, not both.
-pytestmark = pytest.mark.xdist_group("popsub kernel")
-
 
 def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:
     offers = draw.randint(1, 6)

@@ -14,9 +14,6 @@ from postroad.papers.popsub import runs
 from postroad.papers.popsub.workload import Point, most_followed, workload
 from postroad.sim.workload import shipped_followers
 
-# One process compiles the kernel, not both.
-pytestmark = pytest.mark.xdist_group("popsub kernel")
-
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SMALL = Point(brokers=60, subscriptions=2000, publishers=60, seconds=8.0, throughput_per_s=400.0)
 

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import mqtt5
-import pytest
 
 from live_harness import memory
 from postroad.live.rehearse import rehearse
@@ -134,7 +133,6 @@ def test_a_broker_whose_clock_went_back_is_heard() -> None:
     assert net.tree().members == (0, 1, 2, 3)
 
 
-@pytest.mark.xdist_group("rehearsal")
 def test_rehearsed_faults_lose_and_repeat_nothing() -> None:
     """More seeds, and one again: python -m postroad.live.rehearse --help"""
     did: Counter[str] = Counter()
