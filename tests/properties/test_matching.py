@@ -110,7 +110,7 @@ class Churn(RuleBasedStateMachine):
 
 
 TestChurn = pytest.mark.timeout(300)(Churn.TestCase)
-TestChurn.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestChurn.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 
 def test_thousands_of_steps_on_one_table() -> None:

@@ -43,6 +43,7 @@ FIRST_CHANNEL = 12
 BLOCK = FIRST_CHANNEL + CHANNELS_MAX
 AT_ROOT, AT_CODE, AT_WINDOW = range(3)
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
+VISITS = 128  # So many blocks are fetched ahead at most.
 
 # Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before, and all cells.
 WINDOWS = 193
@@ -146,37 +147,8 @@ def _fetch(typing_context, array, place):
 
 
 @njit(cache=True)
-def _visit(block, point, blocks, words, visits, count):
-    """Add the blocks of a chain to `visits`, with the places of the bits to look at."""
-    while block > 0:
-        if count == visits.shape[0]:
-            grown = np.empty((2 * count, VISIT), dtype=np.int64)
-            grown[:count] = visits
-            visits = grown
-        visits[count, 0] = block
-        tables = 0
-        if _tabled(blocks[block, CAP], blocks[block, KIND]):
-            width = _width(blocks[block, CAP])
-            dead = blocks[block, WORDS]
-            visits[count, 2] = dead
-            _fetch(words, dead)
-            for table in range(blocks[block, TABLES]):
-                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
-                if cell >= 0:
-                    tables += 1
-                    visits[count, 2 + tables] = dead + (1 + table * CELLS + cell) * width
-                    _fetch(words, visits[count, 2 + tables])
-            tables += 1
-        visits[count, 1] = tables
-        count += 1
-        block = blocks[block, NEXT]
-    return visits, count
-
-
-@njit(cache=True)
-def _list(visits, visited, blocks, words, candidates):
-    """The rows of the blocks visited that their bits leave over."""
-    count = 0
+def _list(visits, visited, blocks, words, candidates, count):
+    """Add the rows that the bits of the blocks visited leave over to `candidates`."""
     for i in range(visited):
         block, tables = visits[i, 0], visits[i, 1]
         used, base = blocks[block, USED], blocks[block, ROWS]
@@ -195,6 +167,36 @@ def _list(visits, visited, blocks, words, candidates):
                     left &= left - _ONE
                     count += 1
     return count
+
+
+@njit(cache=True)
+def _visit(block, point, blocks, words, visits, count, candidates, listed):
+    """Add the blocks of a chain to `visits`, with the places of the bits to look at.
+
+    Where there is no room for more, the rows of those that are there are listed first.
+    """
+    while block > 0:
+        if count == VISITS:
+            listed = _list(visits, count, blocks, words, candidates, listed)
+            count = 0
+        visits[count, 0] = block
+        tables = 0
+        if _tabled(blocks[block, CAP], blocks[block, KIND]):
+            width = _width(blocks[block, CAP])
+            dead = blocks[block, WORDS]
+            visits[count, 2] = dead
+            _fetch(words, dead)
+            for table in range(blocks[block, TABLES]):
+                cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
+                if cell >= 0:
+                    tables += 1
+                    visits[count, 2 + tables] = dead + (1 + table * CELLS + cell) * width
+                    _fetch(words, visits[count, 2 + tables])
+            tables += 1
+        visits[count, 1] = tables
+        count += 1
+        block = blocks[block, NEXT]
+    return count, listed
 
 
 @njit(cache=True)
@@ -219,28 +221,41 @@ def match(
             point[channel, 0] = value
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
-    visits = np.empty((128, VISIT), dtype=np.int64)
-    visits, visited = _visit(allocator[ROOT], point, blocks, words, visits, 0)
+    visits = np.empty((VISITS, VISIT), dtype=np.int64)
+    visited, count = _visit(allocator[ROOT], point, blocks, words, visits, 0, candidates, 0)
     for i in range(given):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
             head = heads[int(value)] if value >= 0 else 0
-            visits, visited = _visit(head, point, blocks, words, visits, visited)
-        elif cell < 0:
+            if head > 0:
+                visited, count = _visit(
+                    head, point, blocks, words, visits, visited, candidates, count
+                )
+            continue
+        if cell < 0:
             if value == point[channel, 1]:
-                for window in range(WINDOWS):
+                for window in range(WHOLE):
                     head = windows[channel, window]
-                    visits, visited = _visit(head, point, blocks, words, visits, visited)
-        else:
+                    if head > 0:
+                        visited, count = _visit(
+                            head, point, blocks, words, visits, visited, candidates, count
+                        )
+            else:
+                continue
+        elif allocator[WINDOWED]:
             for size in range(6):
                 window = (cell - 1) >> _HALVES[size]
                 for here in range(window if size == 0 else max(0, window - 1), window + 1):
                     head = windows[channel, _OFFSETS[size] + here]
-                    visits, visited = _visit(head, point, blocks, words, visits, visited)
-            head = windows[channel, WHOLE]
-            visits, visited = _visit(head, point, blocks, words, visits, visited)
-    count = _list(visits, visited, blocks, words, candidates)
+                    if head > 0:
+                        visited, count = _visit(
+                            head, point, blocks, words, visits, visited, candidates, count
+                        )
+        head = windows[channel, WHOLE]
+        if head > 0:
+            visited, count = _visit(head, point, blocks, words, visits, visited, candidates, count)
+    count = _list(visits, visited, blocks, words, candidates, count)
     found, checks = 0, 0
     for i in range(min(_AHEAD, count)):
         _fetch(rows, candidates[i])
