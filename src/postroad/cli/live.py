@@ -117,8 +117,7 @@ def add_broker(
         click.echo(f"{name} is added; no broker of the network runs here")
         return
     with Console(stderr=True).status(f"starting {name}"):
-        for _ in launch.wait(change.network):
-            pass
+        launch.wait_for(change.network, name)
     click.echo(f"{name} is added and runs")
 
 

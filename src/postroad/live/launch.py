@@ -73,6 +73,23 @@ def wait(network: Network) -> Iterator[tuple[int, int]]:
         time.sleep(0.1)
 
 
+def wait_for(network: Network, name: str) -> None:
+    """Until a broker that was added is linked and knows the others; those stay as they are."""
+    deadline = time.monotonic() + START_S
+    port = network.addresses[network.number(name)].http
+    while True:
+        row = _ask(port)
+        if row is not None and any(k["connected"] for k in row["links"].values()):
+            tree = row.get("tree")
+            if tree is None or tree["settled"]:
+                return
+        if row is None and not _alive(network, name):
+            raise RunFailed(f"broker {name} ended: see {folder_of(network) / f'{name}.log'}")
+        if time.monotonic() > deadline:
+            raise RunFailed(f"after {START_S:.0f} s broker {name} is not ready")
+        time.sleep(0.1)
+
+
 def _linked(row: dict[str, Any]) -> bool:
     tree = row.get("tree")
     joined = tree is None or (tree["settled"] and not tree["left_out"])
