@@ -33,22 +33,14 @@ Owner = str | int
 Key = str | int
 Row = tuple[Owner, Key, bytes]
 Rows = dict[str, list[Row]]
-Change = tuple[str, tuple[Any, ...]]
+Change = tuple[str, str, tuple[Any, ...]]  # what is done, to which table, the values
 
 _encode = msgspec.msgpack.Encoder().encode
-_PUT = {name: f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?)" for name in TABLES}
-_DROP = {name: f"DELETE FROM {name} WHERE owner = ? AND key = ?" for name in TABLES}
-_DROP_TO = {name: f"DELETE FROM {name} WHERE owner = ? AND key <= ?" for name in TABLES}
-_CLEAR = {name: f"DELETE FROM {name} WHERE owner = ?" for name in TABLES}
-_MEANING = {
-    statements[name]: (what, name)
-    for what, statements in (
-        ("put", _PUT),
-        ("drop", _DROP),
-        ("drop_to", _DROP_TO),
-        ("clear", _CLEAR),
-    )
-    for name in TABLES
+_SQL: Final = {
+    "put": "INSERT OR REPLACE INTO {} VALUES (?, ?, ?)",
+    "drop": "DELETE FROM {} WHERE owner = ? AND key = ?",
+    "drop_to": "DELETE FROM {} WHERE owner = ? AND key <= ?",
+    "clear": "DELETE FROM {} WHERE owner = ?",
 }
 
 
@@ -102,17 +94,17 @@ class Journal:
 
     def put(self, table: str, owner: Owner, key: Key, value: Any) -> None:
         data = value if isinstance(value, bytes) else _encode(value)
-        self.changes.append((_PUT[table], (owner, key, data)))
+        self.changes.append(("put", table, (owner, key, data)))
 
     def drop(self, table: str, owner: Owner, key: Key) -> None:
-        self.changes.append((_DROP[table], (owner, key)))
+        self.changes.append(("drop", table, (owner, key)))
 
     def drop_to(self, table: str, owner: Owner, key: Key) -> None:
         """Drop this key and all before it."""
-        self.changes.append((_DROP_TO[table], (owner, key)))
+        self.changes.append(("drop_to", table, (owner, key)))
 
     def clear(self, table: str, owner: Owner) -> None:
-        self.changes.append((_CLEAR[table], (owner,)))
+        self.changes.append(("clear", table, (owner,)))
 
     def take(self) -> list[Change]:
         changes, self.changes = self.changes, []
@@ -191,8 +183,8 @@ class Store:
         db = self._db
         try:
             db.execute("BEGIN")
-            for statement, same in itertools.groupby(changes, key=lambda change: change[0]):
-                db.executemany(statement, [values for _, values in same])
+            for (what, table), same in itertools.groupby(changes, key=lambda each: each[:2]):
+                db.executemany(_SQL[what].format(table), [values for _, _, values in same])
             db.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed("cannot be written", error) from None
@@ -220,8 +212,7 @@ class MemoryStore:
         return [data for (who, _), data in self._tables[table].items() if who == owner]
 
     def commit(self, changes: list[Change]) -> None:
-        for statement, values in changes:
-            what, name = _MEANING[statement]
+        for what, name, values in changes:
             table, owner = self._tables[name], values[0]
             if what == "put":
                 table[owner, values[1]] = values[2]
