@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from postroad.errors import InputError, RunFailed
+from postroad.errors import InputError
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -90,11 +90,9 @@ def reload(path: Path) -> None:
     from postroad.live import launch
     from postroad.live.network import load
 
-    answers = launch.reload(load(path.absolute()))
-    for name, refusal in answers.items():
-        if refusal is not None:
-            raise RunFailed(f"broker {name} goes on as before: {refusal}")
-    click.echo(f"{len(answers)} brokers have taken it up")
+    given = load(path.absolute())
+    launch.reload(given, given.member_names)
+    click.echo(f"{len(given.members)} brokers have taken it up")
 
 
 @network.command("add")

@@ -60,10 +60,8 @@ def wait(network: Network) -> Iterator[tuple[int, int]]:
         told = status(network)
         for name in network.member_names:
             if told[name] is None and not _alive(network, name):
-                log = folder_of(network) / f"{name}.log"
-                lines = log.read_text(errors="replace").splitlines() if log.exists() else []
                 stop(network)
-                raise RunFailed(f"broker {name} ended: {lines[-1] if lines else f'see {log}'}")
+                raise _ended(network, name)
         ready = sum(row is not None and _linked(row) for row in told.values())
         yield ready, len(network.members)
         if ready == len(network.members):
@@ -84,10 +82,16 @@ def wait_for(network: Network, name: str) -> None:
             if tree is None or tree["settled"]:
                 return
         if row is None and not _alive(network, name):
-            raise RunFailed(f"broker {name} ended: see {folder_of(network) / f'{name}.log'}")
+            raise _ended(network, name)
         if time.monotonic() > deadline:
             raise RunFailed(f"after {START_S:.0f} s broker {name} is not ready")
         time.sleep(0.1)
+
+
+def _ended(network: Network, name: str) -> RunFailed:
+    log = folder_of(network) / f"{name}.log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return RunFailed(f"broker {name} ended: {lines[-1] if lines else f'see {log}'}")
 
 
 def _linked(row: dict[str, Any]) -> bool:
@@ -139,7 +143,7 @@ def add(change: Change, name: str) -> bool:
     running = [other for other in network.member_names if _alive(network, other)]
     change.write()
     if running:
-        _follow(network, running)
+        reload(network, running)
         start_one(network, name)
     return bool(running)
 
@@ -150,20 +154,12 @@ def remove(change: Change, name: str) -> bool:
     stopped = _stop(network, [name])
     change.write()
     running = [other for other in network.member_names if _alive(network, other)]
-    _follow(network, running)
+    reload(network, running)
     return bool(stopped)
 
 
-def _follow(network: Network, names: Sequence[str]) -> None:
-    for name, refusal in reload(network, names).items():
-        if refusal is not None:
-            raise RunFailed(f"broker {name} goes on as before: {refusal}")
-
-
-def reload(network: Network, names: Sequence[str] | None = None) -> dict[str, str | None]:
-    """Have brokers read the network file again, all of them if none are named; what each refuses
-    it for, if so."""
-    names = network.member_names if names is None else names
+def reload(network: Network, names: Sequence[str]) -> None:
+    """Have these brokers read the network file again; `RunFailed` if one refuses it."""
     before = status(network)
     for name in names:
         pid, row = _alive(network, name), before[name]
@@ -184,7 +180,9 @@ def reload(network: Network, names: Sequence[str] | None = None) -> dict[str, st
             silent = [name for name in names if name not in answers]
             raise RunFailed(f"no answer from broker {', '.join(silent)}")
         time.sleep(0.05)
-    return answers
+    for name, refusal in answers.items():
+        if refusal is not None:
+            raise RunFailed(f"broker {name} goes on as before: {refusal}")
 
 
 def _alive(network: Network, name: str) -> int:
