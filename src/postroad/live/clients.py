@@ -98,9 +98,7 @@ class Clients:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
-            session.username = row.username
-            if self.users is not None:
-                session.user = self.users.users.get(row.username or "")
+            session.allow(self._kept_user(row.username), row.username)
             for name, (advertisement_id, text) in row.advertised.items():
                 self._announce(session, name, advertisement_id, parse(text), now)
             session.unsettled = bool(row.advertised)
@@ -117,14 +115,16 @@ class Clients:
         for session in list(self.sessions.values()):
             self._review(session, now)
 
+    def _kept_user(self, name: str | None) -> User | None:
+        """Who this is, where users are kept."""
+        return None if self.users is None else self.users.users.get(name or "")
+
     def _restore_will(self, client_id: str, row: WillRow, now: TimeUs) -> None:
         """The client vanished with the broker; a session that ended so is there for its will."""
         session = self.sessions.get(client_id)
         if session is None:
             session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
-            session.username = row.username
-            if self.users is not None:
-                session.user = self.users.users.get(row.username or "")
+            session.allow(self._kept_user(row.username), row.username)
         packet = mqtt.read(Letter(row.letter).plain(V5), V5)
         assert isinstance(packet, PublishPacket)
         session.will = LastWill(packet.topic, row.letter, row.delay_s)
@@ -230,9 +230,7 @@ class Clients:
             connection.slowed = True
             self.slowed += 1
             self.dirty[connection] = None
-            self.broker.after(
-                connection.paid_us - now, lambda later: self._go_on(connection, later)
-            )
+            self._go_on(connection, now)
 
     def _go_on(self, connection: Connection, now: TimeUs) -> None:
         if connection.paid_us > now:
@@ -445,8 +443,8 @@ class Clients:
         self.limits, self.users = limits, users
         for session in list(self.sessions.values()):
             session.queue_max = limits.session_queue
-            old, name = session.user, session.username or ""
-            session.allow(None if users is None else users.users.get(name), session.username)
+            old = session.user
+            session.allow(self._kept_user(session.username), session.username)
             if session.user and old and session.user.hash != old.hash and session.connection:
                 self._revoke(session, "the password has changed", now)
             self._review(session, now)
