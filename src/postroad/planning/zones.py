@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from postroad.filters import Filter, conjoin
+from postroad.filters import Filter, conjoin, intersects
 from postroad.filters.constraints import (
     Constraint,
     Flags,
@@ -225,7 +225,7 @@ def partition(
         return [Zone(((name, low, high),)) for low, high in pairwise(ends)]
     times = Counter(filters)
     asked = list(times.values())
-    hulls = {name: [hull(filter, name) for filter in times] for name in attributes}
+    hulls = {name: [_hull(filter, name) for filter in times] for name in attributes}
     at_point = {name: [place(point.get(name)) for point in points] for name in attributes}
 
     def halve(
@@ -280,7 +280,7 @@ def _values(name: str, points: Sequence[Point], load: Loads) -> tuple[list[Any],
     return [value_at[at] for at in order], np.array([total[at] for at in order])
 
 
-def hull(filter: Filter, name: str) -> Hull:
+def _hull(filter: Filter, name: str) -> Hull:
     """Between which places a filter's values of an attribute lie."""
     low: list[tuple[int, Any]] = []
     high: list[tuple[int, Any]] = []
@@ -311,3 +311,13 @@ def _through(within: Hull, at: tuple[int, Any]) -> bool:
 def zone_of(zones: Sequence[Zone], attributes: Mapping[str, Scalar]) -> int:
     """The number of the zone that holds a publication."""
     return next(number for number, zone in enumerate(zones) if zone.holds(attributes))
+
+
+def zones_met(zones: Sequence[Zone], filter: Filter) -> list[int]:
+    """The numbers of the zones in which a filter may match something."""
+    hulls = {name: _hull(filter, name) for name in {side[0] for z in zones for side in z.sides}}
+    return [
+        number
+        for number, zone in enumerate(zones)
+        if zone.may_meet(hulls) and intersects(filter, zone.filter)
+    ]

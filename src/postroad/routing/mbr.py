@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from postroad.errors import InputError
-from postroad.filters import Filter, intersects
+from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.overlay import Overlay
 from postroad.overlay.latencies import spanning_tree
 from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
-from postroad.planning.zones import Zone, hull, zone_of
+from postroad.planning.zones import Zone, zone_of, zones_met
 from postroad.routing.base import Effect, Interests, Message, Send
 from postroad.routing.direct import ListedMessage, MeshPlan, Unicast
 
@@ -83,7 +83,7 @@ class GroupPlan(MeshPlan):
         """The groups in which a filter may match something, ascending."""
         found = self.groups_of_filter.get(filter)
         if found is None:
-            met = {self.group[cell] for cell in cells_of(self.cells, filter)}
+            met = {self.group[cell] for cell in zones_met(self.cells, filter)}
             found = self.groups_of_filter[filter] = sorted(met)
         return found
 
@@ -124,7 +124,7 @@ def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) 
     filters = [filter for _, filter in interests.subscriptions]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
     cells = planning.divider(filters, attributes=names)(config.cells)
-    met = {filter: cells_of(cells, filter) for filter in dict.fromkeys(filters)}
+    met = {filter: zones_met(cells, filter) for filter in dict.fromkeys(filters)}
     wanted = np.zeros((len(cells), overlay.brokers_count), bool)
     for broker, filter in interests.subscriptions:
         wanted[met[filter], broker] = True
@@ -134,16 +134,6 @@ def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) 
         overlay, MulticastGroups, config, present=interests.present, cells=cells, group=group,
         groups_of_filter=groups,
     )  # fmt: skip
-
-
-def cells_of(cells: Sequence[Zone], filter: Filter) -> list[int]:
-    """The cells in which a filter may match something."""
-    hulls = {name: hull(filter, name) for name in {side[0] for c in cells for side in c.sides}}
-    return [
-        number
-        for number, cell in enumerate(cells)
-        if cell.may_meet(hulls) and intersects(filter, cell.filter)
-    ]
 
 
 class MulticastGroups(Unicast):

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from postroad.errors import InputError
-from postroad.filters import Filter, intersects
+from postroad.filters import Filter
 from postroad.filters.constraints import TextSet
 from postroad.matching import Index
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
@@ -34,7 +34,7 @@ from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring, SmallWorld
 from postroad.planning import swico
 from postroad.planning.kyra import divider
-from postroad.planning.zones import Zone
+from postroad.planning.zones import Zone, zones_met
 from postroad.routing.base import Effect, Interests, Message, Note, Plan, Router, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
@@ -79,11 +79,7 @@ class Topics:
         if self.cells:
             met = self._met.get(filter)
             if met is None:
-                met = [
-                    str(n)
-                    for n, cell in enumerate(self.cells, 1)
-                    if intersects(filter, cell.filter)
-                ]
+                met = [str(1 + n) for n in zones_met(self.cells, filter)]
                 met = met if len(met) < len(self.cells) else [ANY]
                 if len(self._met) >= _MET_MAX:
                     self._met.clear()
