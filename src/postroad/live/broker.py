@@ -744,10 +744,10 @@ class Broker:
         for peer, neighbour in list(self.peers.items()):
             if neighbour.lasting and peer not in within:
                 neighbour.lasting = False
-                if self.repair is None:
-                    if neighbour.link.up:
-                        self._give_up(neighbour, "the peer was removed", now)
-                    self._part(peer, now)
+                if self.repair is None and neighbour.link.up:
+                    self._give_up(neighbour, "the peer was removed", now)
+                if self.repair is None or not neighbour.link.neighbour:
+                    self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change()
 

@@ -68,6 +68,7 @@ class WantsVersions(Message):
 
     kind = "wants_versions"
     versions: dict[int, int]
+    acquainted: bool  # whether it has been told of all brokers
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ class World:
         self.cut: set[Pair] = set()
         self.silent: set[Pair] = set()
         self.due: list[TimeUs] = [0] * count
+        self.crashes: Counter[BrokerId] = Counter()
         self.clients: list[Client] = []
         self.slow_us = 3_000
         self.aim = 0.0  # how likely a broker falls just when it has changed its tree
@@ -180,7 +181,13 @@ class World:
     def fall(self, number: BrokerId) -> None:
         """Crash, and start again in a while."""
         self.crash(number)
-        self.at(self.draw.randint(1_000, 5 * SECOND_US), lambda: self.start(number))
+        crashes = self.crashes[number]
+
+        def rise() -> None:
+            if self.crashes[number] == crashes:  # otherwise it fell again, perhaps for good
+                self.start(number)
+
+        self.at(self.draw.randint(1_000, 5 * SECOND_US), rise)
 
     def crash(self, number: BrokerId) -> None:
         """A broker is gone at once; perhaps it had written, and said to some what it wrote."""
@@ -193,6 +200,7 @@ class World:
                 if self.draw.random() < 0.5:
                     self._speak(wire)
         self.brokers[number] = None
+        self.crashes[number] += 1
         self.due[number] = 0
         for pipe in list(self.pipes):
             if number in pipe.ends:

@@ -81,8 +81,10 @@ class Repair:
             None if row is None else (row.tree, row.settled),
         )  # fmt: skip
         self.tree = self.spanning.tree
-        # Whether it has ever been in a tree with others, and so knows what those want who were.
+        # Whether it knows what those want whom it has not met: it has been in a tree with all, or
+        # with one that knew.
         self.acquainted = row is not None and row.acquainted
+        self._met = False  # one that knows is in this tree
         self.changes = 0
         self.outbox: dict[int, Entry] = {}
         self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
@@ -163,6 +165,7 @@ class Repair:
         self.spanning.change(self.broker.network.members, self.broker.network.pairs)
         self._absent = None
         self._resend = True
+        self.acquainted |= self.settled() and self._all_in()
         for table, known in (("seen", self.seen), ("wants", self.wants)):
             for gone in known.keys() - self.spanning.members:
                 del known[gone]
@@ -184,6 +187,9 @@ class Repair:
     def settled(self) -> bool:
         """Whether it is known in this tree what everyone wants."""
         return self.spanning.whole and self.spanning.settled == self.tree.id
+
+    def _all_in(self) -> bool:
+        return self.spanning.members.issubset(self.tree.members)
 
     def turn(self, now: TimeUs) -> None:
         """Once a turn: take the newest tree, and do what it still needs."""
@@ -222,6 +228,7 @@ class Repair:
             },
         )
         grown = set(self.tree.links) <= set(tree.links)
+        self._met = self._met and grown
         self.tree = tree
         self.changes += 1
         self._waiting = self._resend = False
@@ -238,7 +245,7 @@ class Repair:
                 self._await(tree)
                 return
             self._waiting = False
-            self.acquainted |= len(self.tree.members) > 1
+            self.acquainted |= self._met or self._all_in()
             self.spanning.has_settled(tree, later)
             self._keep_tree()
             self._resend = True
@@ -366,20 +373,26 @@ class Repair:
 
     def greet(self, peer: BrokerId) -> None:
         """A link in the tree starts afresh."""
-        self.broker.send(peer, WantsVersions(dict(self.versions)))
+        self.broker.send(peer, self._known())
 
-    def on_versions(self, versions: dict[int, int], sender: BrokerId) -> None:
+    def _known(self) -> WantsVersions:
+        return WantsVersions(dict(self.versions), self.acquainted or self._met)
+
+    def on_versions(self, theirs: WantsVersions, sender: BrokerId) -> None:
         for broker, version in self.versions.items():
-            if version > versions.get(broker, 0):
+            if version > theirs.versions.get(broker, 0):
                 known = list(self.wants.get(broker, {}))
                 self.broker.send(sender, Wants(broker, version, known))
+        if theirs.acquainted and not (self.acquainted or self._met):
+            self._met = True
+            self._pass_on(self._known(), sender)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> bool:
         """Whether this was a message for here."""
         if isinstance(message, PublicationMessage):
             self.receive(message, sender, now)
         elif isinstance(message, WantsVersions):
-            self.on_versions(message.versions, sender)
+            self.on_versions(message, sender)
         elif isinstance(message, Wants):
             self._learn(message, sender)
         elif isinstance(message, WantsChange):
@@ -432,7 +445,7 @@ class Repair:
 
     def _is_absent(self, publication: Publication) -> bool:
         """Whether it is, or may be, for a broker that the tree leaves out."""
-        if not self.acquainted and len(self.spanning.members) > 1:
+        if not self.acquainted and not self._all_in():
             return True
         if self._absent is None:
             texts = {

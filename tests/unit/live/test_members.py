@@ -144,3 +144,4 @@ def test_publication_held_for_a_removed_broker_is_acknowledged(tmp_path: Path) -
     for broker in net.brokers[:2]:
         broker.change(change.network, net.now)
     net.until(lambda: publisher.last(mqtt5.PubAckPacket))
+    assert [list(broker.peers) for broker in net.brokers[:2]] == [[1], [0]]
