@@ -65,12 +65,14 @@ def delay_us(config: Any) -> int:
     """How long a scheme may hold a publication back beyond the latency of its path."""
     if hasattr(config, "overlay") or hasattr(config, "attributes"):
         return 6 * 8 * 3000  # a ring or a tree of its own: a few hops as long as the longest path
-    mechanism = getattr(config, "unpopular", "tree")
-    if mechanism == "batching":
-        return round(1e6 * config.batch_timeout_s)
-    if mechanism == "gossip":  # a round to be sent, then at most HOME_ROUNDS to be asked for
-        return round(1e6 * config.gossip_interval_s) * (HOME_ROUNDS + 2)
-    return 0
+    if not hasattr(config, "unpopular"):
+        return 0
+    held_us = round(1e6 * config.reorder_s)
+    if config.unpopular == "batching":
+        return held_us + round(1e6 * config.batch_timeout_s)
+    if config.unpopular == "gossip":  # a round to be sent, then at most HOME_ROUNDS to be asked for
+        return held_us + round(1e6 * config.gossip_interval_s) * (HOME_ROUNDS + 2)
+    return held_us
 
 
 def overlay(draw: random.Random, brokers_max: int = 9) -> Overlay:

@@ -45,11 +45,6 @@ def check(name: str, scheme: str, config: Any) -> None:
             f"relocation {name!r} cannot stand on {scheme!r}",
             remedy=f"use one of: {', '.join(routers)}",
         )
-    if scheme == "popsub" and (config.unpopular == "gossip" or config.reorder_s):
-        raise InputError(
-            f"relocation {name!r} cannot stand on popsub with gossip or reorder_s",
-            remedy="set unpopular to direct, batching or tree, and leave reorder_s out",
-        )
 
 
 def plan(name: str, relocation: Any, scheme: str, overlay: Overlay, config: Any, seed: int) -> Plan:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from postroad.model import Advertisement, AdvertisementId, BrokerId, TimeUs
+from postroad.model import Advertisement, AdvertisementId, BrokerId, Publication, TimeUs
 from postroad.routing.advertisement_forwarding import AdvertisementForwarding
 from postroad.routing.base import (
     AdvertisementMessage,
@@ -59,12 +59,11 @@ class MigrationUpdate(Message):
 
 @dataclass(frozen=True, slots=True)
 class MigrationComplete(Message):
-    """To the target: nothing more comes from the source. `number` counts what it published."""
+    """To the target: nothing more comes from the source."""
 
     kind = "migration_complete"
     advertisement_id: AdvertisementId
     epoch: int
-    number: int
     cut: bool
 
 
@@ -99,15 +98,13 @@ class Migration(AdvertisementForwarding):
         """Send what still waits here of a publisher's publications."""
         return []
 
-    def _depart(self, advertisement_id: AdvertisementId) -> tuple[int, list[Effect]]:
-        """A publisher's last publication is made here: how many it made, and what is left."""
-        return 0, []
+    def _waiting(self, publication: Publication) -> int:
+        """How many deliveries of a publication wait here to be made in order."""
+        return 0
 
-    def _settle(self, advertisement_id: AdvertisementId, number: int) -> None:
-        """A publisher that made so many publications elsewhere goes on here."""
-
-    def _turned(self, advertisement_id: AdvertisementId) -> None:
-        """A publisher is now to be found in another direction."""
+    def _turned(self, name: AdvertisementId) -> list[Effect]:
+        """A publisher is now to be found in another direction, or in another epoch."""
+        return []
 
     # The move.
 
@@ -143,7 +140,7 @@ class Migration(AdvertisementForwarding):
         if name not in self.advertisements:
             return [
                 *self._announce(advertisement, LOCAL),
-                *self._resume(advertisement, number=0, cut=True),
+                Resume(name, advertisement.epoch, cut=True),
             ]
         _, hop = self.advertisements[name]
         if hop == LOCAL or self._epoch(name) >= advertisement.epoch:
@@ -155,7 +152,7 @@ class Migration(AdvertisementForwarding):
 
     def _on_update(self, advertisement: Advertisement, sender: BrokerId) -> list[Effect]:
         name = advertisement.id
-        back = Send(sender, MigrationComplete(name, advertisement.epoch, 0, cut=True))
+        back = Send(sender, MigrationComplete(name, advertisement.epoch, cut=True))
         if name not in self.advertisements:  # withdrawn while the update was under way
             return [*self._announce(advertisement, sender), back]
         _, hop = self.advertisements[name]
@@ -178,28 +175,21 @@ class Migration(AdvertisementForwarding):
         if leaving is None or arriving is None or not leaving.paused:
             return []
         assert leaving.epoch == arriving[0].epoch
-        number, effects = self._depart(name)
-        effects += self._drop_old(name)
-        return [*effects, *self._onward(name, number, cut=False)]
+        return [*self._drop_old(name), self._onward(name, cut=False)]
 
-    def _onward(self, name: AdvertisementId, number: int, cut: bool) -> list[Effect]:
+    def _onward(self, name: AdvertisementId, cut: bool) -> Effect:
         """Pass the completion on towards the target; there, let the publisher resume."""
         advertisement, hop = self.advertisements[name]
         if hop == LOCAL:
-            return self._resume(advertisement, number, cut)
-        return [Send(hop, MigrationComplete(name, advertisement.epoch, number, cut))]
-
-    def _resume(self, advertisement: Advertisement, number: int, cut: bool) -> list[Effect]:
-        self._settle(advertisement.id, number)
-        return [Resume(advertisement.id, advertisement.epoch, cut)]
+            return Resume(name, advertisement.epoch, cut)
+        return Send(hop, MigrationComplete(name, advertisement.epoch, cut))
 
     def _on_complete(self, message: MigrationComplete, sender: BrokerId) -> list[Effect]:
         name = message.advertisement_id
         if name in self.advertisements and self.advertisements[name][1] == sender:
             if name in self.arriving:
                 if self.arriving[name][0].epoch == message.epoch:
-                    effects = self._drop_old(name)
-                    return [*effects, *self._onward(name, message.number, message.cut)]
+                    return [*self._drop_old(name), self._onward(name, message.cut)]
             elif self.advertisements[name][0].epoch < message.epoch:
                 return self._withdraw(name, sender)  # the way to the target failed since
         return [Note(f"dropped: {name} does not move from {sender} in epoch {message.epoch}")]
@@ -242,8 +232,8 @@ class Migration(AdvertisementForwarding):
         self.leaving.pop(name, None)
         self.advertisements[name] = self.arriving.pop(name)
         met = self._count(advertisement, hop, -1)
-        self._turned(name)
-        return self._refresh(met, [hop]) if hop in self.outgoing else []
+        effects = self._turned(name)
+        return effects + (self._refresh(met, [hop]) if hop in self.outgoing else [])
 
     def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
         name = advertisement.id
@@ -260,9 +250,9 @@ class Migration(AdvertisementForwarding):
         if arriving is not None:
             self._count(arriving[0], arriving[1], -1)
             former.append(arriving[1])
-        self._turned(name)
+        effects = self._turned(name)
         onward = AdvertisementMessage(advertisement)
-        effects: list[Effect] = [Send(peer, onward) for peer in self.outgoing if peer != source]
+        effects += [Send(peer, onward) for peer in self.outgoing if peer != source]
         changed = [peer for peer in dict.fromkeys([source, *former]) if peer in self.outgoing]
         return effects + self._refresh(met, changed)
 
@@ -273,9 +263,7 @@ class Migration(AdvertisementForwarding):
             if hop == source:
                 return self._drop_new(name) + self._back(name, advertisement.epoch)
             if self.advertisements[name][1] == source:
-                number, effects = self._depart(name) if source == LOCAL else (0, [])
-                effects += self._drop_old(name)
-                return effects + self._onward(name, number, cut=True)
+                return [*self._drop_old(name), self._onward(name, cut=True)]
         elif source == LOCAL:
             self.leaving.pop(name, None)
         return super()._withdraw(name, source)

@@ -1,8 +1,10 @@
 """PopSub whose publishers can move: what a publisher's broker keeps of it goes along.
 
-Batches that wait are sent before the publisher leaves, its publications go on being numbered,
-and gains are counted anew where it is now to be found in another direction. Gossip is left out:
-its groups know their publisher by its broker.
+Batches that wait are sent before the publisher leaves, and gains are counted anew where it is now
+to be found in another direction. A gossip group ends when its publisher leaves: the source goes on
+answering the members that lack something, as it does when gossip ends for another reason, and the
+target begins another group, in another epoch. Numbers of publications grow with the epoch, so
+that buffers which put them in order need not know of the move.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from postroad.model import AdvertisementId, BrokerId, Publication
 from postroad.relocation.grape import Grape, Session
 from postroad.relocation.migration import Migration
 from postroad.relocation.pop import Pop
+from postroad.relocation.tracing import Seen
 from postroad.routing.advertisement_forwarding import meet
 from postroad.routing.base import Effect
 from postroad.routing.popsub import PopSub
+from postroad.routing.popsub.messages import EPOCH
 from postroad.routing.tables import LOCAL
 
 
@@ -24,18 +28,17 @@ class MovingPopSub(Migration, PopSub):
             effects += self._send_batch(key)
         return effects
 
-    def _depart(self, advertisement_id: AdvertisementId) -> tuple[int, list[Effect]]:
-        effects = self._flush(advertisement_id)
-        return self.numbers.get(advertisement_id, 0), effects
+    def _waiting(self, publication: Publication) -> int:
+        assert publication.trace is not None
+        held = self.held.get(publication.trace.advertisement_id, {})
+        waiting = (delivery for deliveries in held.values() for delivery in deliveries)
+        return sum(delivery.publication.key == publication.key for delivery in waiting)
 
-    def _settle(self, advertisement_id: AdvertisementId, number: int) -> None:
-        self.numbers[advertisement_id] = max(number, self.numbers.get(advertisement_id, 0))
-
-    def _turned(self, name: AdvertisementId) -> None:
-        super()._turned(name)
+    def _turned(self, name: AdvertisementId) -> list[Effect]:
+        effects = [*super()._turned(name), *self._flush(name), *self._end_gossip(name)]
         advertisement, hop = self.advertisements[name]
         if hop == LOCAL:
-            self.numbers.setdefault(name, 0)
+            self.numbers[name] = advertisement.epoch * EPOCH
         else:
             self.numbers.pop(name, None)
         for gains in self.gains.values():
@@ -43,6 +46,7 @@ class MovingPopSub(Migration, PopSub):
         for entry in self.entries.values():
             if entry.source not in (LOCAL, hop) and meet(advertisement.filter, entry.filter):
                 self._gain(entry, name, 1)
+        return effects
 
 
 class PopOnPopSub(Pop, MovingPopSub):
@@ -51,5 +55,20 @@ class PopOnPopSub(Pop, MovingPopSub):
 
 
 class GrapeOnPopSub(Grape, MovingPopSub):
+    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
+        # What was gossiped may come when its session is over, or its publisher has gone.
+        name = seen.trace.advertisement_id
+        known = self.sessions.get(name)
+        late = known is not None and _begins_before(seen.trace.session, known.name)
+        if late or name not in self.advertisements:
+            return []
+        return super()._trace(seen, sender)
+
     def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
         return [peer for peer, gains in self.gains.items() if name in gains and gains[name].count]
+
+
+def _begins_before(session: str, other: str) -> bool:
+    """Whether a session of the same broker began before another: B34-M212 before B34-M312."""
+    (broker, number), (same, later) = session.split("-M"), other.split("-M")
+    return broker == same and int(number) < int(later)

@@ -26,7 +26,7 @@ from postroad.model import (
 )
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
-from postroad.routing.popsub.messages import Batch, DirectPost, TreePost
+from postroad.routing.popsub.messages import Batch, DirectPost, Gossip, TreePost
 from postroad.routing.tables import LOCAL
 
 
@@ -93,10 +93,6 @@ class Tracing(Migration):
             effects += self._observe(carried(message), effects, sender)
         return effects
 
-    def on_timer(self, name: str, now: TimeUs) -> list[Effect]:
-        effects = super().on_timer(name, now)
-        return effects + self._observe([], effects, LOCAL)
-
     def _observe(
         self, given: Iterable[Publication], effects: list[Effect], sender: BrokerId
     ) -> list[Effect]:
@@ -107,7 +103,7 @@ class Tracing(Migration):
 
         for publication in given:
             if publication.trace is not None:
-                seen(publication, publication.trace)
+                seen(publication, publication.trace).deliveries += self._waiting(publication)
         for effect in effects:
             if isinstance(effect, Deliver):
                 if effect.publication.trace is not None:
@@ -139,9 +135,9 @@ class Tracing(Migration):
             (who, name) for who, own in self.offered.items() for name in own
         )
 
-    def _turned(self, name: AdvertisementId) -> None:
-        super()._turned(name)
+    def _turned(self, name: AdvertisementId) -> list[Effect]:
         self._clear(name)
+        return super()._turned(name)
 
     def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         effects = super()._withdraw(advertisement_id, source)
@@ -159,5 +155,7 @@ def carried(message: Message) -> list[Publication]:
             return [post.publication]
         case Batch(posts, _):
             return [post.publication for post in posts]
+        case Gossip():
+            return [post.publication for _, post in message.messages]
         case _:
             return []

@@ -16,7 +16,7 @@ from postroad.routing.base import AdvertisementMessage, Message, PublicationMess
 MOVED = Advertisement("a", parse("x = 1"), "p", epoch=3)
 MESSAGES: list[Message] = [
     MigrationUpdate(MOVED),
-    MigrationComplete("a", 3, 17, True),
+    MigrationComplete("a", 3, True),
     MigrationAbort("a", 3),
     TraceResult("a", ("p", "1"), 4),
     RelocationRequest("a", 2.5, (1, 2)),

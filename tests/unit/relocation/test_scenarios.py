@@ -59,10 +59,6 @@ def test_a_run_tells_of_moves_and_waits(scheme: str, relocation: str) -> None:
     ("more", "complaint"),
     [
         ({"scheme": "flooding"}, "relocation 'grape' cannot stand on 'flooding'"),
-        (
-            {"scheme": "popsub", "parameters": {"unpopular": "gossip"}},
-            "cannot stand on popsub with gossip",
-        ),
         ({"relocation": "grap"}, "relocation is 'grap'"),
         ({"grape": {"weight": 101.0}}, "weight is 101"),
         ({"grape": {"priority": "both"}}, "priority is 'both'"),

@@ -27,7 +27,8 @@ How we read the paper, and where we differ:
   batching keeps the publisher's order.
 - The publication that carries switchToGossip would reach only its own matches. We send the flag
   as a message of its own to all brokers whose subscriptions intersect the advertisement, and
-  straight to those that subscribe later; who leaves waits until it has what was gossiped.
+  straight to those that subscribe later; who leaves waits until it has what was gossiped, also
+  when the advertisement is withdrawn.
 - `reorder_s` is the buffer that section 4.5 suggests: each broker holds a publication for so long
   before it delivers, and delivers in the publisher's order.
 """
@@ -55,6 +56,7 @@ from postroad.routing.base import CancelTimer, Deliver, Effect, Message, Note, S
 from postroad.routing.pool import FilterPool, Offer
 from postroad.routing.popsub.gossip import CACHE_MAX, HOME_ROUNDS, Group
 from postroad.routing.popsub.messages import (
+    EPOCH,
     Batch,
     CountedSubscription,
     CountedUnsubscription,
@@ -69,6 +71,7 @@ from postroad.routing.tables import LOCAL
 MECHANISMS = ("direct", "batching", "gossip", "tree")
 SECOND = 1_000_000
 Key = tuple[BrokerId, AdvertisementId]
+GroupKey = tuple[AdvertisementId, int]  # and the epoch in which it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self.met: dict[Filter, list[Offer]] = {}
         self.gain_min: float | None = None
         self.buffers: dict[Key, Buffer] = {}
-        self.groups: dict[AdvertisementId, Group] = {}
+        self.groups: dict[GroupKey, Group] = {}
         self.evaluating = False
         self.draws_count = 0
         self.numbers: dict[AdvertisementId, int] = {}
@@ -297,6 +300,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
         if advertisement.id in self.advertisements:
             return super()._announce(advertisement, source)
+        if source == LOCAL:
+            self.numbers[advertisement.id] = advertisement.epoch * EPOCH
         effects = super()._announce(advertisement, source)
         for entry in self.entries.values():
             if entry.source not in (LOCAL, source) and meet(advertisement.filter, entry.filter):
@@ -308,21 +313,21 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if source == LOCAL:
             for key in [key for key in self.buffers if key[1] == advertisement_id]:
                 effects += self._send_batch(key)
-            group = self.groups.get(advertisement_id)
-            if group is not None and group.posts:
-                # Nobody can ask for what is missing any more: all of it, once, over the tree.
-                rest = Batch(tuple(group.posts.values()), 1)
-                for peer, gains in self.gains.items():
-                    if advertisement_id in gains and gains[advertisement_id].gossiping:
-                        effects.append(Send(peer, rest))
+            effects += self._end_gossip(advertisement_id)
             self.numbers.pop(advertisement_id, None)
         effects += super()._withdraw(advertisement_id, source)
         if advertisement_id not in self.advertisements:
             for gains in self.gains.values():
                 gains.pop(advertisement_id, None)
-            self.groups.pop(advertisement_id, None)
-            self.seen.pop(advertisement_id, None)
+            for group in self._groups_of(advertisement_id):
+                if group.leave_after is None:
+                    del self.groups[group.key]
+            self._forget_seen(advertisement_id)
         return effects
+
+    def _forget_seen(self, advertisement_id: AdvertisementId) -> None:
+        if advertisement_id not in self.advertisements and not self._groups_of(advertisement_id):
+            self.seen.pop(advertisement_id, None)
 
     def _gain_of(self, peer: BrokerId, advertisement_id: AdvertisementId) -> Gain:
         gains = self.gains[peer]
@@ -368,11 +373,6 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         return self.priority is not None and meet(self.priority, filter)
 
     # Publications.
-
-    def on_advertise(self, advertisement: Advertisement, now: TimeUs) -> list[Effect]:
-        if advertisement.id not in self.advertisements:
-            self.numbers[advertisement.id] = 0
-        return super().on_advertise(advertisement, now)
 
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         advertisement_id = self._advertisement_of(publication)
@@ -458,7 +458,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             effects += self._send_batch(key)
         if gain.gossiping:
             gain.gossiping = False
-            group = self.groups[post.advertisement_id]
+            group = self.groups[self._group_key(post.advertisement_id)]
             effects.append(Send(peer, self._switch(group, to_gossip=False)))
         self._measure_gain(gain.ratio)
         effects.append(Send(peer, TreePost(post, 1)))
@@ -511,13 +511,20 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     # Gossip (algorithms 4 and 5).
 
+    def _group_key(self, name: AdvertisementId) -> GroupKey:
+        """The group of an own advertisement."""
+        return name, self.advertisements[name][0].epoch
+
+    def _groups_of(self, name: AdvertisementId) -> list[Group]:
+        return [group for key, group in self.groups.items() if key[0] == name]
+
     def _gossip_over(self, peer: BrokerId, post: Post, gain: Gain) -> list[Effect]:
-        name = post.advertisement_id
         effects: list[Effect] = []
-        group = self.groups.get(name)
+        key = self._group_key(post.advertisement_id)
+        group = self.groups.get(key)
         if group is None:
-            group = self.groups[name] = Group(name, self.broker, self.broker, 0, {})
-            effects.append(SetTimer(_gossip_timer(name), self._interval_us()))
+            group = self.groups[key] = Group(*key, self.broker, self.broker, 0, {})
+            effects.append(SetTimer(_gossip_timer(key), self._interval_us()))
         if not gain.gossiping:
             gain.gossiping = True
             effects.append(Send(peer, self._switch(group, to_gossip=True)))
@@ -529,22 +536,32 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     def _switch(self, group: Group, to_gossip: bool) -> Switch:
         view = (self.broker, *group.view)[: self.popsub.view]
-        return Switch(group.advertisement_id, self.broker, to_gossip, group.highest, view)
+        return Switch(*group.key, self.broker, to_gossip, group.highest, view)
 
-    def _invite(self, advertisement_id: AdvertisementId, origin: BrokerId) -> list[Effect]:
-        return [Send(origin, self._switch(self.groups[advertisement_id], to_gossip=True))]
+    def _invite(self, name: AdvertisementId, origin: BrokerId) -> list[Effect]:
+        return [Send(origin, self._switch(self.groups[self._group_key(name)], to_gossip=True))]
+
+    def _end_gossip(self, name: AdvertisementId) -> list[Effect]:
+        """Nothing more comes here of a publisher: who lacks something asks for it, then leaves."""
+        effects: list[Effect] = []
+        for group in self._groups_of(name):
+            if group.publisher == self.broker and group.leave_after is None:
+                group.leave_after, group.quiet = group.highest, 0
+                over = self._switch(group, to_gossip=False)
+                for peer, gains in self.gains.items():
+                    if name in gains and gains[name].count:
+                        effects.append(Send(peer, over))
+        return effects
 
     def _on_switch(self, message: Switch, sender: BrokerId) -> list[Effect]:
-        name = message.advertisement_id
-        if name not in self.advertisements:
-            return []
+        name, key = message.advertisement_id, (message.advertisement_id, message.epoch)
         effects: list[Effect] = []
         if sender in self.sent:  # over the tree: on to all who may want the advertisement
             for peer, gains in self.gains.items():
                 gain = gains.get(name)
                 if peer != sender and gain is not None and gain.count:
                     effects.append(Send(peer, message))
-        group = self.groups.get(name)
+        group = self.groups.get(key)
         if not message.to_gossip:
             if group is not None and group.publisher != self.broker:
                 group.leave_after = message.number
@@ -554,12 +571,15 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if not self._wants(name):
             return effects
         if group is None:
+            for older in self._groups_of(name):
+                if older.leave_after is None and older.epoch < message.epoch:
+                    older.leave_after = older.highest  # a fault kept back that it is over
             view = {member: None for member in message.view if member != self.broker}
             view[message.publisher] = None
-            group = self.groups[name] = Group(
-                name, message.publisher, self.broker, message.number, view, message.number
+            group = self.groups[key] = Group(
+                *key, message.publisher, self.broker, message.number, view, message.number
             )
-            effects.append(SetTimer(_gossip_timer(name), self._interval_us()))
+            effects.append(SetTimer(_gossip_timer(key), self._interval_us()))
             effects.append(Send(message.publisher, self._introduction(group)))
         group.leave_after = None
         group.quiet = 0
@@ -570,12 +590,14 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         return group.gossip([], "ask")
 
     def _wants(self, advertisement_id: AdvertisementId) -> bool:
-        """Whether a local subscription meets the advertisement."""
+        """Whether a local subscription meets the advertisement, or may have met it."""
+        if advertisement_id not in self.advertisements:
+            return bool(self.table.holders)
         filter = self.advertisements[advertisement_id][0].filter
         return any(meet(filter, other) for other in self.table.holders)
 
     def _on_gossip(self, message: Gossip, sender: BrokerId) -> list[Effect]:
-        group = self.groups.get(message.advertisement_id)
+        group = self.groups.get((message.advertisement_id, message.epoch))
         if group is None:
             return []
         if sender == group.publisher:
@@ -603,6 +625,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             answer = group.answer(message)
             if answer or message.purpose == "ask":
                 effects.append(Send(sender, group.gossip(answer, "answer")))
+        if message.purpose == "ask" and group.over():
+            group.quiet = 0
+            effects.append(Send(sender, self._switch(group, to_gossip=False)))
         if (message.purpose in ("round", "relay") or message.messages) and group.can_give(message):
             effects.append(Send(sender, group.gossip([], "ask")))
         return effects + self._leave_if_done(group)
@@ -619,8 +644,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 post, [Deliver(name, post.publication, 1, via) for name in local]
             )
 
-    def _on_round(self, name: AdvertisementId) -> list[Effect]:
-        group = self.groups.get(name)
+    def _on_round(self, key: GroupKey) -> list[Effect]:
+        group = self.groups.get(key)
         if group is None:
             return []
         group.rounds += 1
@@ -633,8 +658,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         ):
             effects.append(Send(group.publisher, group.gossip([], "ask")))
         effects += self._leave_if_done(group)
-        if name in self.groups:
-            effects.append(SetTimer(_gossip_timer(name), self._interval_us()))
+        if key in self.groups:
+            effects.append(SetTimer(_gossip_timer(key), self._interval_us()))
         return effects
 
     def _leave_if_done(self, group: Group) -> list[Effect]:
@@ -642,12 +667,13 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     def _leave(self, group: Group) -> list[Effect]:
         """Gossip an unsubscription and forget the group."""
-        del self.groups[group.advertisement_id]
+        del self.groups[group.key]
+        self._forget_seen(group.advertisement_id)
         group.unsubscribers[self.broker] = None
         group.subscribers.pop(self.broker, None)
         message = group.gossip([], "relay")
         effects: list[Effect] = [Send(member, message) for member in self._some(group)]
-        return [*effects, CancelTimer(_gossip_timer(group.advertisement_id))]
+        return [*effects, CancelTimer(_gossip_timer(group.key))]
 
     def _leave_unwanted_groups(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -741,7 +767,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             key = (int(peer), advertisement_id)
             return self._send_batch(key) if key in self.buffers else []
         if word == "gossip":
-            return self._on_round(rest)
+            epoch, _, advertisement_id = rest.partition(" ")
+            return self._on_round((advertisement_id, int(epoch)))
         number, _, advertisement_id = rest.partition(" ")
         return self._release(advertisement_id, int(number))
 
@@ -788,8 +815,8 @@ def _batch_timer(key: Key) -> str:
     return f"batch {key[0]} {key[1]}"
 
 
-def _gossip_timer(advertisement_id: AdvertisementId) -> str:
-    return f"gossip {advertisement_id}"
+def _gossip_timer(key: GroupKey) -> str:
+    return f"gossip {key[1]} {key[0]}"
 
 
 def _quoted(words: list[str]) -> str:

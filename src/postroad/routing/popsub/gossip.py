@@ -11,6 +11,10 @@ bounded views it can). Hence the publisher stays in every member's view, and a m
 publisher itself every `HOME_ROUNDS` rounds, and every round until it has had an answer: without
 losses it has everything within `HOME_ROUNDS` rounds. A member is idle after `QUIET_ROUNDS`
 rounds without news; by then it has asked the publisher five times.
+
+When gossip ends a member leaves once it has everything. The publisher's broker then answers who
+asks, and forgets a group whose advertisement has gone, or moved, after `QUIET_ROUNDS` rounds in
+which nobody did.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Group:
     """The lpbcast sets of one broker for one advertisement."""
 
     advertisement_id: AdvertisementId
+    epoch: int
     publisher: BrokerId
     broker: BrokerId
     since: int  # publications up to this number came, or will come, over the tree
@@ -46,6 +51,10 @@ class Group:
     leave_after: int | None = None
     rounds: int = 0
     quiet: int = 0
+
+    @property
+    def key(self) -> tuple[AdvertisementId, int]:
+        return self.advertisement_id, self.epoch
 
     def take(self, number: int, post: Post) -> bool:
         """Record a publication; True if it is new here."""
@@ -69,9 +78,16 @@ class Group:
             number for number in range(self.since + 1, self.highest + 1) if number not in self.had
         )
 
+    def over(self) -> bool:
+        """Whether this is the publisher's broker, and nothing more comes from it."""
+        return self.leave_after is not None and self.publisher == self.broker
+
     def done(self) -> bool:
-        """Whether this member may leave: it has all it was to get by gossip."""
-        return self.leave_after is not None and self.since >= self.leave_after
+        """Whether this member may leave: it has all it was to get by gossip, or asks in vain; the
+        publisher's broker, when nobody asks."""
+        if self.leave_after is None or self.quiet >= QUIET_ROUNDS:
+            return self.leave_after is not None
+        return self.since >= self.leave_after and self.publisher != self.broker
 
     def idle(self) -> bool:
         return not self.fresh and self.quiet >= QUIET_ROUNDS
@@ -81,6 +97,7 @@ class Group:
         known = [(number, self.posts[number]) for number in numbers if number in self.posts]
         return Gossip(
             self.advertisement_id,
+            self.epoch,
             self.publisher,
             tuple(known),
             self.highest,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from postroad.filters import Filter
 from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId
 from postroad.routing.base import Message
 
+EPOCH: Final = 1 << 32
+
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A publication with the advertisement it belongs to and its number at its publisher."""
+    """A publication with the advertisement it belongs to and its number at its publisher.
+
+    Numbers grow with each publication, and by `EPOCH` with each epoch of the advertisement.
+    """
 
     publication: Publication
     advertisement_id: AdvertisementId
@@ -74,12 +80,14 @@ class Batch(Message):
 class Switch(Message):
     """Over the tree, to all who may want the advertisement: gossip begins, or ends.
 
-    `number` is the last publication of the group so far: a member needs all after it when
-    gossip begins, and all up to it before it may leave when gossip ends.
+    A group is known by its advertisement and the epoch in which it began. `number` is the last
+    publication of the group so far: a member needs all after it when gossip begins, and all up to
+    it before it may leave when gossip ends.
     """
 
     kind = "switch"
     advertisement_id: AdvertisementId
+    epoch: int
     publisher: BrokerId
     to_gossip: bool
     number: int
@@ -99,6 +107,7 @@ class Gossip(Message):
     kind = "gossip"
     carries = True
     advertisement_id: AdvertisementId
+    epoch: int
     publisher: BrokerId
     messages: tuple[tuple[int, Post], ...]
     highest: int
