@@ -55,6 +55,8 @@ def random_scenario(
     """Publishers that publish a lot, subscribers that come and go."""
     overlay = networks.overlay(draw)
     brokers = overlay.brokers_count
+    # A publication may wait for its publisher: to the target, to the source and back again.
+    settle_us = 6 * diameter_us(overlay) + networks.delay_us(scheme[1])
     span = 60_000
     subscriptions = []
     for number in range(draw.randint(0, 15)):
@@ -67,19 +69,23 @@ def random_scenario(
         )
     advertisements, postings = [], []
     for number in range(draw.randint(1, 4)):
-        broker, filter = draw.randrange(brokers), networks.filter(draw)
-        until = draw.choice([None, 3 * span // 2])
-        advertisements.append(Interest(f"a{number}", broker, f"p{number}", filter, None, until))
+        broker, until = draw.randrange(brokers), draw.choice([None, 3 * span // 2])
+        filters = [(networks.filter(draw), None, until)]
+        if draw.random() < 0.5:  # with another advertisement, and a third for a while
+            filters.append((networks.filter(draw), None, draw.choice([None, 2 * span])))
+            filters.append((networks.filter(draw), span // 3, 3 * span // 2 + 7))
+        for count, (filter, since, end) in enumerate(filters):
+            interest = Interest(f"a{number}.{count}", broker, f"p{number}", filter, since, end)
+            advertisements.append(interest)
         times = sorted(draw.randint(0, span) for _ in range(draw.randint(0, 20)))
         for publication, time_us in enumerate(times):
-            attributes = networks.matching_attributes(draw, filter)
+            known = filters[: 3 if time_us > span // 3 + settle_us else 2]
+            attributes = networks.matching_attributes(draw, draw.choice(known)[0])
             if attributes is not None:
                 postings.append(
                     Posting(time_us, broker, f"p{number}", str(publication), attributes)
                 )
     workload = Workload(tuple(subscriptions), tuple(advertisements), tuple(postings))
-    # A publication may wait for its publisher: to the target, to the source and back again.
-    settle_us = 6 * diameter_us(overlay) + networks.delay_us(scheme[1])
     return Scenario(
         scheme[0],
         overlay,

@@ -239,11 +239,11 @@ def test_link_cut_and_restored_under_load_loses_and_duplicates_nothing(tmp_path:
 
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize(
-    ("relocation", "parameters"),
-    [("grape", "threshold = 40"), ("pop", "threshold = 40\nwindow_s = 1.0")],
+    ("relocation", "parameters", "declared"),
+    [("grape", "threshold = 40", None), ("pop", "threshold = 40\nwindow_s = 1.0", "class = 'm'")],
 )
 def test_publisher_is_moved_to_its_subscribers_and_loses_nothing(
-    tmp_path: Path, relocation: str, parameters: str, qos: int
+    tmp_path: Path, relocation: str, parameters: str, declared: str | None, qos: int
 ) -> None:
     path = write_network(
         tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")], free=True,
@@ -256,11 +256,9 @@ def test_publisher_is_moved_to_its_subscribers_and_loses_nothing(
         sent = 0
         async with (
             Client("127.0.0.1", running.mqtt("C"), client_id="far") as far,
-            Client(
-                "127.0.0.1", running.mqtt("A"), client_id="mover", advertise="class = 'm'"
-            ) as mover,
+            Client("127.0.0.1", running.mqtt("A"), client_id="mover", advertise=declared) as mover,
         ):
-            await far.subscribe("m", where="n >= 0", qos=qos)
+            await far.subscribe("+", where="n >= 0", qos=qos)
 
             async def listen() -> None:
                 async for message in far:
@@ -270,7 +268,8 @@ def test_publisher_is_moved_to_its_subscribers_and_loses_nothing(
             listening = asyncio.create_task(listen())
             after = 0
             while sent < 2000 and after < 50:  # on until it has moved, and then a little
-                await mover.publish("m", b'{"n": %d}' % sent, qos=qos)
+                topic = "m" if declared else f"m{sent // 20 % 3}"
+                await mover.publish(topic, b'{"n": %d}' % sent, qos=qos)
                 sent += 1
                 after += mover.moves > 0
                 await asyncio.sleep(0.002)

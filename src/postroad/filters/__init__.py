@@ -1,6 +1,14 @@
 """The filter language: parse a text, then ask what a filter matches, covers and intersects."""
 
-from postroad.filters.language import EVERYTHING, Filter, conjoin, covers, intersects, matches
+from postroad.filters.language import (
+    EVERYTHING,
+    Filter,
+    conjoin,
+    covers,
+    disjoin,
+    intersects,
+    matches,
+)
 from postroad.filters.predicates import parse_predicates
 from postroad.filters.sql import parse
 
@@ -9,6 +17,7 @@ __all__ = [
     "Filter",
     "conjoin",
     "covers",
+    "disjoin",
     "intersects",
     "matches",
     "parse",

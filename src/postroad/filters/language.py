@@ -113,6 +113,11 @@ def conjoin(a: Filter, b: Filter) -> Filter:
     )
 
 
+def disjoin(filters: Iterable[Filter]) -> Filter:
+    """The filter that matches what any of these matches."""
+    return normal_form([dict(each) for filter in filters for each in filter.conjunctions])
+
+
 def normal_form(disjunction: Disjunction) -> Filter:
     """The filter for these conjunctions: sorted, without repeats and what others cover."""
     if len(disjunction) == 1:

@@ -19,7 +19,7 @@ import msgspec
 from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, matches, parse
+from postroad.filters import EVERYTHING, Filter, disjoin, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
@@ -414,7 +414,7 @@ class Clients:
             del self.sessions[session.client_id]
         for held in list(session.subscriptions.values()):
             self._unsubscribe(held, now)
-        for advertisement_id in session.advertised.values():
+        for advertisement_id in dict.fromkeys(session.advertised.values()):
             self._unadvertise(advertisement_id, now)
         session.advertised.clear()
 
@@ -580,8 +580,9 @@ class Clients:
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         told = dict(packet.user_properties)
-        connection.follows = "$follow" in told
-        if "$migrate" in told and self.broker.network.relocation is not None:
+        moves = self.broker.network.relocation is not None
+        connection.follows = moves and "$follow" in told
+        if moves and "$migrate" in told:
             self.moves.arrived(session, told["$migrate"], now)
             return True
         if declared is not None and not session.declared:
@@ -945,14 +946,23 @@ class Clients:
         self._advertise(session, "*", EVERYTHING, now)
         for name, advertisement_id in before.items():
             del session.advertised[name]
-            self._unadvertise(advertisement_id, now)
+            if advertisement_id != session.advertised["*"]:
+                self._unadvertise(advertisement_id, now)
         self._keep_session(session)
         return not session.unsettled
 
     def _advertise(self, session: Session, name: str, filter: Filter, now: TimeUs) -> bool:
-        self._count += 1
-        advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
-        travels = self._announce(session, name, advertisement_id, filter, now)
+        connection = session.connection
+        if connection is not None and connection.follows and session.advertised:
+            # A client that may move does so with all it publishes.
+            advertisement_id = next(iter(session.advertised.values()))
+            known = self.moves.known[advertisement_id][1]
+            filter, epoch = disjoin([known.filter, filter]), known.epoch + 1
+        else:
+            self._count += 1
+            advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
+            epoch = 0
+        travels = self._announce(session, name, advertisement_id, filter, now, epoch)
         session.unsettled |= travels
         self._keep_session(session)
         return travels
@@ -964,9 +974,10 @@ class Clients:
         advertisement_id: AdvertisementId,
         filter: Filter,
         now: TimeUs,
+        epoch: int = 0,
     ) -> bool:
         session.advertised[name] = advertisement_id
-        advertisement = Advertisement(advertisement_id, filter, session.client_id)
+        advertisement = Advertisement(advertisement_id, filter, session.client_id, epoch)
         self.moves.known[advertisement_id] = (session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
 

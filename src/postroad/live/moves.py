@@ -6,8 +6,9 @@ comes (`Paused`), and connects to the target with the same `$migrate` (`Migrate`
 holds what it publishes until the routers agree (`Resume`). Publications of quality 1 that came too
 late at the source are not acknowledged there, so the client sends them again at the target.
 
-Only a client that said `$follow` in CONNECT and has one advertisement is moved; any other stays
-where it is, which the routers take for an answer.
+Only a client that said `$follow` in CONNECT is moved; any other stays where it is, which the
+routers take for an answer. All topics of one that follows are a single advertisement, which
+grows with them by new epochs.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Ticket(msgspec.Struct):
     filter: str
     publisher: str
     epoch: int
+    names: list[str]  # what the client's session calls it: its topics, or that it was declared
 
 
 class Moves:
@@ -63,13 +65,19 @@ class Moves:
         connection = None if session is None else session.connection
         if session is None or advertisement is None or connection is None:
             return
-        alone = list(session.advertised.values()) == [order.advertisement_id]
+        alone = set(session.advertised.values()) == {order.advertisement_id}
         if not connection.follows or not alone or connection.moving is not None:
+            return
+        if order.epoch <= advertisement.epoch:  # it has begun to publish something else since
             return
         network = self.clients.broker.network
         address = network.addresses[order.target]
         ticket = Ticket(
-            advertisement.id, str(advertisement.filter), advertisement.publisher, order.epoch
+            advertisement.id,
+            str(advertisement.filter),
+            advertisement.publisher,
+            order.epoch,
+            list(session.advertised),
         )
         connection.moving = order
         self.count += 1
@@ -120,8 +128,8 @@ class Moves:
             raise Malformed("$migrate is another client's", 0x83)
         advertisement = Advertisement(ticket.id, filter, ticket.publisher, ticket.epoch)
         self.known[ticket.id] = (session, advertisement)
-        session.advertised = {"$migrate": ticket.id}
-        session.declared = True
+        session.advertised = dict.fromkeys(ticket.names, ticket.id)
+        session.declared = "$advertise" in ticket.names
         connection.held = True
         broker = self.clients.broker
         broker.step(Migrate(advertisement), now)

@@ -244,8 +244,7 @@ class Migration(AdvertisementForwarding):
         arriving = self.arriving.pop(name, None)
         self.leaving.pop(name, None)
         self.advertisements[name] = (advertisement, source)
-        met = self._count(advertisement, source, 1)
-        self._count(known, hop, -1)
+        met = self._count(advertisement, source, 1) + self._count(known, hop, -1)
         former = [hop]
         if arriving is not None:
             self._count(arriving[0], arriving[1], -1)
@@ -254,7 +253,7 @@ class Migration(AdvertisementForwarding):
         onward = AdvertisementMessage(advertisement)
         effects += [Send(peer, onward) for peer in self.outgoing if peer != source]
         changed = [peer for peer in dict.fromkeys([source, *former]) if peer in self.outgoing]
-        return effects + self._refresh(met, changed)
+        return effects + self._refresh(list(dict.fromkeys(met)), changed)
 
     def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         name = advertisement_id

@@ -24,7 +24,10 @@ MOVE_US: Final[TimeUs] = 10_000_000  # by then its brokers must have agreed
 
 
 class Publisher:
-    """A publisher with one advertisement, at `home`, or on its way from there to `target`."""
+    """A publisher with one advertisement, at `home`, or on its way from there to `target`.
+
+    What it advertises may change: under the same name, by a new epoch.
+    """
 
     def __init__(self, advertisement: Advertisement, home: BrokerId) -> None:
         self.advertisement = advertisement
@@ -36,11 +39,9 @@ class Publisher:
         self.ordered: Move | None = None  # a move to make after the grace
 
     def give(self, given: Input) -> Told:
-        """The application publishes, or withdraws its advertisement."""
-        if self.target is not None or self.grace:
-            self.held.append(given)
-            return []
-        return [(self.home, given)]
+        """The application publishes, changes what it advertises, or withdraws it."""
+        self.held.append(given)
+        return [] if self.target is not None or self.grace else self._release()
 
     def on_move(self, order: Move, broker: BrokerId) -> Told:
         """The broker wants this publisher to go elsewhere: pause, and announce itself there."""
@@ -112,5 +113,13 @@ class Publisher:
         self.ordered = None
 
     def _release(self) -> Told:
-        held, self.held = self.held, []
-        return [(self.home, given) for given in held]
+        told: Told = []
+        for given in self.held:
+            if isinstance(given, Advertise):
+                epoch = self.advertisement.epoch + 1
+                self.advertisement = replace(given.advertisement, epoch=epoch)
+                told.append((self.home, Advertise(self.advertisement)))
+            else:
+                told.append((self.home, given))
+        self.held = []
+        return told

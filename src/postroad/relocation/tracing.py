@@ -3,7 +3,7 @@
 A publisher's first broker writes a trace header on a publication; every broker that handles it
 sees, from the effects of its own step, to how many local subscribers it was delivered and over
 which links it went on. A publisher is traced, and may move, if it has exactly one advertisement
-at its broker.
+at its broker; whoever drives the routers joins several into one.
 """
 
 from __future__ import annotations

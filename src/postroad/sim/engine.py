@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from postroad import draws
@@ -268,7 +268,10 @@ class Simulator:
             case Unsubscribe(subscription_id):
                 broker.subscriptions.pop(subscription_id, None)
             case Advertise(advertisement):
-                broker.advertisements[advertisement.id] = advertisement
+                known = broker.advertisements.get(advertisement.id)
+                if known is not None:
+                    given = Advertise(replace(advertisement, epoch=known.epoch + 1))
+                broker.advertisements[advertisement.id] = given.advertisement
             case Unadvertise(advertisement_id):
                 broker.advertisements.pop(advertisement_id, None)
             case Publish(publication) if not broker.up:
@@ -458,7 +461,7 @@ class Simulator:
         match given:
             case Publish(publication):
                 return self._movers.get((number, publication.publisher))
-            case Unadvertise(name) if name in self.clients:
+            case Advertise(Advertisement(name)) | Unadvertise(name) if name in self.clients:
                 return self.clients[name] if self.clients[name].origin == number else None
             case _:
                 return None

@@ -7,6 +7,7 @@ later comings and goings, and faults follow from there.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Any
 
 from postroad import relocation
 from postroad.errors import InputError
+from postroad.filters import disjoin
 from postroad.model import (
     Advertisement,
     BrokerId,
@@ -162,8 +164,11 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     )
     workload = scenario.workload
     later: list[tuple[TimeUs, int, BrokerId, Any]] = []
+    advertisements: Sequence[Interest] = workload.advertisements
+    if scenario.relocation is not None:
+        advertisements = _joined(advertisements)
     for made, interests in (
-        (_advertising, workload.advertisements),
+        (_advertising, advertisements),
         (_subscribing, workload.subscriptions),
     ):
         for interest in interests:
@@ -220,6 +225,33 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         notes=[(time_us - zero_us, number, text) for time_us, number, text in simulator.notes],
         moves=[replace(moved, time_us=moved.time_us - zero_us) for moved in simulator.moves],
     )
+
+
+def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
+    """A publisher's advertisements at one broker as one that changes with them, because it moves
+    as one: an interest for each change, the last of them until there is nothing left."""
+    of_publisher: dict[tuple[BrokerId, str], list[Interest]] = {}
+    for interest in advertisements:
+        of_publisher.setdefault((interest.broker, interest.client), []).append(interest)
+    found: list[Interest] = []
+    for own in of_publisher.values():
+        if len(own) == 1:
+            found += own
+            continue
+        since = [-1 if interest.time_us is None else interest.time_us for interest in own]
+        until = [math.inf if one.until_us is None else one.until_us for one in own]
+        name = None
+        for edge in sorted({*since, *(end + 1 for end in until if end < math.inf)}):
+            there = [n for n in range(len(own)) if since[n] <= edge <= until[n]]
+            if there:
+                name = own[there[0]].id if name is None else name
+                filter = disjoin(own[n].filter for n in there)
+                start = None if edge < 0 else int(edge)
+                found.append(replace(own[0], id=name, filter=filter, time_us=start, until_us=None))
+            elif name is not None:
+                found[-1] = replace(found[-1], until_us=int(edge) - 1)
+                name = None
+    return found
 
 
 def _advertising(interest: Interest) -> tuple[Advertise, Unadvertise]:
