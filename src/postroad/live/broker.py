@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from postroad.errors import RunFailed
@@ -392,8 +392,9 @@ class Broker:
                     self.clients.moves.move(effect, now)
                 case Resume():
                     self.clients.moves.go_on(effect, now)
-                case Ping(advertisement_id, brokers):
-                    times = tuple((other, self._ping_us(other)) for other in brokers)
+                case Ping(advertisement_id, brokers, links):
+                    pings_us = self._pings_us(links)
+                    times = tuple((other, pings_us[other]) for other in brokers)
                     self._answer(Pinged(advertisement_id, times))
                 case Measure():
                     links_us = self.plan.links()[self.number]
@@ -410,16 +411,22 @@ class Broker:
         measured = self.peers[peer].link.delay_us if peer in self.peers else None
         return assumed_us if measured is None else measured
 
-    def _ping_us(self, other: BrokerId) -> TimeUs:
-        """To a broker: the first link as measured, those behind it as the plan assumes."""
-        if other == self.number:
-            return 0
-        direct_us = self.plan.direct_us
-        links_us = self.plan.links()[self.number]
-        return min(
-            (self._delay_us(peer, us) + direct_us(peer, other) for peer, us in links_us.items()),
-            default=direct_us(self.number, other),
-        )
+    def _pings_us(self, links: Iterable[tuple[BrokerId, BrokerId, TimeUs]]) -> list[TimeUs]:
+        """To every broker along the tree, as brokers have measured their links."""
+        measured = {(source, peer): us for source, peer, us in links}
+        tree = self.plan.links()
+        found = [-1] * len(tree)
+        found[self.number], more = 0, [self.number]
+        while more:
+            at = more.pop()
+            for peer, assumed_us in tree[at].items():
+                if found[peer] < 0:
+                    way_us = measured.get((at, peer), assumed_us)
+                    if at == self.number:
+                        way_us = self._delay_us(peer, assumed_us)
+                    found[peer] = found[at] + way_us
+                    more.append(peer)
+        return found
 
     def _answer(self, given: Input) -> None:
         """Give the router an answer once this step is over."""

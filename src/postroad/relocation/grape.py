@@ -238,7 +238,12 @@ class Grape(Tracing):
             candidates = keep(candidates, candidates.loads, self.grape.weight)
         if len(candidates) == 1:  # nothing to weigh delays for
             return self._go(name, candidates[0].broker)
-        return [Ping(name, tuple(candidates.brokers.tolist()))]
+        links = tuple(
+            (report.broker, peer, way_us - report.client_us)
+            for report in reports
+            for peer, way_us in report.delays_us
+        )
+        return [Ping(name, tuple(candidates.brokers.tolist()), links)]
 
     def _on_pinged(self, given: Pinged) -> list[Effect]:
         name = given.advertisement_id

@@ -247,10 +247,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Have the publisher measure its way to each of these brokers: `Pinged` answers."""
+    """Have the publisher measure its way to each of these brokers: `Pinged` answers.
+
+    `links` is what brokers have measured of theirs: from, to, how long.
+    """
 
     advertisement_id: AdvertisementId
     brokers: tuple[BrokerId, ...]
+    links: tuple[tuple[BrokerId, BrokerId, TimeUs], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -494,7 +494,7 @@ class Simulator:
                 told = publisher.on_move(word, number)
             case Resume():
                 told = publisher.on_resume(word, number)
-            case Ping(name, brokers):
+            case Ping(name, brokers, _):
                 times = tuple((broker, self._way_us(client, broker)) for broker in brokers)
                 told = [(number, Pinged(name, times))]
         self._act(client, told, before)

@@ -140,7 +140,7 @@ def did(effect: Effect, names: Sequence[str]) -> str:
             return f"publisher of {advertisement_id} is to go to {names[target]}, epoch {epoch}"
         case Resume(advertisement_id, epoch, _):
             return f"publisher of {advertisement_id} may go on here, epoch {epoch}"
-        case Ping(advertisement_id, brokers):
+        case Ping(advertisement_id, brokers, _):
             pinged = ", ".join(names[broker] for broker in brokers)
             return f"publisher of {advertisement_id} is to ping {pinged}"
         case Measure():

@@ -434,9 +434,9 @@ def test_grape_is_told_what_heartbeats_measured(tmp_path: Path) -> None:
     broker = chain.brokers[0]
     told: list[Measured | Pinged] = []
     broker._answer = told.append  # type: ignore[method-assign, assignment]
-    asked = [Measure(), Ping("a", (0, 1, 2))]
+    asked = [Measure(), Ping("a", (0, 1, 2), ((1, 2, 700), (1, 0, 9)))]
     broker.perform(Start(), list(asked), chain.now)
-    assert told == [Measured(0, 0, ((1, 1000),)), Pinged("a", ((0, 0), (1, 1000), (2, 2000)))]
+    assert told == [Measured(0, 0, ((1, 1000),)), Pinged("a", ((0, 0), (1, 1000), (2, 1700)))]
     chain.run(3_000_000)
     link_us = broker.peers[1].link.delay_us
     assert link_us is not None
@@ -445,7 +445,7 @@ def test_grape_is_told_what_heartbeats_measured(tmp_path: Path) -> None:
     broker.perform(Start(), list(asked), chain.now)
     assert told == [
         Measured(0, 0, ((1, link_us),)),
-        Pinged("a", ((0, 0), (1, link_us), (2, link_us + 1000))),
+        Pinged("a", ((0, 0), (1, link_us), (2, link_us + 700))),
     ]
 
 
