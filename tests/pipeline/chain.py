@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from postroad.pipeline import run, store
 from postroad.pipeline.session import session
@@ -28,39 +29,34 @@ scheme = ["flooding", "advertisement_forwarding"]
 """
 
 
-def main(master: str, folder: Path) -> None:
+def chain(folder: Path, job: run.Job) -> dict[str, Any]:
+    """From a graph to differences between schemes, in the session that there is."""
     graph = "".join(f"{n} {(n * n + k) % 97}\n" for n in range(97) for k in (1, 5, 7))
     (folder / "graph.txt").write_text("# a graph\n" + graph)
     (folder / "experiment.toml").write_text(EXPERIMENT)
-    job = run.Job(master)
-    with session(master, ["spark.sql.shuffle.partitions=4"]):
-        run.ingest([str(folder / "graph.txt")], "edges", str(folder / "graph"), job, bad_share=0.1)
-        run.sample(str(folder / "graph/edges"), str(folder / "sample"), job, nodes=40, seed=1)
-        run.workload(
-            "social",
-            str(folder / "work"),
-            job,
-            inputs={"edges": str(folder / "sample/edges")},
-            publications=60,
-            brokers=7,
-            seed=1,
-            jsonl=True,
-        )
-        run.sweep(str(folder / "experiment.toml"), str(folder / "out"), job)
-        run.measure(
-            str(folder / "out/runs"), str(folder / "out"), job, baseline={"scheme": "flooding"}
-        )
-    print(
-        json.dumps(
-            {
-                "lineage": store.read_lineage(str(folder / "graph/edges"))["facts"],
-                "nodes": sorted(row["node"] for row in store.rows_of(str(folder / "sample/nodes"))),
-                "measures": store.rows_of(str(folder / "out/measures")),
-                "differences": store.rows_of(str(folder / "out/differences")),
-            }
-        )
+    run.ingest([str(folder / "graph.txt")], "edges", str(folder / "graph"), job, bad_share=0.1)
+    run.sample(str(folder / "graph/edges"), str(folder / "sample"), job, nodes=40, seed=1)
+    run.workload(
+        "social",
+        str(folder / "work"),
+        job,
+        inputs={"edges": str(folder / "sample/edges")},
+        publications=60,
+        brokers=7,
+        seed=1,
+        jsonl=True,
     )
+    run.sweep(str(folder / "experiment.toml"), str(folder / "out"), job)
+    run.measure(str(folder / "out/runs"), str(folder / "out"), job, baseline={"scheme": "flooding"})
+    return {
+        "lineage": store.read_lineage(str(folder / "graph/edges"))["facts"],
+        "nodes": sorted(row["node"] for row in store.rows_of(str(folder / "sample/nodes"))),
+        "measures": store.rows_of(str(folder / "out/measures")),
+        "differences": store.rows_of(str(folder / "out/differences")),
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    master, folder = sys.argv[1:]
+    with session(master, ["spark.sql.shuffle.partitions=4"]):
+        print(json.dumps(chain(Path(folder), run.Job(master))))

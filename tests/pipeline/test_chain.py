@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.chain import chain
 from postroad.pipeline import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a cluster on a busy machine is slow
@@ -25,7 +26,7 @@ def environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHON": sys.executable, **more}
 
 
-def chain(master, folder):
+def chain_on(master, folder):
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, str(HERE / "chain.py"), master, str(folder)],
@@ -55,10 +56,11 @@ def cluster(tmp_path):
         subprocess.run(["sh", script, "stop", where], env=bare, check=True)
 
 
-@pytest.mark.timeout(900)  # three JVMs beside two chains: minutes on a busy machine
-def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(tmp_path, cluster):
-    here = chain("local[*]", tmp_path / "local")
-    there = chain(cluster, tmp_path / "remote")
+@pytest.mark.timeout(900)  # four JVMs: minutes on a busy machine
+def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(spark, tmp_path, cluster):
+    (tmp_path / "local").mkdir()
+    here = json.loads(json.dumps(chain(tmp_path / "local", run.Job())))
+    there = chain_on(cluster, tmp_path / "remote")
     assert here == there
     assert len(here["nodes"]) == 40
     assert {row["parameters"]["scheme"] for row in here["measures"]} == {
