@@ -213,9 +213,6 @@ class Ready(Message):
     seat: Seat
 
 
-_NARROWED_MAX = 65_536
-
-
 @dataclass(frozen=True, slots=True)
 class Hosted(Message):
     """Since its `turn`-th hand-over this server has the seat."""
@@ -256,28 +253,15 @@ class KyraPlan(Plan):
         found = {server: clique for clique in self.layout.cliques for server in clique}
         return [found[server] for server in range(self.overlay.brokers_count)]
 
-    @cached_property
-    def _narrowed(self) -> dict[tuple[BrokerId, ...], dict[Filter, list[tuple[Seat, Filter]]]]:
-        return {}
-
     def narrowed(self, broker: BrokerId, filter: Filter) -> list[tuple[Seat, Filter]]:
-        """The seats of the broker's clique that a filter meets, and what of it lies in each.
-
-        Remembered, because every server of a clique asks the same.
-        """
-        clique = self.clique_of[broker]
-        known = self._narrowed.setdefault(clique, {})
-        found = known.get(filter)
-        if found is None:
-            if len(known) >= _NARROWED_MAX:
-                known.clear()
-            found = known[filter] = []
-            for seat in clique:
-                zone = self.layout.zones[seat]
-                narrowed = None if zone is None else zone.narrow(filter)
-                if narrowed is not None:
-                    found.append((seat, narrowed))
-        return found
+        """The seats of the broker's clique that a filter meets, and what of it lies in each."""
+        zones = self.layout.zones
+        found = [
+            (seat, zone.narrow(filter))
+            for seat in self.clique_of[broker]
+            if (zone := zones[seat]) is not None
+        ]
+        return [(seat, narrowed) for seat, narrowed in found if narrowed is not None]
 
     @cached_property
     def tree_peers(self) -> list[dict[int, list[BrokerId]]]:
