@@ -27,7 +27,13 @@ import mqtt5
 
 from postroad import draws
 from postroad.bench import rabbitmq
-from postroad.live import mqtt
+from postroad.live import content, mqtt
+from postroad.live.broker import Broker
+from postroad.live.network import load
+from postroad.live.session import Connection
+from postroad.model import Publication
+from postroad.routing.base import Publish
+from postroad.routing.subscription_forwarding import SubscriptionForwarding
 
 FILTERS = 10_000
 HOLDERS = 100  # connections that hold the filters
@@ -62,18 +68,18 @@ class Raw:
         return packet
 
     def subscribe(self, number: int, pattern: str, where: str | None = None) -> None:
-        wanted = mqtt5.TopicFilter(
-            pattern, max_qos=mqtt5.QoS.AT_MOST_ONCE, retain_as_published=False
-        )
-        properties = [] if where is None else [("$where", where)]
-        self.socket.sendall(
-            mqtt5.SubscribePacket(number, [wanted], user_properties=properties).write()
-        )
+        self.socket.sendall(subscribe_packet(number, pattern, where))
 
     def await_subacks(self, count: int) -> None:
         for _ in range(count):
             while self.packet()[0] != 0x90:
                 pass
+
+
+def subscribe_packet(number: int, pattern: str, where: str | None) -> bytes:
+    asked = mqtt5.TopicFilter(pattern, max_qos=mqtt5.QoS.AT_MOST_ONCE, retain_as_published=False)
+    properties = [] if where is None else [("$where", where)]
+    return mqtt5.SubscribePacket(number, [asked], user_properties=properties).write()
 
 
 def flow(
@@ -193,11 +199,18 @@ def memory_kib(pid: int) -> int:
     return 0
 
 
-def quote(n: int) -> bytes:
+def quote(n: int) -> tuple[str, bytes]:
+    """The topic and the payload of the n-th publication."""
     symbol = draws.below(SYMBOLS, 1, "bench.live.symbol", 0, n)
     price = draws.below(1000, 1, "bench.live.price", 0, n) / 10
-    payload = b'{"price": %.1f, "volume": %d}' % (price, n)
-    return mqtt5.PublishPacket(f"quotes/S{symbol}", payload).write()
+    return f"quotes/S{symbol}", b'{"price": %.1f, "volume": %d}' % (price, n)
+
+
+def wanted(holder: int, n: int) -> tuple[str, str]:
+    """The topic and the filter of a holder's n-th subscription."""
+    symbol = (holder * (FILTERS // HOLDERS) + n) % SYMBOLS
+    low = 90 + draws.below(100, 2, "bench.live.low", holder, n) / 10
+    return f"quotes/S{symbol}", f"price >= {low}"
 
 
 def filtered(port: int, pid: int) -> tuple[float, float, float, int]:
@@ -210,13 +223,11 @@ def filtered(port: int, pid: int) -> tuple[float, float, float, int]:
         if h == HOLDERS // 2:  # by then the table is compiled, and its kernels are loaded
             before = memory_kib(pid)
         for n in range(each):
-            symbol = (h * each + n) % SYMBOLS
-            low = 90 + draws.below(100, 2, "bench.live.low", h, n) / 10
-            holder.subscribe(n + 1, f"quotes/S{symbol}", f"price >= {low}")
+            holder.subscribe(n + 1, *wanted(h, n))
         holder.await_subacks(each)
     per_filter = (memory_kib(pid) - before) * 1024 * 2 // FILTERS
     publisher = Raw(port, "p")
-    quotes = [quote(n) for n in range(20_000)]
+    quotes = [mqtt5.PublishPacket(*quote(n)).write() for n in range(20_000)]
     warm = b"".join(quotes[:5000])
     last = mqtt5.PublishPacket("end", b"", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=1).write()
     finish = Raw(port, "finish")
@@ -325,6 +336,63 @@ def idle(port: int, pid: int) -> int:
     return used
 
 
+def parts_us(path: Path) -> list[tuple[str, float]]:
+    """Where the time of a filtered publication goes, in µs: a broker without sockets, in this
+    process, is given the same load; then what it does is done alone."""
+    broker = Broker(load(path), 0, 0, None, None)
+    clients = broker.clients
+
+    def client(name: str) -> Connection:
+        made = clients.opened("memory:1", 0)
+        assert made is not None
+        clients.received(made, mqtt5.ConnectPacket(name, clean_start=True).write(), 0)
+        return made
+
+    for h in range(HOLDERS):
+        holder = client(f"h{h}")
+        for n in range(FILTERS // HOLDERS):
+            clients.received(holder, subscribe_packet(n + 1, *wanted(h, n)), 0)
+    publisher = client("p")
+    given = [quote(n) for n in range(20_000)]
+    packets = [mqtt5.PublishPacket(*each).write() for each in given]
+    chunks = [b"".join(packets[at : at + 1000]) for at in range(0, len(packets), 1000)]
+
+    def whole() -> None:
+        for chunk in chunks:
+            clients.received(publisher, chunk, 0)
+            for connection in clients.connections:
+                connection.out.clear()
+
+    publications = [
+        Publication("p", str(n), content.attributes(topic, payload), b"\x30", 0)
+        for n, (topic, payload) in enumerate(given)
+    ]
+    inputs = [Publish(publication) for publication in publications]
+
+    def best(act: Callable[[], object]) -> float:
+        act()
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            act()
+            times.append(time.perf_counter() - started)
+        return 1e6 * min(times) / len(packets)
+
+    assert isinstance(broker.router, SubscriptionForwarding)
+    step, match = broker.router.step, broker.router.pool.match
+    all_us = best(whole)
+    attributes_us = best(lambda: [content.attributes(*each) for each in given])
+    match_us = best(lambda: [match(publication) for publication in publications])
+    step_us = best(lambda: [step(each, 0) for each in inputs])
+    return [
+        ("a publication in a broker", all_us),
+        ("of it: attributes of topic and payload", attributes_us),
+        ("of it: filters that match", match_us),
+        ("of it: the router's step besides", step_us - match_us),
+        ("of it: packets, sessions, deliveries", all_us - attributes_us - step_us),
+    ]
+
+
 def beside_rabbitmq(folder: Path, ours: float) -> None:
     reason = rabbitmq.missing()
     if reason is not None:
@@ -347,6 +415,10 @@ def main() -> None:
             print(f"  deliveries each         {matched:>12.2f}")
             print(f"  bytes per filter        {per_filter:>12,}")
             print(f"  bytes per idle client   {per_connection:>12,}")
+        parts = parts_us(folder / "chain1.toml")
+        parts.append(("sockets and event loop", 1e6 / per_cpu - parts[0][1]))
+        for what, us in parts:
+            print(f"  µs, {what:<40} {us:>6.1f}")
         beside_rabbitmq(folder, rate)
         with brokers(1, folder) as (ports, _, pids):
             ours, per_cpu = fanned(ports[0], pids[0])
