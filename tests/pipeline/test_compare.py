@@ -203,11 +203,13 @@ def test_wrong_settings_are_told(tmp_path: Path) -> None:
 
 
 def test_a_killed_comparison_goes_on_and_ends_with_the_same_numbers(
-    report: Path, tmp_path: Path
+    spark: Any, tmp_path: Path
 ) -> None:
-    killed = tmp_path / "killed"
+    few = 'schemes = ["flooding", "Kyra", "Scribe", "GRAPE", "unicast"]\n'
+    workload, killed, whole = tmp_path / "w.toml", tmp_path / "killed", tmp_path / "whole"
+    workload.write_text(few + "replicates = 5\nseed = 3\n" + TINY[TINY.index("[overlay]") :])
     command = [sys.executable, "-c", "from postroad.cli import main; main()", "compare"]
-    command += [str(report.parent / "tiny.toml"), "-o", str(killed), "--master", "local[2]"]
+    command += [str(workload), "-o", str(killed), "--master", "local[2]"]
     going = subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
@@ -226,6 +228,7 @@ def test_a_killed_comparison_goes_on_and_ends_with_the_same_numbers(
         os.killpg(going.pid, signal.SIGKILL)
         going.wait()
     assert not (killed / "results.csv").exists()
-    code, _, err = compare(str(report.parent / "tiny.toml"), "-o", str(killed))
-    assert code == 0, err
-    assert (killed / "results.csv").read_bytes() == (report / "results.csv").read_bytes()
+    for folder in (killed, whole):
+        code, _, err = compare(str(workload), "-o", str(folder))
+        assert code == 0, err
+    assert (killed / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()

@@ -12,7 +12,7 @@ from postroad.live.rehearse import rehearse
 from postroad.live.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanning, Tree, span
 
 SQUARE: list[Pair] = [(0, 1), (1, 2), (2, 3), (0, 3)]
-SEEDS = 150
+SEEDS = 100
 TWO_NEW_ALONE = 3288  # two new brokers meet before either meets anybody else
 
 
