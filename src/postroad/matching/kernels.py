@@ -83,11 +83,10 @@ for _i in range(64):
 _ONE = np.uint64(1)
 _SHIFT = np.uint64(58)
 _ZERO = np.uint64(0)
-_SIX = np.uint64(6)
-_LAST = np.uint64(63)
+_ALL = ~_ZERO
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _write_brief(row, at, breaks, briefs, tags):
     """Write a row in brief."""
     plain = row[0] > 0
@@ -129,7 +128,7 @@ def _width(cap):
     return (cap + 63) >> 6
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _cell(breaks, channel, value):
     """The cell of a value: codes by remainder, other channels by their breakpoints."""
     count = breaks[channel, 0]
@@ -206,13 +205,15 @@ def _list(visits, visited, blocks, words, candidates, count):
             visits[i, 2 + table] = visits[i, 2]
         a, b, c = np.uint64(visits[i, 2]), np.uint64(visits[i, 3]), np.uint64(visits[i, 4])
         d, e, f = np.uint64(visits[i, 5]), np.uint64(visits[i, 6]), np.uint64(visits[i, 7])
-        for word in range((used + 63) >> 6):
+        last = (used - 1) >> 6
+        in_last = _ALL >> np.uint64(63 - ((used - 1) & 63))
+        for word in range(last + 1):
             w = np.uint64(word)
             failing = words[a + w] | words[b + w] | words[c + w]
             failing |= words[d + w] | words[e + w] | words[f + w]
             for table in range(2 + AT_ONCE, 2 + tables):
                 failing |= words[np.uint64(visits[i, table]) + w]
-            left = ~failing
+            left = ~failing & (in_last if word == last else _ALL)
             while left != _ZERO:
                 candidates[count] = base + (word << 6) + _lowest(left)
                 left &= left - _ONE
@@ -237,20 +238,21 @@ def _candidates(firsts, chains, point, blocks, words, candidates):
                 width = _width(blocks[block, CAP])
                 long = blocks[block, USED] > 512
                 dead = blocks[block, WORDS]
-                visits[count, 2] = dead
-                _fetch(words, dead)
-                if long:
-                    _fetch(words, dead + 8)
+                if blocks[block, LIVE] < blocks[block, USED]:
+                    visits[count, 2] = dead
+                    tables = 1
+                    _fetch(words, dead)
+                    if long:
+                        _fetch(words, dead + 8)
                 for table in range(blocks[block, TABLES]):
                     cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
                     if cell >= 0:
-                        tables += 1
                         at = dead + (1 + table * CELLS + cell) * width
                         visits[count, 2 + tables] = at
+                        tables += 1
                         _fetch(words, at)
                         if long:
                             _fetch(words, at + 8)
-                tables += 1
             visits[count, 1] = tables
             count += 1
             block = blocks[block, NEXT]
@@ -261,10 +263,8 @@ def _candidates(firsts, chains, point, blocks, words, candidates):
 def _add_first(block, firsts, chains, blocks):
     """Add the first block of a place, if there is one."""
     firsts[chains] = block
-    if block > 0:
-        _fetch(blocks, block)
-        chains += 1
-    return chains
+    _fetch(blocks, block)
+    return chains + (block > 0)
 
 
 @njit(cache=True)
@@ -487,7 +487,7 @@ def _add_channels(block, row, blocks, rows):
     return complete
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _span(row, channel, breaks, rows):
     """The first and the last cell of a channel in which the row may match."""
     first, last = 0, CELLS - 1
@@ -669,6 +669,7 @@ def _file_under(row, breaks, couples, allocator):
     windowed, many = allocator[WINDOWED], allocator[MANY]
     best, kind, place, window, chosen = 1.01 if many else 0.6, AT_ROOT, 0, 0, -1
     shares = np.full(DEMANDS, 2.0)
+    coded = 0
     for i in range(DEMANDS):
         tagged = int(row[CHANNEL + STRIDE * i])
         if tagged < 0:
@@ -679,6 +680,7 @@ def _file_under(row, breaks, couples, allocator):
             continue
         low, high = row[LOW + STRIDE * i], row[HIGH + STRIDE * i]
         if breaks[channel, 0] < 0:
+            coded += 1
             shares[i] = 1.0 / -breaks[channel, 0]
             if shares[i] < best:
                 best, kind, place, window, chosen = shares[i], AT_CODE, int(low), channel, i
@@ -699,7 +701,7 @@ def _file_under(row, breaks, couples, allocator):
                         window = _OFFSETS[size] + here
                     break
     other = -1
-    for k in range(allocator[COUPLED]):
+    for k in range(allocator[COUPLED] if coded > 1 else 0):
         i, j = -1, -1
         for demand in range(DEMANDS):
             tagged = int(row[CHANNEL + STRIDE * demand])
