@@ -73,10 +73,10 @@ class Churn(RuleBasedStateMachine):
 
     @rule(many=st.integers(min_value=1, max_value=60), same=st.booleans(), named=st.booleans())
     def insert(self, many: int, same: bool, named: bool) -> None:
-        text = wild_expression(self.draw)
+        one = parse(wild_expression(self.draw))
         for _ in range(many):
             id: Any = f"f{self.count}" if named and self.count % 50 == 49 else self.count
-            filter = parse(text if same else wild_expression(self.draw))
+            filter = one if same else parse(wild_expression(self.draw))
             self.count += 1
             self.alive.append(id)
             self.index.insert(id, filter)

@@ -59,6 +59,7 @@ _COUPLED_ROWS = 8  # Rows are filed under two codes if so many share them on ave
 _COUPLED_VALUES = 4  # and there are at least so many of either.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
+_SAID_AFTER = 2.0  # A start that takes so many seconds says what it is doing.
 
 
 class _Attribute:
@@ -702,7 +703,7 @@ def ready() -> None:
     The first start after an installation takes many seconds, so it says what it is doing.
     """
     text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
-    timer = threading.Timer(2.0, sys.stderr.write, [text])
+    timer = threading.Timer(_SAID_AFTER, sys.stderr.write, [text])
     timer.daemon = True
     timer.start()
     try:
