@@ -517,8 +517,20 @@ class Compiled(Generic[Id]):
             words = _aligned(len(self._words) // 8 * 3 // 2 + 8192, 8, np.uint64).ravel()
             words[: len(self._words)] = self._words
             self._words = words
-        else:
+        elif full == kernels.FULL_BLOCKS:
             self._blocks = _grown(self._blocks, len(self._blocks) * 2, 0)
+        else:
+            before = self._couples
+            self._new_lines(int(np.count_nonzero(before[:, 1])))
+            kernels.move_lines(before, self._couples, self._blocks)
+
+    def _new_lines(self, used: int, room: int = 0) -> None:
+        """An empty table for keys of couples and narrow ranges, of which `used` are to come in."""
+        size = 4 << (used + room).bit_length()
+        self._couples = np.zeros((size, 2), dtype=np.int64)
+        self._allocator[kernels.KEYS] = used
+        self._allocator[kernels.KEYS_MAX] = size // 2
+        self._stale = True
 
     def _refile(self) -> None:
         """File all rows anew: new breakpoints, unused codes given back, pools packed."""
@@ -533,9 +545,14 @@ class Compiled(Generic[Id]):
         self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
         self._allocator[kernels.MANY] = self._channels > kernels.CHANNELS_MAX
         self._choose_couples(live)
-        kernels.expect(
-            live, self._breaks, self._windows, self._heads, self._couples, self._allocator
-        )
+        expected = 0
+        while expected < len(live):
+            expected = kernels.expect(
+                live, expected, self._breaks, self._windows, self._heads, self._couples,
+                self._allocator,
+            )  # fmt: skip
+            if expected < len(live):
+                self._grow(kernels.FULL_KEYS)
         done, full = 0, -1
         while full < 0:
             done, full = kernels.refile(
@@ -549,6 +566,7 @@ class Compiled(Generic[Id]):
 
     def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
         """Cut each channel into cells that hold about equally many of the rows' bounds."""
+        self._breaks[:, kernels.WIDTHS_USED] = 0
         live = live[:: max(1, len(live) // _SAMPLED)]
         tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         ranged = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
@@ -599,11 +617,7 @@ class Compiled(Generic[Id]):
             ):
                 chosen += channels
                 room += combined
-        size = 4 << room.bit_length() if room else 1
-        self._couples = np.zeros((size, 2), dtype=np.int64)
-        self._stale = True
-        self._allocator[kernels.KEYS] = 0
-        self._allocator[kernels.KEYS_MAX] = size // 2
+        self._new_lines(0, room)
         self._allocator[kernels.COUPLED] = len(chosen) // 2
         self._allocator[kernels.FIRST_COUPLE : kernels.FIRST_COUPLE + len(chosen)] = chosen
 

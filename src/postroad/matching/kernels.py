@@ -7,7 +7,9 @@ and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
 A row is filed under one demand, the one that fewest publications are likely to meet: under the
 code it demands, or under a window of its channel's cells that holds its range, or at the root.
 Where many rows demand codes of the same two channels, a *couple*, a row is filed under both codes.
-(Windows and couples pay only in large tables: a block costs as much time as the bits of some
+A *narrow* range, within one cell, is filed under the step in which it begins, of a width no less
+than its own; a publication looks in the step of its value and the one before.
+(All but single codes pay only in large tables: a block costs as much time as the bits of some
 hundred rows. Where there are *many* channels, more than have bit tables, a row is at least filed
 under one that it demands, so that publications without that channel never see it.)
 The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
@@ -50,7 +52,7 @@ CHANNELS_MAX = 12  # A block has bit tables for at most so many channels.
 CAP, USED, LIVE, ROWS, WORDS, TABLES, TABLES_CAP, NEXT, PREVIOUS, KIND, PLACE, WINDOW = range(12)
 FIRST_CHANNEL = 12
 BLOCK = FIRST_CHANNEL + CHANNELS_MAX
-AT_ROOT, AT_CODE, AT_COUPLE, AT_WINDOW = range(4)
+AT_ROOT, AT_CODE, AT_COUPLE, AT_NARROW, AT_WINDOW = range(5)
 SECOND = 1 << 20  # Where rows are filed under two codes, WINDOW holds both channels.
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
 AT_ONCE = 6  # So many lines of bits are read side by side.
@@ -63,18 +65,24 @@ _OFFSETS = np.array([0, 64, 128, 160, 176, 184])
 _HALVES = np.array([0, 0, 1, 2, 3, 4])  # As powers of two.
 _SIZES = np.array([1, 2, 4, 8, 16, 32])
 
+# Narrow ranges: the last column of the breakpoints has a bit for each width in use.
+WIDTHS_USED = CELLS - 1
+WIDTHS_COUNT = 52
+_WIDTHS = 2.0 ** (2.0 * np.arange(WIDTHS_COUNT) - 52.0)
+_FAR = 2.0**62
+
 # Columns of the allocator: the ends of the pools, then heads of free lists.
 ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED, MANY = range(7)
 ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
 WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (3, 6, 9, 12).
-KEYS, KEYS_MAX, COUPLED, FIRST_COUPLE = 52, 53, 54, 55  # See `_place`; then the couples.
+KEYS, KEYS_MAX, COUPLED, FIRST_COUPLE = 52, 53, 54, 55  # See `_line`; then the couples.
 COUPLES_MAX = 32
 ALLOCATOR = FIRST_COUPLE + 2 * COUPLES_MAX
 
 INSERTED_MAX = 24
 _AHEAD = 16  # So many candidates are fetched ahead.
 
-FULL_ROWS, FULL_WORDS, FULL_BLOCKS = -1, -2, -3
+FULL_ROWS, FULL_WORDS, FULL_BLOCKS, FULL_KEYS = -1, -2, -3, -4
 
 _DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
 _BIT = np.zeros(64, dtype=np.int64)
@@ -120,7 +128,7 @@ def _glance(briefs, tags, row, values):
 @njit(cache=True)
 def _tabled(cap, kind):
     """Whether a block has bit tables. Many codes have few rows each: tables would outweigh them."""
-    return cap >= (64 if kind == AT_CODE else 16)
+    return cap >= (64 if kind in (AT_CODE, AT_NARROW) else 16)
 
 
 @njit(cache=True)
@@ -290,10 +298,19 @@ def _chains(pairs, given, point, breaks, windows, heads, couples, blocks, alloca
                     at = _OFFSETS[size] + here
                     chains = _add_first(windows[channel, at], firsts, chains, blocks)
         chains = _add_first(windows[channel, WHOLE], firsts, chains, blocks)
+        used = np.uint64(breaks[channel, WIDTHS_USED])
+        while used != _ZERO:
+            width = _lowest(used)
+            used &= used - _ONE
+            step = np.floor(value / _WIDTHS[width])
+            if abs(step) <= _FAR:
+                for begin in range(int(step) - 1, int(step) + 1):
+                    at = _line(_narrow_key(channel, width, begin), couples)
+                    chains = _add_first(couples[at, 1], firsts, chains, blocks)
     for k in range(FIRST_COUPLE, FIRST_COUPLE + 2 * allocator[COUPLED], 2):
         first, second = point[allocator[k], 0], point[allocator[k + 1], 0]
         if first >= 0 and second >= 0:
-            at = _place(int(first), int(second), couples)
+            at = _line(_couple_key(int(first), int(second)), couples)
             chains = _add_first(couples[at, 1], firsts, chains, blocks)
     return chains
 
@@ -321,7 +338,7 @@ def match(
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
             values[channel + 1] = value
-    firsts = np.empty(given * WINDOWS + COUPLES_MAX + 2, dtype=np.int32)
+    firsts = np.empty(given * (WINDOWS + 2 * WIDTHS_COUNT) + COUPLES_MAX + 2, dtype=np.int32)
     chains = _chains(
         pairs, given, point, breaks, windows, heads, couples, blocks, allocator, firsts
     )  # fmt: skip
@@ -622,7 +639,7 @@ def _resize(block, cap, tables, marking, breaks, blocks, rows, tags, words, allo
 def _head(kind, place, window, windows, heads, couples, allocator):
     if kind == AT_ROOT:
         return allocator[ROOT]
-    if kind == AT_COUPLE:
+    if kind in (AT_COUPLE, AT_NARROW):
         return couples[place, 1]
     if kind == AT_CODE:
         return np.int64(heads[place])
@@ -633,7 +650,7 @@ def _head(kind, place, window, windows, heads, couples, allocator):
 def _set_head(block, kind, place, window, windows, heads, couples, allocator):
     if kind == AT_ROOT:
         allocator[ROOT] = block
-    elif kind == AT_COUPLE:
+    elif kind in (AT_COUPLE, AT_NARROW):
         couples[place, 1] = block
     elif kind == AT_CODE:
         heads[place] = block
@@ -642,18 +659,38 @@ def _set_head(block, kind, place, window, windows, heads, couples, allocator):
 
 
 @njit(cache=True)
-def _key(first, second):
+def _couple_key(first, second):
     return (first + 1) << 32 | second
 
 
 @njit(cache=True)
-def _place(first, second, couples):
-    """Where the rows that demand two codes have their line in the table of couples, or would.
+def _narrow_key(channel, width, step):
+    """A negative number, unlike keys of couples. If two are equal, rows meet more publications."""
+    mixed = ((channel << 6 | width) * 0x1E3779B97F4A7C15) ^ (step * 0x5851F42D4C957F2D)
+    return -1 - (mixed & 0x3FFFFFFFFFFFFFFF)
 
-    A line is the key of the codes and the first block. Lines are never given back, except when
-    all is filed anew; once half are taken, rows of further codes are filed under one of them.
+
+@njit(cache=True)
+def _narrow(low, high):
+    """The least width in whose steps the range begins in one and ends there or in the next.
+
+    And that step; a negative width if there is none.
     """
-    key, mask = _key(first, second), couples.shape[0] - 1
+    for width in range(WIDTHS_COUNT):
+        if _WIDTHS[width] >= high - low:
+            step = np.floor(low / _WIDTHS[width])
+            if abs(step) < _FAR and np.floor(high / _WIDTHS[width]) - step <= 1:
+                return width, int(step)
+    return -1, 0
+
+
+@njit(cache=True)
+def _line(key, couples):
+    """Where the table of couples and narrow ranges has the key, or would have it.
+
+    A line is a key and the first block. Lines are given back when the table grows.
+    """
+    mask = couples.shape[0] - 1
     at = ((key * 0x5851F42D4C957F2D) >> 24) & mask
     while couples[at, 0] != 0 and couples[at, 0] != key:
         at = (at + 1) & mask
@@ -661,15 +698,28 @@ def _place(first, second, couples):
 
 
 @njit(cache=True)
+def move_lines(couples, larger, blocks):
+    """Write the lines in use into an empty table."""
+    for i in range(couples.shape[0]):
+        if couples[i, 1] != 0:
+            at = _line(couples[i, 0], larger)
+            larger[at, 0], larger[at, 1] = couples[i, 0], couples[i, 1]
+            block = couples[i, 1]
+            while block > 0:
+                blocks[block, PLACE] = at
+                block = blocks[block, NEXT]
+
+
+@njit(cache=True)
 def _file_under(row, breaks, couples, allocator):
     """Where to file the row: under the demand that the smallest share of values meets, or two.
 
-    Puts the row's demands in order on the way.
+    Puts the row's demands in order on the way. The kind is negative if there is no line left.
     """
     windowed, many = allocator[WINDOWED], allocator[MANY]
     best, kind, place, window, chosen = 1.01 if many else 0.6, AT_ROOT, 0, 0, -1
     shares = np.full(DEMANDS, 2.0)
-    coded = 0
+    coded = key = wide = 0
     for i in range(DEMANDS):
         tagged = int(row[CHANNEL + STRIDE * i])
         if tagged < 0:
@@ -700,6 +750,12 @@ def _file_under(row, breaks, couples, allocator):
                         best, kind, place, chosen = share, AT_WINDOW, channel, i
                         window = _OFFSETS[size] + here
                     break
+            share = 0.25 / (breaks[channel, 0] + 1)
+            if windowed and first == last and share < best and high - low < _FAR:
+                width, step = _narrow(low, high)
+                if width >= 0:
+                    best, kind, place, window, chosen = share, AT_NARROW, channel, 0, i
+                    key, wide = _narrow_key(channel, width, step), width
     other = -1
     for k in range(allocator[COUPLED] if coded > 1 else 0):
         i, j = -1, -1
@@ -713,13 +769,20 @@ def _file_under(row, breaks, couples, allocator):
                 elif tagged >> 3 == allocator[FIRST_COUPLE + 2 * k + 1]:
                     j = demand
         if i >= 0 and j >= 0 and shares[i] * shares[j] < best:
-            at = _place(int(row[LOW + STRIDE * i]), int(row[LOW + STRIDE * j]), couples)
-            if couples[at, 0] != 0 or allocator[KEYS] < allocator[KEYS_MAX]:
-                best, kind, place, chosen, other = shares[i] * shares[j], AT_COUPLE, at, i, j
-    if kind == AT_COUPLE:
-        if couples[place, 0] == 0:
+            best, kind, chosen, other = shares[i] * shares[j], AT_COUPLE, i, j
+            key = _couple_key(int(row[LOW + STRIDE * i]), int(row[LOW + STRIDE * j]))
+    if kind in (AT_COUPLE, AT_NARROW):
+        at = _line(key, couples)
+        if couples[at, 0] == 0:
+            if allocator[KEYS] >= allocator[KEYS_MAX]:
+                return FULL_KEYS, 0, 0
             allocator[KEYS] += 1
-        couples[place, 0] = _key(int(row[LOW + STRIDE * chosen]), int(row[LOW + STRIDE * other]))
+            couples[at, 0] = key
+        if kind == AT_NARROW:
+            used = int(breaks[place, WIDTHS_USED])
+            breaks[place, WIDTHS_USED] = float(used | 1 << wide)
+        place = at
+    if kind == AT_COUPLE:
         window = (int(row[CHANNEL + STRIDE * chosen]) >> 3) * SECOND
         window += int(row[CHANNEL + STRIDE * other]) >> 3
         shares[other] = 1.5
@@ -744,6 +807,8 @@ def insert(
     Without `marking` its bits are left to be written.
     """
     kind, place, window = _file_under(row, breaks, couples, allocator)
+    if kind < 0:
+        return kind
     head = _head(kind, place, window, windows, heads, couples, allocator)
     expected = max(2, -head)
     head = max(0, head)
@@ -853,12 +918,18 @@ def remove(handle, windows, heads, couples, blocks, rows, tags, words, allocator
 
 
 @njit(cache=True)
-def expect(live, breaks, windows, heads, couples, allocator):
-    """Leave in each empty place minus the number of rows to come, so that blocks fit at once."""
-    for i in range(live.shape[0]):
+def expect(live, begin, breaks, windows, heads, couples, allocator):
+    """Leave in each empty place minus the number of rows to come, so that blocks fit at once.
+
+    Returns where it stopped for want of lines.
+    """
+    for i in range(begin, live.shape[0]):
         kind, place, window = _file_under(live[i], breaks, couples, allocator)
+        if kind < 0:
+            return i
         coming = _head(kind, place, window, windows, heads, couples, allocator) - 1
         _set_head(coming, kind, place, window, windows, heads, couples, allocator)
+    return live.shape[0]
 
 
 @njit(cache=True)

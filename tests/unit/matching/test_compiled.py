@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from postroad.filters import Filter, parse
-from postroad.matching import Index, LinearScan
+from postroad.matching import Index, LinearScan, kernels
 from postroad.matching import compiled as kernel_table
 from postroad.matching import index as switching
 from postroad.matching.compiled import Compiled, floats_around, ready, text_key
@@ -106,6 +107,35 @@ def test_places_of_many_rows_and_wide_tables() -> None:
     for _ in range(20):
         values = {f"n{k}": draw.randrange(50) for k in range(30) if draw.random() < 0.5}
         assert index.match(values) == oracle.match(values)
+
+
+def test_narrow_ranges_of_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_table, "_WINDOWED_AT", 0)
+    draw = random.Random(11)
+    # A few wide cells, then ranges within them: of any width, around powers of two, of integers.
+    ranges: list[tuple[float, float]] = [(cut, cut + 1000) for cut in range(-9000, 9000, 300)]
+    while len(ranges) < 3_000:
+        low = draw.choice([draw.uniform(-9e3, 9e3), float(draw.randrange(-64, 64)), 2.0**53])
+        ranges.append((low, low + draw.choice([2.0 ** draw.randrange(-40, 8), draw.random()])))
+    ranges += [(n, n + 1) for n in (2**53 + 1, 2**60 + 1, 10**30, -(10**19))]
+    filters = [parse(f"x BETWEEN {low!r} AND {high!r}") for low, high in ranges]
+    index, oracle = compiled(filters), scan(filters)
+    table = table_of(index)
+    for values in ({"x": draw.uniform(-9e3, 9e3)} for _ in range(20)):
+        assert index.match(values) == oracle.match(values)
+    table._refile()
+    assert int(table._allocator[kernels.KEYS]) > 1_000
+    for round in range(3):
+        for id in draw.sample(range(3_000), 1_000):
+            index.remove(id)
+            index.insert(id, filters[id])
+            oracle.remove(id)
+            oracle.insert(id, filters[id])
+        for bound in (bound for each in draw.sample(ranges, 20) for bound in each):
+            for x in (bound, math.nextafter(bound, math.inf), math.nextafter(bound, -math.inf)):
+                assert index.match({"x": x}) == oracle.match({"x": x}), (round, x)
+        for x in (2**53 + 1, 2**53 + 2, 2**60 + 1, 10**30 + 1, -(10**19) + 1, math.inf, math.nan):
+            assert index.match({"x": x}) == oracle.match({"x": x}), (round, x)
 
 
 def test_values_that_left_do_not_pile_up() -> None:
