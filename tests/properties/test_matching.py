@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from filter_texts import expression, row, wild_expression, wild_row
 from postroad.filters import parse
-from postroad.matching import Index, LinearScan
+from postroad.matching import Index, LinearScan, compiled
 from postroad.matching.compiled import Compiled
 
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -53,8 +53,13 @@ def test_index_equals_linear_scan(seed: int) -> None:
 class Churn(RuleBasedStateMachine):
     """Filters come and go in bursts; the table is compiled, refiled and renumbered at any time."""
 
-    @initialize(seed=seeds)
-    def begin(self, seed: int) -> None:
+    @initialize(seed=seeds, large=st.booleans())
+    def begin(self, seed: int, large: bool) -> None:
+        self.patch = pytest.MonkeyPatch()
+        if large:  # As if there were enough rows for windows, and for two codes at once.
+            self.patch.setattr(compiled, "_WINDOWED_AT", 0)
+            self.patch.setattr(compiled, "_COUPLED_ROWS", 0)
+            self.patch.setattr(compiled, "_COUPLED_VALUES", 1)
         self.index: Index[Any] = Index()
         self.scan: LinearScan[Any] = LinearScan()
         self.draw = random.Random(seed)
@@ -62,16 +67,16 @@ class Churn(RuleBasedStateMachine):
         self.count = 0
 
     @property
-    def compiled(self) -> Compiled[Any] | None:
+    def table(self) -> Compiled[Any] | None:
         table = self.index._table
         return table if isinstance(table, Compiled) else None
 
     @rule(many=st.integers(min_value=1, max_value=60), same=st.booleans(), named=st.booleans())
     def insert(self, many: int, same: bool, named: bool) -> None:
-        text = wild_expression(self.draw)
+        one = parse(wild_expression(self.draw))
         for _ in range(many):
             id: Any = f"f{self.count}" if named and self.count % 50 == 49 else self.count
-            filter = parse(text if same else wild_expression(self.draw))
+            filter = one if same else parse(wild_expression(self.draw))
             self.count += 1
             self.alive.append(id)
             self.index.insert(id, filter)
@@ -88,10 +93,10 @@ class Churn(RuleBasedStateMachine):
     def compile(self) -> None:
         self.index.compile()
 
-    @precondition(lambda self: self.compiled is not None)
+    @precondition(lambda self: self.table is not None)
     @rule(renumber=st.booleans())
     def refile(self, renumber: bool) -> None:
-        table = self.compiled
+        table = self.table
         assert table is not None
         if renumber:
             table._renumber()
@@ -107,6 +112,9 @@ class Churn(RuleBasedStateMachine):
             # What is no dict is described in Python and not in compiled code.
             assert self.index.match(MappingProxyType(values)) == expected, values
         assert len(self.index) == len(self.scan)
+
+    def teardown(self) -> None:
+        self.patch.undo()
 
 
 TestChurn = pytest.mark.timeout(300)(Churn.TestCase)

@@ -53,10 +53,13 @@ _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatev
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
 _REFILE_AT = 4  # Rows are filed anew when there are so many times more of them,
 _REFILE_MAX = 300_000  # unless there are more than so many: their cells are good enough.
-_SAMPLED = 65_536  # So many rows say where cells begin and end.
+_SAMPLED = 16_384  # So many rows say where cells begin and end.
 _WINDOWED_AT = 65_536  # Windows are used once so many rows are filed anew.
+_COUPLED_ROWS = 8  # Rows are filed under two codes if so many share them on average,
+_COUPLED_VALUES = 4  # and there are at least so many of either.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
+_SAID_AFTER = 2.0  # A start that takes so many seconds says what it is doing.
 
 
 class _Attribute:
@@ -94,9 +97,11 @@ class Compiled(Generic[Id]):
         self._codes = 0
         self._free_codes: list[float] = []
         self._point = np.full((16, 3), [np.nan, np.nan, 0.0])  # Per channel; see `kernels`.
+        self._values = _values(16)
         self._breaks = np.zeros((16, kernels.CELLS))
         self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
         self._heads = np.zeros(64, dtype=np.int32)
+        self._couples = np.zeros((1, 2), dtype=np.int64)
         self._pairs = np.zeros((64, 2))
         self._new_pools(1024)
         self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
@@ -110,9 +115,8 @@ class Compiled(Generic[Id]):
         self._live = 0
         self._refiled = 64
         self._row = np.zeros(kernels.ROW)
-        self._native = native.matcher()
         self._state = np.zeros(native.STATE, dtype=np.int64)
-        self._state_at = self._state.ctypes.data
+        self._native = native.matcher(self._state.ctypes.data)
         self._stale = True  # The state no longer says where everything is.
 
     def __len__(self) -> int:
@@ -125,12 +129,12 @@ class Compiled(Generic[Id]):
     def nbytes(self) -> int:
         """The bytes of all arrays, lists and dicts in use; the ids themselves come on top."""
         allocator = self._allocator
-        pools = int(allocator[kernels.ROWS_TOP]) * kernels.ROW * 8
+        pools = int(allocator[kernels.ROWS_TOP]) * (kernels.ROW * 8 + kernels.BRIEF * 4)
         pools += int(allocator[kernels.WORDS_TOP]) * 8
         pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
         arrays = (
-            self._point, self._breaks, self._windows, self._heads, self._homes, self._out,
-            self._marks, self._candidates, self._names,
+            self._point, self._breaks, self._windows, self._heads, self._couples, self._homes,
+            self._out, self._spare, self._candidates, self._names,
         )  # fmt: skip
         tables = (self._ids, self._first, self._several, self._checks)
         return pools + sum(array.nbytes for array in arrays) + sum(map(sys.getsizeof, tables))
@@ -160,8 +164,8 @@ class Compiled(Generic[Id]):
         rows = self._several.pop(id, 1)
         for number in range(first, first + rows):
             kernels.remove(
-                self._homes[number], self._windows, self._heads, self._blocks,
-                self._rows, self._words, self._allocator,
+                self._homes[number], self._windows, self._heads, self._couples, self._blocks,
+                self._rows, self._tags, self._words, self._allocator,
             )  # fmt: skip
             self._homes[number] = -1
             self._ids[number] = None
@@ -175,7 +179,7 @@ class Compiled(Generic[Id]):
         answer: list[Id] | None = None
         state = self._state
         if type(attributes) is dict:
-            answer = self._native(attributes, -1, self._state_at)
+            answer = self._native(attributes)
             if answer is None and state[native.FOUND] < 0:
                 answer = self._run(self._describe(attributes))
         else:
@@ -206,13 +210,14 @@ class Compiled(Generic[Id]):
             self._pairs = np.zeros((2 * self._channels, 2))
         self._tables = [np.array(rows, dtype=np.int64) for rows in (attributes, prefixes, nullable)]
         arrays = (
-            self._point, self._breaks, self._windows, self._heads, self._blocks, self._rows,
-            self._words, self._allocator, self._candidates, self._out, self._marks,
-            self._summary, self._names, self._pairs, *self._tables,
+            self._point, self._values, self._breaks, self._windows, self._heads, self._couples,
+            self._blocks, self._rows, self._briefs, self._words, self._allocator,
+            self._candidates, self._out, self._spare, self._names, self._pairs, *self._tables,
         )  # fmt: skip
         self._state[: native.POSITION] = [
             *(array.ctypes.data for array in arrays),
-            len(self._out), len(nullable), self._names_are_ints, id(self._known),
+            len(self._out), len(self._couples), len(nullable), self._names_are_ints,
+            id(self._known),
             *map(id, (float, str, int, bool, True, None)),
         ]  # fmt: skip
         self._stale = False
@@ -267,7 +272,8 @@ class Compiled(Generic[Id]):
             self._pairs = np.zeros((2 * given, 2))
             self._tell()
         self._pairs.ravel()[: 2 * given] = pairs
-        answer: list[Id] | None = self._native(None, given, self._state_at)
+        self._state[native.GIVEN] = given
+        answer: list[Id] | None = self._native(None)
         return answer
 
     def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
@@ -347,8 +353,8 @@ class Compiled(Generic[Id]):
         _ROW.pack_into(row.data, 0, *values)
         while True:
             handle = kernels.insert(
-                row, True, self._breaks, self._windows, self._heads, self._blocks, self._rows,
-                self._words, self._allocator,
+                row, True, self._breaks, self._windows, self._heads, self._couples, self._blocks,
+                self._rows, self._briefs, self._tags, self._words, self._allocator,
             )  # fmt: skip
             if handle >= 0:
                 break
@@ -368,8 +374,7 @@ class Compiled(Generic[Id]):
 
     def _new_out(self, size: int) -> None:
         self._out = np.zeros(size, dtype=np.int32)
-        self._marks = np.zeros(size // 64 + 1, dtype=np.uint64)
-        self._summary = np.zeros(size // 4096 + 1, dtype=np.uint64)
+        self._spare = np.empty(size, dtype=np.int32)
         self._stale = True
 
     def _demands(self, name: str, constraint: Constraint) -> tuple[list[Demand], bool]:
@@ -477,6 +482,7 @@ class Compiled(Generic[Id]):
             size = 2 * channel
             self._point = _grown(self._point, size, np.nan)
             self._point[channel:, 2] = 0
+            self._values = _values(size)
             self._breaks = _grown(self._breaks, size, 0)
             self._windows = _grown(self._windows, size, 0)
         self._breaks[channel, 0] = -1 if coded else 0
@@ -485,26 +491,46 @@ class Compiled(Generic[Id]):
     # Pools.
 
     def _new_pools(self, rows: int) -> None:
-        self._rows = _aligned(rows + 2 * kernels.SLOTS)
+        self._rows = _aligned(rows + 2 * kernels.SLOTS, kernels.ROW, np.float64)
+        self._briefs = _aligned(len(self._rows), kernels.BRIEF, np.float32)
+        self._tags = self._briefs.view(np.int32)
         self._candidates = np.empty(len(self._rows), dtype=np.int64)
-        self._words = np.empty(rows * 16 + 65_536, dtype=np.uint64)
+        self._words = _aligned(2 * rows + 8192, 8, np.uint64).ravel()
         self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int64)
         self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
         self._allocator[: kernels.ROWS_FREE] = 0
         self._allocator[kernels.BLOCKS_TOP] = 1
+        self._allocator[kernels.COUPLED] = 0
         self._stale = True
 
     def _grow(self, full: int) -> None:
         self._stale = True
         if full == kernels.FULL_ROWS:
-            rows = _aligned(len(self._rows) * 3 // 2 + kernels.SLOTS)
+            size = len(self._rows) * 3 // 2 + kernels.SLOTS
+            rows = _aligned(size, kernels.ROW, np.float64)
             rows[: len(self._rows)] = self._rows
-            self._rows = rows
+            briefs = _aligned(size, kernels.BRIEF, np.float32)
+            briefs[: len(self._rows)] = self._briefs
+            self._rows, self._briefs, self._tags = rows, briefs, briefs.view(np.int32)
             self._candidates = np.empty(len(self._rows), dtype=np.int64)
         elif full == kernels.FULL_WORDS:
-            self._words = _grown(self._words, len(self._words) * 3 // 2 + 65_536, 0)
-        else:
+            words = _aligned(len(self._words) // 8 * 3 // 2 + 8192, 8, np.uint64).ravel()
+            words[: len(self._words)] = self._words
+            self._words = words
+        elif full == kernels.FULL_BLOCKS:
             self._blocks = _grown(self._blocks, len(self._blocks) * 2, 0)
+        else:
+            before = self._couples
+            self._new_lines(int(np.count_nonzero(before[:, 1])))
+            kernels.move_lines(before, self._couples, self._blocks)
+
+    def _new_lines(self, used: int, room: int = 0) -> None:
+        """An empty table for keys of couples and narrow ranges, of which `used` are to come in."""
+        size = 4 << (used + room).bit_length()
+        self._couples = np.zeros((size, 2), dtype=np.int64)
+        self._allocator[kernels.KEYS] = used
+        self._allocator[kernels.KEYS_MAX] = size // 2
+        self._stale = True
 
     def _refile(self) -> None:
         """File all rows anew: new breakpoints, unused codes given back, pools packed."""
@@ -518,12 +544,21 @@ class Compiled(Generic[Id]):
         self._new_pools(len(live))
         self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
         self._allocator[kernels.MANY] = self._channels > kernels.CHANNELS_MAX
-        kernels.expect(live, self._breaks, self._windows, self._heads, self._allocator)
+        self._choose_couples(live)
+        expected = 0
+        while expected < len(live):
+            expected = kernels.expect(
+                live, expected, self._breaks, self._windows, self._heads, self._couples,
+                self._allocator,
+            )  # fmt: skip
+            if expected < len(live):
+                self._grow(kernels.FULL_KEYS)
         done, full = 0, -1
         while full < 0:
             done, full = kernels.refile(
                 live, done, self._homes, self._breaks, self._windows, self._heads,
-                self._blocks, self._rows, self._words, self._allocator,
+                self._couples, self._blocks, self._rows, self._briefs, self._tags, self._words,
+                self._allocator,
             )  # fmt: skip
             if full < 0:
                 self._grow(full)
@@ -531,6 +566,7 @@ class Compiled(Generic[Id]):
 
     def _choose_breaks(self, live: npt.NDArray[np.float64]) -> None:
         """Cut each channel into cells that hold about equally many of the rows' bounds."""
+        self._breaks[:, kernels.WIDTHS_USED] = 0
         live = live[:: max(1, len(live) // _SAMPLED)]
         tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         ranged = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
@@ -551,6 +587,39 @@ class Compiled(Generic[Id]):
             cuts = np.unique(np.quantile(bounds, shares, method="nearest"))
             self._breaks[channel, 0] = len(cuts)
             self._breaks[channel, 1 : 1 + len(cuts)] = cuts
+
+    def _choose_couples(self, live: npt.NDArray[np.float64]) -> None:
+        """Find channels that rows often demand codes of together, and make room for the codes."""
+        step = max(1, len(live) // _SAMPLED)
+        tagged = live[::step, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
+        coded = (tagged >= 0) & (tagged & kernels.NOT_EQUAL == 0)
+        coded &= self._breaks[np.maximum(tagged >> 3, 0), 0] < 0
+        both: list[npt.NDArray[np.int64]] = []
+        for i in _DEMANDS:
+            for j in range(i):
+                rows = coded[:, i] & coded[:, j]
+                one, other = tagged[rows, i] >> 3, tagged[rows, j] >> 3
+                both.append(np.minimum(one, other) * self._channels + np.maximum(one, other))
+        keys, counts = np.unique(np.concatenate(both), return_counts=True)
+        chosen: list[int] = []
+        room = 0
+        for key, count in sorted(
+            zip(keys.tolist(), (counts * step).tolist(), strict=True), key=lambda kc: -kc[1]
+        ):
+            channels = divmod(key, self._channels)
+            values = [-1 - int(self._breaks[channel, 0]) for channel in channels]
+            combined = values[0] * values[1]
+            if (
+                self._allocator[kernels.WINDOWED]
+                and min(values) >= _COUPLED_VALUES
+                and count >= _COUPLED_ROWS * combined
+                and len(chosen) < 2 * kernels.COUPLES_MAX
+            ):
+                chosen += channels
+                room += combined
+        self._new_lines(0, room)
+        self._allocator[kernels.COUPLED] = len(chosen) // 2
+        self._allocator[kernels.FIRST_COUPLE : kernels.FIRST_COUPLE + len(chosen)] = chosen
 
     def _give_back_codes(self, live: npt.NDArray[np.float64]) -> None:
         """Forget the codes of values that no row demands any more."""
@@ -576,6 +645,7 @@ class Compiled(Generic[Id]):
         block, slot = np.divmod(self._homes[kept], kernels.SLOTS)
         places = self._blocks[block, kernels.ROWS] + slot
         self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[kept] + 1)
+        self._tags[places, 0] = np.sign(self._tags[places, 0]) * (new[kept] + 1)
         homes = self._homes[kept]
         self._homes[:] = -1
         self._homes[: len(kept)] = homes
@@ -647,7 +717,7 @@ def ready() -> None:
     The first start after an installation takes many seconds, so it says what it is doing.
     """
     text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
-    timer = threading.Timer(2.0, sys.stderr.write, [text])
+    timer = threading.Timer(_SAID_AFTER, sys.stderr.write, [text])
     timer.daemon = True
     timer.start()
     try:
@@ -707,11 +777,19 @@ def _range(row: npt.NDArray[np.float64], i: int) -> NumberRange:
     )
 
 
-def _aligned(rows: int) -> npt.NDArray[np.float64]:
-    """Rows that begin where a cache line begins, so that each takes two lines and not three."""
-    room = np.empty(rows * kernels.ROW + 8)
-    begin = -(room.ctypes.data // 8) % 8
-    return room[begin : begin + rows * kernels.ROW].reshape(rows, kernels.ROW)
+def _aligned(rows: int, columns: int, kind: Any) -> Any:
+    """An array that begins where a cache line begins, so that its rows take no line too many."""
+    size = np.dtype(kind).itemsize
+    room = np.empty(rows * columns + 64 // size, dtype=kind)
+    begin = -(room.ctypes.data // size) % (64 // size)
+    return room[begin : begin + rows * columns].reshape(rows, columns)
+
+
+def _values(channels: int) -> npt.NDArray[np.float32]:
+    """A value per channel, missing, after the one that stands for what is not demanded."""
+    values = np.full(1 + channels, np.nan, dtype=np.float32)
+    values[0] = 0
+    return values
 
 
 def _grown(array: Any, size: int, fill: float) -> Any:

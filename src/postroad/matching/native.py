@@ -15,6 +15,7 @@ import ctypes
 import zlib
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numba import carray, cfunc, njit, types
@@ -32,18 +33,20 @@ PREFIX = 3
 NAME, NULL = range(2)  # of the table of attributes that some filter wants to be NULL
 NULLABLE = 2
 
-# The state: addresses of arrays, the length of one, addresses of objects, then room to work in.
+# The state: addresses of arrays, the lengths of two, addresses of objects, then room to work in.
 (
-    AT_POINT, AT_BREAKS, AT_WINDOWS, AT_HEADS, AT_BLOCKS, AT_ROWS, AT_WORDS, AT_ALLOCATOR,
-    AT_CANDIDATES, AT_OUT, AT_MARKS, AT_SUMMARY, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES,
+    AT_POINT, AT_VALUES, AT_BREAKS, AT_WINDOWS, AT_HEADS, AT_COUPLES, AT_BLOCKS, AT_ROWS,
+    AT_BRIEFS, AT_WORDS, AT_ALLOCATOR,
+    AT_CANDIDATES, AT_OUT, AT_SPARE, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES,
     AT_NULLABLE,
-) = range(17)  # fmt: skip
-OUT_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = 17, 18, 19
-KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(20, 27)
-POSITION, KEY, VALUE, OVERFLOW, FOUND, CHECKS = range(27, 33)
-STATE = 33
+) = range(19)  # fmt: skip
+OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = 19, 20, 21, 22
+KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(23, 30)
+POSITION, KEY, VALUE, OVERFLOW, GIVEN, FOUND, CHECKS = range(30, 37)
+STATE = 37
 
 _EXACT = 2**53
+_AHEAD = 8  # So many ids are fetched ahead.
 _LONG = types.int64
 
 
@@ -53,6 +56,7 @@ def _python(name, result, *arguments):
 
 _dict_next = _python("PyDict_Next", types.int32, _LONG, _LONG, _LONG, _LONG)
 _dict_get = _python("PyDict_GetItem", _LONG, _LONG, _LONG)
+_dict_find = _python("PyDict_GetItemWithError", _LONG, _LONG, _LONG)
 _type_of = _python("PyObject_Type", _LONG, _LONG)
 _keep = _python("Py_IncRef", types.void, _LONG)
 _drop = _python("Py_DecRef", types.void, _LONG)
@@ -79,7 +83,7 @@ def _at(typing_context, address):
 @njit(cache=True)
 def _give_code(pairs, given, codes, channel, excluded, value):
     """Add the code that a value has, or that it has none if some filter excludes codes."""
-    code = _dict_get(codes, value)
+    code = _dict_find(codes, value)
     if code != 0:
         pairs[given, 0], pairs[given, 1] = channel, _float(code)
     elif excluded:
@@ -161,6 +165,8 @@ def _listed(state, found, out):
     answer = _new_list(found)
     count = 0
     for i in range(found):
+        if i + _AHEAD < found:
+            kernels._fetch(names, out[i + _AHEAD])
         name = names[out[i]]
         if i > 0 and name == names[out[i - 1]]:
             continue
@@ -176,39 +182,44 @@ def _listed(state, found, out):
 
 
 @lru_cache(maxsize=1)
-def matcher():
-    """The compiled function: (dict, given, address of the state) -> list or None.
+def _matcher() -> Any:
+    """The compiled method: (state's address as an int, dict or None) -> list or None.
 
     Numba's cache notices when this file changes, and what a closure holds, but not when the
     kernels that are compiled into it change: hence the version.
     """
     version = 1 + zlib.crc32(Path(kernels.__file__).read_bytes())
 
-    def match(attributes, given, here):
+    def match(owner, attributes):
         """The list of ids, or None with what was found so far in the state.
 
-        If `given` is not negative there are so many pairs already, and no need for the attributes.
+        Given None, the pairs are there already and the state says how many.
         """
+        here = _long(owner)
         state = carray(_at(here), (STATE,), np.int64)
         state[FOUND], state[CHECKS] = -version, 0
-        if given < 0:
+        given = state[GIVEN]
+        if attributes != state[NONE]:
             given = _describe(attributes, state, here)
         if given >= 0:
             out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
             found, checks = kernels.match(
                 carray(_at(state[AT_PAIRS]), (given, 2), np.float64), given,
                 carray(_at(state[AT_POINT]), (1, 3), np.float64),
+                carray(_at(state[AT_VALUES]), (1,), np.float32),
                 carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
                 carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
                 carray(_at(state[AT_HEADS]), (1,), np.int32),
+                carray(_at(state[AT_COUPLES]), (state[COUPLES_LENGTH], 2), np.int64),
                 carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int64),
                 carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.float64),
+                carray(_at(state[AT_BRIEFS]), (1, kernels.BRIEF), np.float32),
+                carray(_at(state[AT_BRIEFS]), (1, kernels.BRIEF), np.int32),
                 carray(_at(state[AT_WORDS]), (1,), np.uint64),
                 carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
                 carray(_at(state[AT_CANDIDATES]), (1,), np.int64),
                 out,
-                carray(_at(state[AT_MARKS]), (1,), np.uint64),
-                carray(_at(state[AT_SUMMARY]), (1,), np.uint64),
+                carray(_at(state[AT_SPARE]), (1,), np.int32),
             )  # fmt: skip
             state[FOUND], state[CHECKS] = found, checks
             if checks == 0:
@@ -216,7 +227,28 @@ def matcher():
         _keep(state[NONE])
         return state[NONE]
 
-    compiled = cfunc(_LONG(_LONG, _LONG, _LONG), cache=True)(match)
-    whole = ctypes.c_longlong
-    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, whole, whole)
-    return kind(compiled.address)
+    compiled = cfunc(_LONG(_LONG, _LONG), cache=True)(match)
+    return compiled, _Method(b"match", compiled.address, _ONE_ARGUMENT, None)
+
+
+class _Method(ctypes.Structure):
+    """How C describes a method to Python."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_ONE_ARGUMENT = 0x0008
+
+
+def matcher(state_at: int) -> Any:
+    """What matches by the state at an address: a built-in method, the cheapest to call."""
+    _, method = _matcher()
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.argtypes = (ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)
+    new.restype = ctypes.py_object
+    return new(ctypes.byref(method), state_at, None)
