@@ -191,10 +191,15 @@ def finger_ties(nodes: int, seed: int) -> tuple[IntArray, IntArray]:
     """Per position and phase: its rank among all, and where in the phase ties start from."""
     phases = phases_count(nodes)
     order = ranked(nodes * phases, seed, "swico.finger")
-    start = np.zeros((nodes, phases), np.int64)
-    for phase in range(phases):
+    return np.argsort(order).reshape(nodes, phases), phase_starts(nodes, seed)
+
+
+def phase_starts(nodes: int, seed: int) -> IntArray:
+    """Per position and phase: a random place of the phase, counted from its begin."""
+    start = np.zeros((nodes, phases_count(nodes)), np.int64)
+    for phase in range(start.shape[1]):
         start[:, phase] = keyed_bits(nodes, seed, "swico.start", phase) % np.uint64(1 << phase)
-    return np.argsort(order).reshape(nodes, phases), start
+    return start
 
 
 def components_count(interests: TopicInterests, edges: Iterable[Sequence[int]]) -> int:
