@@ -61,9 +61,11 @@ class TopicInterests:
 
     def at_positions(self, order: IntArray) -> TopicInterests:
         """The same interests with nodes renumbered by their position on a ring."""
-        position = np.argsort(order)
-        nodes = np.repeat(np.arange(self.nodes_count), np.diff(self.start))
-        return from_pairs(position[nodes], self.topics, self.nodes_count, self.topics_count)
+        sizes = np.diff(self.start)[order]
+        start = np.zeros_like(self.start)
+        np.cumsum(sizes, out=start[1:])
+        moved = np.repeat(self.start[order] - start[:-1], sizes) + np.arange(len(self.topics))
+        return TopicInterests(self.nodes_count, self.topics_count, start, self.topics[moved])
 
 
 def from_pairs(
