@@ -44,11 +44,13 @@ def route(
     topics: npt.ArrayLike,
     publishers: npt.ArrayLike,
     rendezvous: npt.ArrayLike = (),
+    back: bool = True,
 ) -> Outcome:
     """Route one publication per topic and publisher (a node) given.
 
     `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
-    topic's rendezvous point.
+    topic's rendezvous point. Without `back` their trees leave out the publisher, as if it were
+    no subscriber (the cores do not do that).
     """
     placed = interests.at_positions(world.order)
     starts, members = placed.subscribers
@@ -61,7 +63,7 @@ def route(
     else:
         roots = np.ascontiguousarray(rendezvous, np.int64)
         run = _scribe if scheme == "scribe" else _iscribe
-        run(peers_start, peers, starts, members, wanted, origins, roots, counts)
+        run(peers_start, peers, starts, members, wanted, origins, roots, back, counts)
     return Outcome(*counts)
 
 
@@ -231,7 +233,7 @@ def _climb(at, root, topic, interested, peers_start, peers):  # type: ignore[no-
 
 
 @njit(cache=True)
-def _scribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
+def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)
     joined = np.full(count, -1, np.int64)  # the publication for which it joined the tree
@@ -249,6 +251,8 @@ def _scribe(peers_start, peers, starts, members, topics, origins, roots, counts)
         counts[5, n] = -1
         for place in range(starts[topic], starts[topic + 1]):
             at = members[place]
+            if at == origins[n] and not back:
+                continue
             size = 0
             while joined[at] != n:
                 joined[at] = n
@@ -278,7 +282,7 @@ def _arrive(n, at, origin, path, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _iscribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
+def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
     """A message stands for a run of targets in ring order, which parts by their next hops.
 
     The positions to which a link leads nearest are neighbours on the ring, so each link takes a
@@ -290,11 +294,12 @@ def _iscribe(peers_start, peers, starts, members, topics, origins, roots, counts
     stack = np.empty((count + 1, 4), np.int64)  # node, hops, targets from, targets to
     for n in range(len(topics)):
         topic = topics[n]
-        begin = starts[topic]
-        total = starts[topic + 1] - begin
-        for place in range(total):
-            interested[members[begin + place]] = topic
-            targets[place] = members[begin + place]
+        total = 0
+        for place in range(starts[topic], starts[topic + 1]):
+            interested[members[place]] = topic
+            if back or members[place] != origins[n]:
+                targets[total] = members[place]
+                total += 1
         root = roots[topic]
         up, pure = _climb(origins[n], root, topic, interested, peers_start, peers)
         messages = up

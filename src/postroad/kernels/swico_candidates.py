@@ -30,7 +30,7 @@ from postroad.planning.swico import TopicInterests, phase_starts, ring_ties
 _SHORT = 64  # subscribers of a topic that are all looked at
 _LOOKED_AT = 8  # subscribers of any other topic that are looked at in each phase
 _TARGETS = 4  # per phase, that a position chooses from
-_LEAST = (4, 2, 1)  # contributions of the fingers that are taken in each turn
+_LEAST = (2, 1)  # contributions of the fingers that are taken in each turn
 _TRIES = 64  # for a target without a finger of the phase, where nothing contributes
 
 
