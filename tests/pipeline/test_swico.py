@@ -19,14 +19,14 @@ def pairs_of(spark: Any, interests: TopicInterests, partitions: int) -> Any:
     nodes = np.repeat(np.arange(interests.nodes_count), np.diff(interests.start))
     rows = list(zip(nodes.tolist(), interests.topics.tolist(), strict=True))
     frame = spark.createDataFrame(rows, "node long, topic long").repartition(partitions)
-    found = candidates(frame).orderBy("a", "b").toPandas()
-    return found[["a", "b"]].to_numpy(np.int64)
+    found = candidates(frame).distinct().orderBy("a", "b").toPandas().to_numpy(np.int64)
+    return found @ [interests.nodes_count, 1]
 
 
 def test_it_comes_near_the_exact_planner_whatever_the_partitions(spark: Any) -> None:
     interests = synthetic("zipf", 400, 400, 10, 1)
     edges = candidate_edges(spark, interests)
-    assert (edges[:, 0] < edges[:, 1]).all()
+    assert (edges // 400 < edges % 400).all()
     world = swico_candidates.build(interests, edges, 1)
     assert world.has_property_1()
     assert sorted(world.order.tolist()) == list(range(400))
@@ -39,13 +39,13 @@ def test_it_comes_near_the_exact_planner_whatever_the_partitions(spark: Any) -> 
         )
     )
     assert none < found
-    assert found > none + 0.6 * (exact - none), (none, found, exact)
+    assert found > none + 0.95 * (exact - none), (none, found, exact)
     assert pairs_of(spark, interests, 7).tolist() == edges.tolist()
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5, 33])
 def test_without_candidates_it_is_still_a_small_world(nodes: int) -> None:
     interests = from_pairs(list(range(nodes)), [0] * nodes, nodes, 1)
-    world = swico_candidates.build(interests, np.zeros((0, 2), np.int64), 1)
+    world = swico_candidates.build(interests, np.zeros(0, np.int64), 1)
     assert world.has_property_1()
     assert sorted(world.order.tolist()) == list(range(nodes))

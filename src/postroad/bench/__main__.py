@@ -7,6 +7,7 @@ import sys
 
 PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
+    "beaconvey-scale": "postroad.bench.beaconvey_scale",
     "cost": "postroad.bench.cost",
     "kyra": "postroad.bench.kyra",
     "kyra-differences": "postroad.bench.kyra_differences",

@@ -215,7 +215,8 @@ def beaconvey(
     todo = runs.rows(not quick, graphs, long)
     found, took, _ = _run(runs.run_point, todo, workers, "routing")
     measured = runs.Measured(found)
-    cells, claims = runs.cells(measured), runs.claims(measured)
+    readings = {name: runs.cells(measured, name) for name in runs.READINGS}
+    cells, claims = readings["ours"], runs.claims(measured)
     drawn = {
         "figure-4": figures.families(
             measured, "zipf", "overhead", "Figure 4: routing overhead, Zipf"
@@ -277,7 +278,8 @@ def beaconvey(
         name: Path(os.path.relpath(folder / f"{name}.png", page.parent)).as_posix()
         for name in drawn
     }
-    page.write_text(beaconvey_page.page(cells, claims, plans, how, shown), encoding="utf-8")
+    text = beaconvey_page.page(readings, claims, runs.expo(measured), plans, how, shown)
+    page.write_text(text, encoding="utf-8")
     for claim in claims:
         click.echo(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.text} ({claim.numbers})")
     near = sum(abs(cell.off) <= beaconvey_page.FAR for cell in cells)

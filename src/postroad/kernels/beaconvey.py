@@ -44,11 +44,13 @@ def route(
     topics: npt.ArrayLike,
     publishers: npt.ArrayLike,
     rendezvous: npt.ArrayLike = (),
+    back: bool = True,
 ) -> Outcome:
     """Route one publication per topic and publisher (a node) given.
 
     `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
-    topic's rendezvous point.
+    topic's rendezvous point. Without `back` their trees leave out the publisher, as if it were
+    no subscriber (the cores do not do that).
     """
     placed = interests.at_positions(world.order)
     starts, members = placed.subscribers
@@ -61,13 +63,16 @@ def route(
     else:
         roots = np.ascontiguousarray(rendezvous, np.int64)
         run = _scribe if scheme == "scribe" else _iscribe
-        run(peers_start, peers, starts, members, wanted, origins, roots, counts)
+        run(peers_start, peers, starts, members, wanted, origins, roots, back, counts)
     return Outcome(*counts)
 
 
 @njit(cache=True, inline="always")
-def _nearest(at, target, start, peers, count):  # type: ignore[no-untyped-def]
-    """The neighbour nearest to a position by absolute distance; of two, the one before it."""
+def _nearest_link(at, target, start, peers, count):  # type: ignore[no-untyped-def]
+    """Where the neighbour stands that is nearest to a position by absolute distance.
+
+    Of two it is the one before the position.
+    """
     first = start[at]
     end = start[at + 1]
     low = first
@@ -78,18 +83,33 @@ def _nearest(at, target, start, peers, count):  # type: ignore[no-untyped-def]
             low = middle + 1
         else:
             high = middle
-    before = peers[low - 1] if low > first else peers[end - 1]
-    after = peers[low] if low < end else peers[first]
-    below = target - before
+    before = low - 1 if low > first else end - 1
+    after = low if low < end else first
+    below = target - peers[before]
     if below < 0:
         below += count
-    above = after - target
+    above = peers[after] - target
     if above < 0:
         above += count
     # The neighbour before the target may be the nearer one from behind, on a small ring.
     if min(below, count - below) <= min(above, count - above):
         return before
     return after
+
+
+@njit(cache=True, inline="always")
+def _nearest(at, target, start, peers, count):  # type: ignore[no-untyped-def]
+    return peers[_nearest_link(at, target, start, peers, count)]
+
+
+@njit(cache=True, inline="always")
+def _last_nearest(link, first, end, peers, count):  # type: ignore[no-untyped-def]
+    """The last position, clockwise, to which this of all links first:end leads nearest."""
+    after = peers[link + 1] if link + 1 < end else peers[first]
+    gap = after - peers[link]
+    if gap <= 0:
+        gap += count
+    return (peers[link] + gap // 2) % count
 
 
 @njit(cache=True)
@@ -213,7 +233,7 @@ def _climb(at, root, topic, interested, peers_start, peers):  # type: ignore[no-
 
 
 @njit(cache=True)
-def _scribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
+def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)
     joined = np.full(count, -1, np.int64)  # the publication for which it joined the tree
@@ -231,6 +251,8 @@ def _scribe(peers_start, peers, starts, members, topics, origins, roots, counts)
         counts[5, n] = -1
         for place in range(starts[topic], starts[topic + 1]):
             at = members[place]
+            if at == origins[n] and not back:
+                continue
             size = 0
             while joined[at] != n:
                 joined[at] = n
@@ -260,22 +282,24 @@ def _arrive(n, at, origin, path, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _iscribe(peers_start, peers, starts, members, topics, origins, roots, counts):  # type: ignore[no-untyped-def]
-    """A message stands for a run of targets, which parts by their next hops."""
+def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
+    """A message stands for a run of targets in ring order, which parts by their next hops.
+
+    The positions to which a link leads nearest are neighbours on the ring, so each link takes a
+    stretch of the run; only where a stretch goes around the run's ends is the run turned first.
+    """
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)
     targets = np.empty(count, np.int64)
-    sorted_targets = np.empty(count, np.int64)
-    link_of = np.empty(count, np.int64)
-    size_of = np.zeros(np.diff(peers_start).max() + 1 if count else 1, np.int64)
     stack = np.empty((count + 1, 4), np.int64)  # node, hops, targets from, targets to
     for n in range(len(topics)):
         topic = topics[n]
-        first = starts[topic]
-        total = starts[topic + 1] - first
-        for place in range(total):
-            interested[members[first + place]] = topic
-            targets[place] = members[first + place]
+        total = 0
+        for place in range(starts[topic], starts[topic + 1]):
+            interested[members[place]] = topic
+            if back or members[place] != origins[n]:
+                targets[total] = members[place]
+                total += 1
         root = roots[topic]
         up, pure = _climb(origins[n], root, topic, interested, peers_start, peers)
         messages = up
@@ -285,35 +309,62 @@ def _iscribe(peers_start, peers, starts, members, topics, origins, roots, counts
         while size:
             size -= 1
             at, hops, low, high = stack[size]
-            start = peers_start[at]
-            links = peers_start[at + 1] - start
-            size_of[: links + 1] = 0
-            for place in range(low, high):
-                target = targets[place]
-                if target == at:
+            first = peers_start[at]
+            end = peers_start[at + 1]
+            if targets[low] == at:
+                _arrive(n, at, origins[n], hops, counts)
+                low += 1
+            if high - low > 1 and end - first > 1:
+                _turn(at, low, high, targets, peers_start, peers)
+            while low < high:
+                start = targets[low]
+                link = _nearest_link(at, start, peers_start, peers, count)
+                reach = count
+                if end - first > 1:
+                    reach = _last_nearest(link, first, end, peers, count) - start
+                    if reach < 0:
+                        reach += count
+                after = low + 1
+                while after < high:
+                    away = targets[after] - start
+                    if away < 0:
+                        away += count
+                    if away > reach:
+                        break
+                    after += 1
+                last = after
+                if targets[after - 1] == at:
                     _arrive(n, at, origins[n], hops, counts)
-                    link_of[place] = links
-                else:
-                    after = _nearest(at, target, peers_start, peers, count)
-                    link = 0
-                    while peers[start + link] != after:
-                        link += 1
-                    link_of[place] = link
-                size_of[link_of[place]] += 1
-            begin = low
-            for link in range(links + 1):
-                length = size_of[link]
-                size_of[link] = begin
-                if length and link < links:
-                    after = peers[start + link]
+                    last -= 1
+                if low < last:
                     messages += 1
-                    pure += interested[after] != topic
-                    stack[size] = (after, hops + 1, begin, begin + length)
+                    pure += interested[peers[link]] != topic
+                    stack[size] = (peers[link], hops + 1, low, last)
                     size += 1
-                begin += length
-            for place in range(low, high):
-                sorted_targets[size_of[link_of[place]]] = targets[place]
-                size_of[link_of[place]] += 1
-            targets[low:high] = sorted_targets[low:high]
+                low = after
         counts[0, n] = messages
         counts[1, n] = pure
+
+
+@njit(cache=True)
+def _turn(at, low, high, targets, peers_start, peers):  # type: ignore[no-untyped-def]
+    """Turn a run so that it does not begin amid those that the link of its last target takes."""
+    count = len(peers_start) - 1
+    first = peers_start[at]
+    end = peers_start[at + 1]
+    link = _nearest_link(at, targets[high - 1], peers_start, peers, count)
+    if link != _nearest_link(at, targets[low], peers_start, peers, count):
+        return
+    reach = (_last_nearest(link, first, end, peers, count) - targets[low]) % count
+    if (targets[high - 1] - targets[low]) % count <= reach:
+        return  # one link takes all
+    cut = high - 1
+    while (targets[cut - 1] - targets[low]) % count > reach and (
+        _nearest_link(at, targets[cut - 1], peers_start, peers, count) == link
+    ):
+        cut -= 1
+    behind = targets[low:cut].copy()
+    ahead = high - cut
+    for place in range(ahead):
+        targets[low + place] = targets[cut + place]
+    targets[low + ahead : high] = behind

@@ -39,7 +39,8 @@ def greedy_fingers(interests: TopicInterests, order: IntArray, seed: int) -> Int
     placed = interests.at_positions(order)
     starts, nodes = placed.subscribers
     rank, begin = finger_ties(placed.nodes_count, seed)
-    fingers: IntArray = _fingers(placed.start, placed.topics, starts, nodes, rank, begin)
+    narrow = nodes.astype(np.int32)
+    fingers: IntArray = _fingers(placed.start, placed.topics, starts, narrow, rank, begin)
     return fingers
 
 
@@ -74,7 +75,7 @@ def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
     for topic in range(topics):
         size = list_start[topic + 1] - list_start[topic]
         start[topic + 1] = start[topic] + (count - size if 2 * size > count else 0)
-    absent = np.empty(start[topics], np.int64)
+    absent = np.empty(start[topics], lists.dtype)
     for topic in range(topics):
         place = list_start[topic]
         if 2 * (list_start[topic + 1] - place) <= count:
@@ -347,9 +348,9 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
     count, phases = rank.shape
     slots = count * phases
     pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics))
-    following = np.arange(len(topics))
-    part_size = np.ones(len(topics), np.int64)
+    part = np.arange(len(topics)).astype(np.int32)
+    following = np.arange(len(topics)).astype(np.int32)
+    part_size = np.ones(len(topics), np.int32)
     main = np.full(len(list_start) - 1, -1)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
@@ -364,11 +365,23 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
     for position in range(count):
         for phase in range(phases):
             slot_of[rank[position, phase]] = position * phases + phase
-    pointed = np.zeros((phases, count), np.bool_)
+    # Per phase: a position nobody points to names itself, any other one that is further on.
+    free = np.empty((phases, count + 1), np.int32)
+    free[:] = np.arange(count + 1).astype(np.int32)
     kept = np.full((slots, _REMEMBERED_FINGERS), -1, np.int64)
     floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
     gain = np.zeros(count, np.int32)
-    touched = np.empty(count, np.int64)
+    for position in range(count):  # all phases at once, while nothing is chosen
+        common = _count_shared(
+            position, 2, 1 << phases, start, topics, list_start, lists, pair, part, part_size,
+            following, main, outside, outside_end, absent_start, absent, gain,
+        )  # fmt: skip
+        for phase in range(1, phases):
+            slot = position * phases + phase
+            floor[slot] = _keep_best(
+                position, phase, begin[position, phase], True, common, gain, free[phase],
+                kept[slot],
+            )  # fmt: skip
     for limited in (True, False):
         heap = [np.int64(0)]
         heap.pop()
@@ -377,7 +390,8 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
                 if fingers[position, phase] < 0:
                     most = start[position + 1] - start[position]
                     heap.append(-(most * slots + slots - 1 - rank[position, phase]))
-                    floor[position * phases + phase] = count * count
+                    if not limited:  # what was not free is a candidate too
+                        floor[position * phases + phase] = count * count
         heapq.heapify(heap)
         while heap:
             key = -heapq.heappop(heap)
@@ -387,34 +401,40 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
             phase = slot % phases
             best, now = _best_kept(
                 position, phase, begin[position, phase], limited, start, topics, pair, part,
-                pointed, kept[slot], floor[slot],
+                free[phase], kept[slot], floor[slot],
             )  # fmt: skip
             if best < 0:
+                now = floor[slot] >> phase
+                if 0 <= now < bound:  # those beyond the kept are searched in their turn
+                    heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
+                    continue
+                common = _count_shared(
+                    position, 1 << phase, 2 << phase, start, topics, list_start, lists, pair, part,
+                    part_size, following, main, outside, outside_end, absent_start, absent, gain,
+                )  # fmt: skip
                 floor[slot] = _keep_best(
-                    position, phase, begin[position, phase], limited, start, topics, list_start,
-                    lists, pair, part, part_size, following, main, outside, outside_end,
-                    absent_start, absent, pointed, gain, touched, kept[slot],
+                    position, phase, begin[position, phase], limited, common, gain, free[phase],
+                    kept[slot],
                 )  # fmt: skip
                 best, now = _best_kept(
                     position, phase, begin[position, phase], limited, start, topics, pair, part,
-                    pointed, kept[slot], floor[slot],
+                    free[phase], kept[slot], floor[slot],
                 )  # fmt: skip
             if best < 0:
                 continue
-            target = best
             if now < bound:
                 heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
                 continue
-            fingers[position, phase] = target
-            pointed[phase, target] = True
-            _join(position, target, start, topics, pair, part, following, part_size, main)
+            fingers[position, phase] = best
+            free[phase, best] = best + 1
+            _join(position, best, start, topics, pair, part, following, part_size, main)
     return fingers
 
 
 @njit(cache=True)
 def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-def]
     """Per topic its largest component, as `main`, and the list places outside of it."""
-    outside = np.empty(len(part), np.int64)
+    outside = np.empty(len(part), part.dtype)
     outside_end = list_start[:-1].copy()
     for topic in range(len(list_start) - 1):
         for place in range(list_start[topic], list_start[topic + 1]):
@@ -439,67 +459,61 @@ def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_s
 
 
 @njit(cache=True)
-def _keep_best(  # type: ignore[no-untyped-def]
-    position, phase, begin, limited, start, topics, list_start, lists, pair, part, part_size,
-    following, main, outside, outside_end, absent_start, absent, pointed, gain, touched, kept,
+def _count_shared(  # type: ignore[no-untyped-def]
+    position, near, far, start, topics, list_start, lists, pair, part, part_size, following, main,
+    outside, outside_end, absent_start, absent, gain,
 ):  # fmt: skip
-    """Find the fingers of this phase that contribute most; the key of the last kept, or -1."""
+    """What edges to the positions from `near` to `far` away contribute.
+
+    It is `gain` of the position plus what is returned, so many for all.
+    """
     count = len(start) - 1
-    width = 1 << phase
-    low = position + width
-    high = low + width
-    taken = pointed[phase]
-    size = 0
+    width = far - near
+    low = position + near
+    high = position + far
     common = 0  # topics that are counted for all and then subtracted
     for at in range(start[position], start[position + 1]):
         topic = topics[at]
         mine = part[pair[at]]
         first = list_start[topic]
+        left = list_start[topic + 1] - first - part_size[mine]
+        if left == 0:
+            continue
         if _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
             common += 1
             continue
-        if mine == main[topic]:
-            # Only those outside the main component count, and they become fewer.
-            left = list_start[topic + 1] - first - part_size[mine]
-            if 2 * left < outside_end[topic] - first:
-                write = first
-                for read in range(first, outside_end[topic]):
-                    if part[outside[read]] != mine:
-                        outside[write] = outside[read]
-                        write += 1
-                outside_end[topic] = write
+        in_main = mine == main[topic]
+        # Only those outside the main component count, and they become fewer.
+        if in_main and 2 * left < outside_end[topic] - first:
+            write = first
+            for read in range(first, outside_end[topic]):
+                if part[outside[read]] != mine:
+                    outside[write] = outside[read]
+                    write += 1
+            outside_end[topic] = write
         for turn in range(2):  # the phase may reach beyond the end of the numbering
             below = low - turn * count
             above = high - turn * count
             if above <= 0 or below >= count:
                 continue
-            if mine == main[topic]:
-                at_most = outside_end[topic]
-                place = _lower_outside(outside, lists, first, at_most, below)
-                while place < at_most and lists[outside[place]] < above:
-                    if part[outside[place]] != mine:
-                        target = lists[outside[place]]
-                        if not (limited and taken[target]):
-                            if gain[target] == 0:
-                                touched[size] = target
-                                size += 1
-                            gain[target] += 1
+            if in_main:
+                end = outside_end[topic]
+                place = _lower_outside(outside, lists, first, end, below)
+                while place < end and lists[outside[place]] < above:
+                    gain[lists[outside[place]]] += part[outside[place]] != mine
                     place += 1
                 continue
-            place = _lower(lists, first, list_start[topic + 1], below)
-            while place < list_start[topic + 1] and lists[place] < above:
-                if part[place] != mine:
-                    target = lists[place]
-                    if not (limited and taken[target]):
-                        if gain[target] == 0:
-                            touched[size] = target
-                            size += 1
-                        gain[target] += 1
+            end = list_start[topic + 1]
+            place = _lower(lists, first, end, below)
+            while place < end and lists[place] < above:
+                gain[lists[place]] += part[place] != mine
                 place += 1
     if common:
         for at in range(start[position], start[position + 1]):
             topic = topics[at]
             mine = part[pair[at]]
+            if part_size[mine] == list_start[topic + 1] - list_start[topic]:
+                continue
             if not _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
                 continue
             for turn in range(2):
@@ -516,68 +530,79 @@ def _keep_best(  # type: ignore[no-untyped-def]
                 away = lists[member] - position
                 if away < 0:
                     away += count
-                if away >> phase == 1:
+                if near <= away < far:
                     gain[lists[member]] -= 1
                 member = following[member]
                 if member == mine:
                     break
-        size = 0
-        for step in range(width):
-            target = low + step
-            if target >= count:
-                target -= count
-            if gain[target] + common > 0 and not (limited and taken[target]):
-                touched[size] = target
-                size += 1
-            else:
-                gain[target] = 0
-    keys = np.empty(len(kept), np.int64)
-    found = 0
-    beyond = False
+    return common
+
+
+@njit(cache=True)
+def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # type: ignore[no-untyped-def]
+    """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
+
+    What was counted is forgotten.
+    """
+    count = len(gain)
+    width = 1 << phase
+    # In the order of ties, so that of equal ones the first is met first.
+    keys = np.zeros(len(kept), np.int64)
     kept[:] = -1
-    for place in range(size):
-        target = touched[place]
-        value = np.int64(gain[target]) + common
-        gain[target] = 0
-        if found == len(kept) and (value + 1) * width <= keys[found - 1]:
-            beyond = True
-            continue
-        away = target - position
-        if away < 0:
-            away += count
-        # A phase is as wide as it begins away, a power of two: this is modulo the width.
-        key = value * width + width - 1 - ((away - begin) & (width - 1))
-        if found == len(kept):
-            beyond = True
-            if key < keys[found - 1]:
-                continue
-            found -= 1
-        slot = found
-        while slot > 0 and keys[slot - 1] < key:
-            keys[slot] = keys[slot - 1]
-            kept[slot] = kept[slot - 1]
-            slot -= 1
-        keys[slot] = key
-        kept[slot] = target
-        found += 1
-    return keys[found - 1] if beyond else np.int64(-1)
+    found = 0
+    contributing = 0
+    least = 0  # a candidate that contributes more is kept
+    step = 0
+    for turn in range(4):
+        near, far = _stretch(turn, position + width, begin, width, count)
+        for target in range(near, far):
+            value = gain[target] + common
+            gain[target] = 0
+            contributing += value > 0
+            if value > least and (not limited or free[target] == target):
+                slot = min(found, len(kept) - 1)
+                while slot > 0 and keys[slot - 1] >> phase < value:
+                    keys[slot] = keys[slot - 1]
+                    kept[slot] = kept[slot - 1]
+                    slot -= 1
+                keys[slot] = value * width + width - 1 - (step + target - near)
+                kept[slot] = target
+                found = min(found + 1, len(kept))
+                if found == len(kept):
+                    least = keys[found - 1] >> phase
+        step += far - near
+    return keys[found - 1] if found and contributing > found else np.int64(-1)
+
+
+@njit(cache=True, inline="always")
+def _stretch(turn, low, begin, width, count):  # type: ignore[no-untyped-def]
+    """A phase from its random start around to it, as four stretches of positions, some empty."""
+    middle = low + begin
+    if turn < 2:
+        near = middle
+        far = low + width
+    else:
+        near = low
+        far = middle
+    if turn % 2 == 0:  # before the end of the numbering, then beyond it
+        return min(near, count), min(far, count)
+    return max(near, count) - count, max(far, count) - count
 
 
 @njit(cache=True)
 def _best_kept(  # type: ignore[no-untyped-def]
-    position, phase, begin, limited, start, topics, pair, part, pointed, kept, floor
+    position, phase, begin, limited, start, topics, pair, part, free, kept, floor
 ):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
     width = 1 << phase
-    taken = pointed[phase]
     most = np.int64(-1)
     chosen = np.int64(-1)
     for place in range(len(kept)):
         target = kept[place]
         if target < 0:
             break
-        if limited and taken[target]:
+        if limited and free[target] != target:
             continue
         value = _contribution(position, target, start, topics, pair, part)
         if value > 0:
@@ -589,8 +614,18 @@ def _best_kept(  # type: ignore[no-untyped-def]
     if chosen >= 0 and most >= floor:
         return chosen, most // width
     if floor < 0:  # nothing contributes any more
-        for step in range(width):
-            target = (position + width + (begin + step) % width) % count
-            if not (limited and taken[target]):
+        for turn in range(4):
+            near, far = _stretch(turn, position + width, begin, width, count)
+            target = _first_free(free, near) if limited else near
+            if target < far:
                 return target, np.int64(0)
     return np.int64(-1), np.int64(0)
+
+
+@njit(cache=True)
+def _first_free(free, position):  # type: ignore[no-untyped-def]
+    """The first position from here on that nobody points to, or the count of positions."""
+    while free[position] != position:
+        free[position] = free[free[position]]
+        position = free[position]
+    return np.int64(position)

@@ -1,10 +1,12 @@
-"""An approximate SWICO planner: greedy, but only over candidate edges that it is given.
+"""An approximate SWICO planner, for more nodes than the exact one has time for.
 
-The exact planner looks at every pair of nodes that share a topic, which for a million nodes is
-too many. Here the ring is Kruskal's pass over the candidates by overlap, and fingers are taken
-from the candidates by what they contribute at the time. What candidates leave open is filled
-without regard to interest: open ends in random order, fingers from a random start in the phase.
-Memory is in proportion to interests and candidates.
+The exact planner looks at every pair of nodes that share a topic. Here the ring is Kruskal's
+pass over candidate edges that it is given, by overlap. Fingers are sought along the subscriber
+lists of a position's topics, as the exact planner does, but of a long list only a few members
+in each phase are looked at, from a random place on; and each position takes its fingers in
+turn, first those that contribute much, then any that contribute. What is left open is filled
+without regard to interest: open ends in random order, fingers from a random place in the phase.
+Memory is in proportion to interests, candidates and fingers.
 """
 
 from __future__ import annotations
@@ -12,34 +14,51 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from postroad.kernels.swico import _contribution, _join, _pairs, _tie
+from postroad.kernels.swico import (
+    _contribution,
+    _join,
+    _lower,
+    _lower_outside,
+    _outsiders,
+    _pairs,
+    _tie,
+)
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import SmallWorld, ranked
-from postroad.planning.swico import TopicInterests, finger_ties, ring_ties
+from postroad.overlay.small_world import SmallWorld, keyed_bits
+from postroad.planning.swico import TopicInterests, phase_starts, ring_ties
+
+_SHORT = 64  # subscribers of a topic that are all looked at
+_LOOKED_AT = 8  # subscribers of any other topic that are looked at in each phase
+_TARGETS = 4  # per phase, that a position chooses from
+_LEAST = (2, 1)  # contributions of the fingers that are taken in each turn
+_TRIES = 64  # for a target without a finger of the phase, where nothing contributes
 
 
 def build(interests: TopicInterests, candidates: IntArray, seed: int) -> SmallWorld:
-    """The overlay SL from candidate edges, rows (a, b) of nodes, each pair once."""
-    count = interests.nodes_count
-    edges = candidates[ranked(len(candidates), seed, "swico.candidates")]
-    overlap = _overlaps(interests.start, interests.topics, edges)
-    by_overlap = np.argsort(-overlap, kind="stable")
-    beside = _ring(edges[by_overlap], ring_ties(count, seed), count)
-    order = _around(beside)
+    """The overlay SL; each pair of nodes that may stand side by side is a * nodes + b."""
+    order = _ring_order(interests, candidates, seed)
     placed = interests.at_positions(order)
-    starts, _ = placed.subscribers
-    begin = finger_ties(count, seed)[1]
-    at = np.argsort(order)[edges]
-    fingers = _fingers(placed.start, placed.topics, starts, at, overlap, begin)
-    return SmallWorld(order, fingers)
+    starts, members = placed.subscribers
+    begin = phase_starts(placed.nodes_count, seed)
+    return SmallWorld(order, _fingers(placed.start, placed.topics, starts, members, begin))
+
+
+def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> IntArray:
+    count = interests.nodes_count
+    overlap = _overlaps(interests.start, interests.topics, candidates, count)
+    ties = keyed_bits(len(candidates), seed, "swico.candidates", 0) >> np.uint64(24)
+    by_overlap = np.argsort(((overlap.max(initial=0) - overlap) << 40) + ties.view(np.int64))
+    order: IntArray = _around(_ring(candidates[by_overlap], ring_ties(count, seed), count))
+    return order
 
 
 @njit(cache=True)
-def _overlaps(start, topics, edges):  # type: ignore[no-untyped-def]
+def _overlaps(start, topics, edges, count):  # type: ignore[no-untyped-def]
     alone = np.arange(len(topics))  # each interest a component of its own
     found = np.empty(len(edges), np.int64)
     for at in range(len(edges)):
-        found[at] = _contribution(edges[at, 0], edges[at, 1], start, topics, alone, alone)
+        a = edges[at] // count
+        found[at] = _contribution(a, edges[at] - a * count, start, topics, alone, alone)
     return found
 
 
@@ -50,8 +69,8 @@ def _ring(edges, by_rank, count):  # type: ignore[no-untyped-def]
     end = np.arange(count)
     left = count - 1
     for at in range(len(edges)):
-        a = edges[at, 0]
-        b = edges[at, 1]
+        a = edges[at] // count
+        b = edges[at] - a * count
         if degree[a] < 2 and degree[b] < 2 and end[a] != b:
             _tie(a, b, beside, degree, end)
             left -= 1
@@ -92,7 +111,7 @@ def _around(beside):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, edges, overlap, begin):  # type: ignore[no-untyped-def]
+def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untyped-def]
     count, phases = begin.shape
     pair = _pairs(start, topics, list_start)
     part = np.arange(len(topics))
@@ -106,42 +125,131 @@ def _fingers(start, topics, list_start, edges, overlap, begin):  # type: ignore[
         after = (position + 1) % count
         fingers[position, 0] = after
         _join(position, after, start, topics, pair, part, following, part_size, main)
+    outside, outside_end = _outsiders(list_start, part, part_size, main)
     pointed = np.zeros((phases, count), np.bool_)
-    phase_of = np.zeros(count + 1, np.int64)
+    phase_of = np.zeros(count + 1, np.int8)
     for away in range(2, count + 1):
         phase_of[away] = phase_of[away // 2] + 1
-    level = overlap.copy()
-    for value in range(level.max() if len(level) else 0, 0, -1):
-        for at in range(len(edges)):
-            if level[at] != value:
-                continue
-            a = edges[at, 0]
-            b = edges[at, 1]
-            now = _contribution(a, b, start, topics, pair, part)
-            if now < value:
-                level[at] = now
-                continue
-            for near, far in ((a, b), (b, a)):
-                phase = phase_of[(far - near) % count]
-                if 0 < phase < phases and fingers[near, phase] < 0 and not pointed[phase, far]:
-                    fingers[near, phase] = far
-                    pointed[phase, far] = True
-                    _join(near, far, start, topics, pair, part, following, part_size, main)
-                    break
-            level[at] = 0
+    gain = np.zeros(count, np.int32)
+    touched = np.empty(count, np.int64)
+    best = np.empty((phases + 1, _TARGETS), np.int64)
+    for least in _LEAST:
+        for position in range(count):
+            _look_around(
+                position, least, phase_of, start, topics, list_start, lists, pair, part, part_size,
+                main, outside, outside_end, begin, fingers, pointed, gain, touched, best,
+            )  # fmt: skip
+            for phase in range(1, phases):
+                most = np.int64(least - 1)
+                chosen = np.int64(-1)
+                for place in range(_TARGETS):
+                    target = best[phase, place]
+                    if target < 0:
+                        break
+                    now = _contribution(position, target, start, topics, pair, part)
+                    if now > most:
+                        most = now
+                        chosen = target
+                if chosen >= 0:
+                    fingers[position, phase] = chosen
+                    pointed[phase, chosen] = True
+                    _join(position, chosen, start, topics, pair, part, following, part_size, main)
     for position in range(count):
         for phase in range(1, phases):
             if fingers[position, phase] >= 0:
                 continue
             width = 1 << phase
-            for step in range(width):
-                target = (position + width + (begin[position, phase] + step) % width) % count
+            for step in range(min(width, _TRIES)):
+                away = width + (begin[position, phase] + step) % width
+                target = (position + away) % count
                 if step == 0:
                     fingers[position, phase] = target  # if none is free
                 if not pointed[phase, target]:
                     fingers[position, phase] = target
                     pointed[phase, target] = True
                     break
-                if step == 64:
-                    break
     return fingers
+
+
+@njit(cache=True)
+def _look_around(  # type: ignore[no-untyped-def]
+    position, least, phase_of, start, topics, list_start, lists, pair, part, part_size, main,
+    outside, outside_end, begin, fingers, pointed, gain, touched, best,
+):  # fmt: skip
+    """Per phase without a finger, the targets found that contribute most, at least `least`."""
+    count, phases = fingers.shape
+    size = 0
+    for at in range(start[position], start[position + 1]):
+        topic = topics[at]
+        mine = part[pair[at]]
+        first = list_start[topic]
+        last = list_start[topic + 1]
+        left = last - first - part_size[mine]
+        if left == 0:
+            continue
+        in_main = mine == main[topic]
+        if in_main:  # only those outside of it count, and they become fewer
+            if 2 * left < outside_end[topic] - first:
+                write = first
+                for read in range(first, outside_end[topic]):
+                    if part[outside[read]] != mine:
+                        outside[write] = outside[read]
+                        write += 1
+                outside_end[topic] = write
+            last = outside_end[topic]
+        if last - first <= _SHORT:
+            for place in range(first, last):
+                item = outside[place] if in_main else place
+                target = lists[item]
+                phase = phase_of[(target - position) % count]
+                if (
+                    part[item] == mine
+                    or phase >= phases
+                    or fingers[position, phase] >= 0
+                    or pointed[phase, target]
+                ):
+                    continue
+                if gain[target] == 0:
+                    touched[size] = target
+                    size += 1
+                gain[target] += 1
+            continue
+        for phase in range(1, phases):
+            if fingers[position, phase] >= 0:
+                continue
+            # From a random place of the phase to its end, or to where the numbering begins anew.
+            low = position + (1 << phase) + begin[position, phase]
+            high = position + (2 << phase)
+            if low >= count:
+                low -= count
+                high -= count
+            if in_main:
+                place = _lower_outside(outside, lists, first, last, low)
+            else:
+                place = _lower(lists, first, last, low)
+            for ahead in range(place, min(last, place + _LOOKED_AT)):
+                item = outside[ahead] if in_main else ahead
+                target = lists[item]
+                if target >= high:
+                    break
+                if part[item] == mine or pointed[phase, target]:
+                    continue
+                if gain[target] == 0:
+                    touched[size] = target
+                    size += 1
+                gain[target] += 1
+    best[:] = -1
+    for seen in range(size):
+        target = touched[seen]
+        if gain[target] < least:
+            continue
+        phase = phase_of[(target - position) % count]
+        place = _TARGETS
+        while place and (best[phase, place - 1] < 0 or gain[best[phase, place - 1]] < gain[target]):
+            if place < _TARGETS:
+                best[phase, place] = best[phase, place - 1]
+            place -= 1
+        if place < _TARGETS:
+            best[phase, place] = target
+    for seen in range(size):
+        gain[touched[seen]] = 0

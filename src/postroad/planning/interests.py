@@ -12,17 +12,22 @@ from collections import deque
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from postroad import draws
 from postroad.errors import InputError
 from postroad.overlay import IntArray
 from postroad.planning.swico import TopicInterests, from_pairs
 
+FloatArray = npt.NDArray[np.float64]
+_MANY = 20_000  # topics, from which on drawing one after the other is quicker
+_AT_ONCE = 20_000  # nodes
+
 
 def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
     """The nodes and topics in the order they first appear, and the interests."""
     import pyarrow as arrow
-    from pyarrow import csv, parquet
+    from pyarrow import compute, csv, parquet
 
     try:
         if path.suffix == ".parquet":
@@ -34,7 +39,7 @@ def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
             )
             table = csv.read_csv(path, convert_options=as_text)
         columns = [
-            table.column(name).cast(arrow.string()).to_pylist() for name in ("node", "topic")
+            table.column(name).cast(arrow.string()).combine_chunks() for name in ("node", "topic")
         ]
     except OSError as error:
         raise InputError(
@@ -50,23 +55,24 @@ def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
         first = str(error).splitlines()[0]
         raise InputError(first, where=str(path), remedy="give rows node,topic") from None
     for name, column in zip(("node", "topic"), columns, strict=True):
-        if any(not value for value in column):
+        named = compute.not_equal(column.fill_null(""), "")
+        if (row := compute.index(named, False).as_py()) >= 0:
             raise InputError(
-                f"row {[bool(value) for value in column].index(False) + 1} has no {name}",
+                f"row {row + 1} has no {name}",
                 where=str(path),
                 remedy="name a node and a topic in each row",
             )
-    if not columns[0]:
+    if not len(columns[0]):
         raise InputError("no interests", where=str(path), remedy="give rows node,topic")
-    nodes = {name: number for number, name in enumerate(dict.fromkeys(columns[0]))}
-    topics = {name: number for number, name in enumerate(dict.fromkeys(columns[1]))}
+    # A dictionary holds its values in the order they first appear.
+    node, topic = (column.dictionary_encode() for column in columns)
     interests = from_pairs(
-        [nodes[name] for name in columns[0]],
-        [topics[name] for name in columns[1]],
-        len(nodes),
-        len(topics),
+        node.indices.to_numpy(),
+        topic.indices.to_numpy(),
+        len(node.dictionary),
+        len(topic.dictionary),
     )
-    return list(nodes), list(topics), interests
+    return node.dictionary.to_pylist(), topic.dictionary.to_pylist(), interests
 
 
 def synthetic(
@@ -80,13 +86,39 @@ def synthetic(
         "zipf": (rank + 1.0) ** -alpha,
         "expo": 0.5 ** (10 * rank / topics),
     }[kind]
-    # The `each` least of exponential variates with these rates are such a draw.
     chance = np.random.default_rng(draws.bits(seed, f"interests.{kind}", nodes, topics))
     chosen = np.empty((nodes, each), np.int64)
-    for node in range(nodes):
-        keys = chance.exponential(size=topics) / weights
-        chosen[node] = np.argpartition(keys, each - 1)[:each] if each < topics else rank
+    if topics > _MANY:
+        for first in range(0, nodes, _AT_ONCE):
+            part = chosen[first : first + _AT_ONCE]
+            _draw_distinct(part, np.cumsum(weights) / weights.sum(), chance)
+    else:
+        # The `each` least of exponential variates with these rates are such a draw.
+        for node in range(nodes):
+            keys = chance.exponential(size=topics) / weights
+            chosen[node] = np.argpartition(keys, each - 1)[:each] if each < topics else rank
     return from_pairs(np.repeat(np.arange(nodes), each), chosen.reshape(-1), nodes, topics)
+
+
+def _draw_distinct(chosen: IntArray, cumulative: FloatArray, chance: np.random.Generator) -> None:
+    """Fill each row with the first different topics of a sequence of draws by popularity."""
+    each = chosen.shape[1]
+    short = np.arange(len(chosen))
+    drawn = np.empty((len(chosen), 0), np.int64)
+    while len(short):
+        more = np.searchsorted(
+            cumulative, chance.random((len(short), max(2 * each, drawn.shape[1])))
+        )
+        drawn = np.concatenate([drawn, more], axis=1)
+        by_topic = np.argsort(drawn, axis=1, kind="stable")
+        ordered = np.take_along_axis(drawn, by_topic, axis=1)
+        first = np.ones(drawn.shape, bool)
+        np.put_along_axis(first, by_topic[:, 1:], ordered[:, 1:] != ordered[:, :-1], axis=1)
+        number = first.cumsum(axis=1)
+        done = number[:, -1] >= each
+        taken = first & (number <= each)
+        chosen[short[done]] = drawn[done][taken[done]].reshape(-1, each)
+        short, drawn = short[~done], drawn[~done]
 
 
 def read_graph(path: Path) -> IntArray:

@@ -61,9 +61,11 @@ class TopicInterests:
 
     def at_positions(self, order: IntArray) -> TopicInterests:
         """The same interests with nodes renumbered by their position on a ring."""
-        position = np.argsort(order)
-        nodes = np.repeat(np.arange(self.nodes_count), np.diff(self.start))
-        return from_pairs(position[nodes], self.topics, self.nodes_count, self.topics_count)
+        sizes = np.diff(self.start)[order]
+        start = np.zeros_like(self.start)
+        np.cumsum(sizes, out=start[1:])
+        moved = np.repeat(self.start[order] - start[:-1], sizes) + np.arange(len(self.topics))
+        return TopicInterests(self.nodes_count, self.topics_count, start, self.topics[moved])
 
 
 def from_pairs(
@@ -191,10 +193,15 @@ def finger_ties(nodes: int, seed: int) -> tuple[IntArray, IntArray]:
     """Per position and phase: its rank among all, and where in the phase ties start from."""
     phases = phases_count(nodes)
     order = ranked(nodes * phases, seed, "swico.finger")
-    start = np.zeros((nodes, phases), np.int64)
-    for phase in range(phases):
+    return np.argsort(order).reshape(nodes, phases), phase_starts(nodes, seed)
+
+
+def phase_starts(nodes: int, seed: int) -> IntArray:
+    """Per position and phase: a random place of the phase, counted from its begin."""
+    start = np.zeros((nodes, phases_count(nodes)), np.int64)
+    for phase in range(start.shape[1]):
         start[:, phase] = keyed_bits(nodes, seed, "swico.start", phase) % np.uint64(1 << phase)
-    return np.argsort(order).reshape(nodes, phases), start
+    return start
 
 
 def components_count(interests: TopicInterests, edges: Iterable[Sequence[int]]) -> int:

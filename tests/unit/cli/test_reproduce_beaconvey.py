@@ -32,7 +32,13 @@ def test_it_writes_results_page_and_figures(
                 "overlay": overlay,
                 "seed": 0,
             }
-            for workload, nodes in (("zipf", 64), ("unif", 64), ("grow", 80), ("tw", 1000))
+            for workload, nodes in (
+                ("zipf", 64),
+                ("unif", 64),
+                ("expo", 64),
+                ("grow", 80),
+                ("tw", 1000),
+            )
             for overlay in ("SL", "S", "L", "-")
         ]
 
@@ -43,10 +49,21 @@ def test_it_writes_results_page_and_figures(
     assert result.exit_code == 0
     with (out / "results.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 4 * 4 * 5
+    assert len(rows) == 5 * 4 * 5
+    for row in rows:  # what a reading leaves out or adds
+        overhead = float(row["overhead"])
+        assert (
+            float(row["overhead_but_rendezvous"]) <= overhead <= float(row["overhead_every_relay"])
+        )
+        assert float(row["overhead_without_publisher"]) <= overhead
+        if "BeaConvey" in row["system"]:
+            assert row["overhead_but_rendezvous"] == row["overhead"]
     page = (out / "page.md").read_text(encoding="utf-8")
     assert "Table 4" in page
     assert "Table 3" not in page
+    for reading in runs.READINGS:
+        assert f"| {reading} |" in page
+    assert "## Expo" in page
     for picture in ("figure-3", "figure-8"):
         assert (out / "figures" / f"{picture}.png").stat().st_size > 1000
 

@@ -1,7 +1,9 @@
 """BeaConvey: small-world interest-close overlays and topic routing on them.
 
 `published` holds Tables 3 to 5 and what the text says of the figures; `runs` the experiments.
-This is the one place that says how we read the paper where it leaves a choice.
+This is the one place that says how we read the paper where it leaves a choice. The readings
+marked (measured) are also measured the other way, in the same runs; `READINGS` in `runs` names
+the metrics, results.csv holds them and the page says how far each moves the numbers.
 
 - Long fingers of the baselines are Chord's, with ⌊log2 n⌋ phases; `--long random` runs RandomL.
 - Links are undirected: a node's fingers are its neighbours in both directions. `send` goes to
@@ -10,16 +12,17 @@ This is the one place that says how we read the paper where it leaves a choice.
   `planning/swico.py` for why, and for how ties are settled.
 - A pivot is the first finger in the distant range; without one, Pal takes its middle.
 - Routing overhead counts each message that a node receives without being interested in its
-  topic, rendezvous points included. A relay that is interested is not counted, though the
-  message it relays is not for itself.
-- Scribe's tree is traversed fully, also back to the publisher. The publisher is a random
-  subscriber; its own delivery is not counted in path lengths. Topics with fewer than two
-  subscribers are not published.
+  topic, rendezvous points included (measured). A relay that is interested is not counted,
+  though the message it relays is not for itself (measured).
+- Scribe's tree is traversed fully, also back to the publisher (measured). The publisher is a
+  random subscriber; its own delivery is not counted in path lengths. Topics with fewer than two
+  subscribers are not published (measured).
 - iScribe's tree: messages part where the ways to their targets part; two ways that part and
   meet again are two messages.
 - The average path length is over all deliveries of all publications (`path_mean`). Averaged
-  within each publication first (`path_publication`) large topics weigh less; both are in
-  results.csv. The maximum is over all deliveries.
+  within each publication first (`path_publication`) large topics weigh less (measured). The
+  maximum is over all deliveries.
+- Expo: popularity halves every tenth of the topics. The paper names it and shows no result.
 - Facebook and Twitter: our graphs are the SNAP ego networks, not the paper's crawls of 3 and 41.7
   million users. The Facebook one has 4,039 users, so its "10K" sample is all of it.
 """

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from postroad import draws
 from postroad.kernels import beaconvey as routes
@@ -31,7 +32,25 @@ SYSTEMS = {
     "iscribe": "iScribe({})",
     "scribe": "Scribe({})",
 }
-METRICS = ("overhead", "path_mean", "path_publication", "path_max")
+METRICS = (
+    "overhead",
+    "path_mean",
+    "path_publication",
+    "path_max",
+    "overhead_but_rendezvous",
+    "overhead_every_relay",
+    "overhead_without_publisher",
+    "overhead_with_singles",
+)
+# Other ways to read the paper: the metric to take for one of ours.
+READINGS: dict[str, dict[str, str]] = {
+    "ours": {},
+    "rendezvous points are not counted": {"overhead": "overhead_but_rendezvous"},
+    "interested relays are counted too": {"overhead": "overhead_every_relay"},
+    "trees leave out the publisher": {"overhead": "overhead_without_publisher"},
+    "topics with one subscriber are published": {"overhead": "overhead_with_singles"},
+    "paths are averaged within a publication first": {"path_mean": "path_publication"},
+}
 NODES = 1023
 EACH = 20
 
@@ -45,12 +64,14 @@ def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) 
     return workloads.synthetic(kind, nodes, topics, EACH, seed)
 
 
-def publications(given: TopicInterests, count: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Topics uniform over those with two subscribers or more, publishers over the subscribers."""
+def publications(
+    given: TopicInterests, count: int, seed: int, least: int = 2
+) -> tuple[IntArray, IntArray]:
+    """Topics uniform over those with `least` subscribers, publishers over the subscribers."""
     start, nodes = given.subscribers
     size = np.diff(start)
     chance = np.random.default_rng(draws.bits(seed, "beaconvey.publications", 0, 0))
-    topics = np.sort(chance.choice(np.flatnonzero(size >= 2), count))
+    topics = np.sort(chance.choice(np.flatnonzero(size >= least), count))
     return topics, nodes[start[topics] + chance.integers(size[topics])]
 
 
@@ -58,7 +79,10 @@ def run_point(row: Row) -> dict[str, Any]:
     """Build one overlay and run every system on it."""
     given = interests_of(row["workload"], row["nodes"], row["topics"], row["graph"], row["seed"])
     topics, publishers = publications(given, row["publications"], row["seed"])
-    roots = [rendezvous(str(t), given.nodes_count, row["seed"]) for t in range(given.topics_count)]
+    singles = publications(given, row["publications"], row["seed"], least=1)
+    roots = np.array(
+        [rendezvous(str(t), given.nodes_count, row["seed"]) for t in range(given.topics_count)]
+    )
     began = perf_counter()
     world = planner.build(given, row["overlay"], row["long"], row["seed"])
     planned = perf_counter()
@@ -70,15 +94,35 @@ def run_point(row: Row) -> dict[str, Any]:
     for scheme, system in SYSTEMS.items():
         outcome = routes.route(world, given, scheme, topics, publishers, roots)
         within = outcome.path_sum / np.maximum(1, outcome.deliveries)
+        pure = outcome.pure_forwards
+        at_root = np.zeros(len(topics), bool)
+        pruned = outcome
+        if scheme in ("scribe", "iscribe"):
+            at_root = _passes_idle_root(given, topics, publishers, world.order[roots])
+            pruned = routes.route(world, given, scheme, topics, publishers, roots, back=False)
         measured = (
-            outcome.pure_forwards.sum() / len(topics),
+            pure.mean(),
             outcome.path_sum.sum() / outcome.deliveries.sum(),
             within.mean(),
             outcome.path_max.max(),
+            (pure - at_root).mean(),
+            (outcome.messages - outcome.deliveries - (outcome.own_path > 0)).mean(),
+            pruned.pure_forwards.mean(),
+            routes.route(world, given, scheme, *singles, roots).pure_forwards.mean(),
         )
         name = system.format(row["overlay"])
         found |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
     return found
+
+
+def _passes_idle_root(
+    given: TopicInterests, topics: IntArray, publishers: IntArray, roots: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Whether a publication comes to a rendezvous point that is not interested in it."""
+    wanted = np.repeat(np.arange(given.nodes_count), np.diff(given.start)) * given.topics_count
+    interested = np.isin(roots * given.topics_count + np.arange(len(roots)), wanted + given.topics)
+    passes: npt.NDArray[np.bool_] = (publishers != roots[topics]) & ~interested[topics]
+    return passes
 
 
 def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, Any]]:
@@ -91,6 +135,10 @@ def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, An
         points += [
             {"workload": workload, "nodes": NODES, "topics": count, "graph": ""} for count in topics
         ]
+    points += [
+        {"workload": "expo", "nodes": NODES, "topics": count, "graph": ""}
+        for count in (1000, 4000, 10_000)
+    ]
     points += [
         {"workload": "grow", "nodes": count, "topics": 2000, "graph": ""}
         for count in (range(1000, 10_001, 1000) if full else (1000, 3000))
@@ -153,27 +201,46 @@ class Cell:
         return self.measured / self.paper - 1
 
 
-def cells(measured: Measured) -> list[Cell]:
+def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
     """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
     made = []
+    metric_of = READINGS[reading]
     for table, (workload, published) in TABLES.items():
         for system, ratios in published.items():
             for place, point in enumerate(measured.points(workload)):
                 size = "1K" if point[0] == 1000 else "10K"
                 for metric, paper in zip(("overhead", "path_mean"), ratios[place::2], strict=True):
-                    found = measured.ratio(workload, point, system, metric)
+                    taken = metric_of.get(metric, metric)
+                    found = measured.ratio(workload, point, system, taken)
                     made.append(Cell(f"Table {table}", system, f"{metric} {size}", paper, found))
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
         if not points:
             continue
         take = measured.ratio if said.against_scribe else measured.value
-        found = float(np.mean([take(said.workload, p, said.system, said.metric) for p in points]))
+        taken = metric_of.get(said.metric, said.metric)
+        found = float(np.mean([take(said.workload, p, said.system, taken) for p in points]))
         where = "mean" if said.topics is None else f"at {said.topics:,} topics"
         unit = "ratio" if said.against_scribe else "hops"
         column = f"{said.metric} {unit}, {where}"
         made.append(Cell(f"Figure {said.figure}", said.system, column, said.paper, found))
     return made
+
+
+def expo(measured: Measured) -> list[dict[str, str]]:
+    """Expo, of which the paper shows nothing: ratios at each number of topics, planned and not."""
+    systems = [SYSTEMS[scheme].format("SL") for scheme in SYSTEMS] + ["BeaConvey(-, Pie)"]
+    return [
+        {"system": system}
+        | {
+            f"{metric}, {topics:,} topics": f"{measured.ratio('expo', point, system, metric):.3f}"
+            for metric in ("overhead", "path_mean")
+            for point in measured.points("expo")
+            for topics in point[1:]
+        }
+        for system in systems
+        if measured.points("expo")
+    ]
 
 
 @dataclass(frozen=True)

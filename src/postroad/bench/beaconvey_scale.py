@@ -1,0 +1,72 @@
+"""The approximate SWICO planner at 10,000, 100,000 and 1,000,000 nodes, through the command.
+
+Per size: seconds of the clock from start to the written overlay, the most memory that the
+command and its Spark held together, and TcoSuppR. 20 topics a node, as many topics as nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as arrow
+from pyarrow import parquet
+
+from postroad.planning.interests import synthetic
+
+SIZES = (10_000, 100_000, 1_000_000)
+EVERY_S = 0.5
+
+
+def write(kind: str, nodes: int, path: Path) -> None:
+    given = synthetic(kind, nodes, nodes, 20, 1)
+    columns = {"node": np.repeat(np.arange(nodes), 20), "topic": given.topics}
+    parquet.write_table(arrow.table(columns), path)
+
+
+def memory_bytes(process: int) -> int:
+    """What a process and those it started hold in memory."""
+    try:
+        held = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+        started = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return 0
+    mine = [int(line.split()[1]) for line in held.splitlines() if line.startswith("VmRSS:")]
+    return 1024 * sum(mine) + sum(memory_bytes(int(each)) for each in started.split())
+
+
+def plan(path: Path, *options: str) -> tuple[dict[str, Any], float, int]:
+    """What the command says, its seconds and its most memory."""
+    command = [sys.executable, "-c", "from postroad.cli import main; main()", "plan", "swico"]
+    command += ["--interests", str(path), "-o", str(path.with_suffix(".json")), "--json"]
+    began = time.perf_counter()
+    most = 0
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as running:
+        while running.poll() is None:
+            most = max(most, memory_bytes(running.pid))
+            time.sleep(EVERY_S)
+        assert running.stdout is not None
+        said = json.loads(running.stdout.read())
+    return said, time.perf_counter() - began, most
+
+
+def main() -> None:
+    print("beaconvey-scale: postroad plan swico --approximate on Parquet, local[*]")
+    print(f"{'interests':<10}{'nodes':>10}{'seconds':>9}{'GB':>7}{'TcoSuppR':>10}{'exact':>9}")
+    with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
+        for kind in ("unif", "zipf"):
+            for nodes in SIZES:
+                path = Path(scratch) / f"{kind}-{nodes}.parquet"
+                write(kind, nodes, path)
+                said, seconds, most = plan(path, "--approximate")
+                line = f"{kind:<10}{nodes:>10,}{seconds:>9.0f}{most / 1e9:>7.1f}"
+                line += f"{said['tco_support']:>10.4f}"
+                if nodes == SIZES[0]:
+                    line += f"{plan(path)[0]['tco_support']:>9.4f}"
+                print(line, flush=True)
