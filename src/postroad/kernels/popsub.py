@@ -4,9 +4,10 @@ It mirrors the core publication by publication: the same gains, Algorithm 1 at t
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
 Subscriptions stand still and belong to one advertisement each, as in the paper's workload: a
 box over two attributes. Left out: churn, faults, bounded buffers, the reorder buffer, priority
-classes. Gossip is a model of the core, not its equal: groups form at once, a member's view is
-drawn anew each time, membership and digests cost nothing, a publication that makes one link switch
-goes over the tree on all, and whom the first wave of relays does not reach asks at its next round.
+classes; only here a direct send can cost its sender time. Gossip is a model of the core, not its
+equal: groups form at once, a member's view is drawn anew each time, membership and digests cost
+nothing, a publication that makes one link switch goes over the tree on all, and whom the first
+wave of relays does not reach asks at its next round.
 
 A publication in flight holds a row of `reach`: 0 where no match lies, else 1 and the matches there.
 Batches and gossip hold bundles, lists of rows. All are reused, so memory follows what is in flight;
@@ -15,7 +16,8 @@ where it is short the compiled loop returns, Python doubles the tables, and the 
 Whatever is due within `_HORIZON` waits in a ring with a list for each microsecond, the rest in a
 heap. Both keep the order of scheduling at equal times, and the heap's were scheduled first. Where
 brokers take no time, what they do with a message on the tree or a direct one does not depend on
-what else arrives: such a message is handled at once, under the time at which it will come.
+what else arrives: such a message is handled at once, under the time at which it will come, and a
+publication's whole way along the tree in one loop.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ _HOLDERS, _HEAD, _OFFER = range(1, 4)  # of bundles
 _FIRST, _LAST, _HELD, _STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(7)  # of slots, see `_Given`
 _GROUPED = 3  # of what waits for a round, after the first three
 _QUEUE, _TAIL, _LENGTH, _AREA, _SINCE, _LONGEST, _FRESH, _EVALUATES = range(8)  # of brokers
+_OWED, _BUSY = 8, 9  # too: what sending adds to the service under way, or how long it lasts
 
 # Places in a run's state. A pool has two: the first free place, and how many were ever used.
 _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
@@ -62,8 +65,9 @@ _CLOCK, _NOW, _END, _AT_ONCE, _SOON, _NEAR, _FAR, _TURN = range(8, 16)
 _WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
 _PURE, _FORWARDS, _HOPS, _HOPS_MAX, _QUEUED, _QUEUED_LENGTH = range(22, 28)
 _GROUPS, _RECEIVED, _FALSE, _MATCHES, _STEPS = range(28, 33)
-_SENT = 33  # and the three that follow: publications, direct sends, batches, gossip
-_STATES = 37
+_TOUCHED = 33
+_SENT = 34  # and the three that follow: publications, direct sends, batches, gossip
+_STATES = 38
 
 _GROWING = (
     ("items",),
@@ -105,6 +109,7 @@ class Settings:
     gossip_interval_us: int = 10_000_000
     service_us: int = 0
     batch_cost: Floats | None = None  # service of a batch of i+1 in units of one publication
+    direct_cost: float = 0.0  # what a direct send costs its sender, in the same units
     seed: int = 0
 
 
@@ -145,6 +150,10 @@ class _Given(NamedTuple):
     latencies: Ints
     direct: Ints  # between any two brokers
     above: Ints  # per home and broker, the way to the home
+    depths: Ints  # and how many links it has
+    path_us: Ints  # and how long they are
+    inward: Ints  # and the link by which what comes from the home arrives
+    first_link: Ints  # and by which it leaves the home
     homes: Ints  # per advertisement
     rows: Ints  # per advertisement, the place of its home in `above`
     ratio: Floats  # per advertisement and link, the gain G
@@ -176,6 +185,7 @@ class _Rules(NamedTuple):
     fanout: int
     interval_us: int
     service_us: int
+    direct_us: float
     key: np.uint64
 
 
@@ -201,6 +211,9 @@ class _Kept(NamedTuple):
     histogram: Ints
     waiting: Ints  # per advertisement: what its next round gossips
     stack: Ints
+    touched: Ints  # the brokers that the publication taken last has to reach
+    open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
+    parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
 
 
 def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcome:
@@ -217,6 +230,7 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         settings.fanout,
         settings.gossip_interval_us,
         settings.service_us,
+        settings.service_us * settings.direct_cost,
         keyed.base(settings.seed, "popsub.kernel"),
     )
     kept = _kept(given, rules)
@@ -269,7 +283,8 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
     sub_broker = workload.subscription_broker[order]
     behind = np.zeros((offers, len(peers)), np.int64)
     np.add.at(behind, (workload.subscription_advertisement, workload.subscription_broker), 1)
-    ratio, first_link = _gains(peers, pointers, homes, rows, above, behind)
+    ratio, ways = _gains(peers, pointers, homes, rows, above, behind)
+    first_link = ways[-1]
 
     degrees = np.diff(pointers)[workload.homes]
     slot_of = np.concatenate([[0], np.cumsum(degrees)])
@@ -297,6 +312,7 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
         latencies,
         direct,
         above,
+        *ways,
         workload.homes,
         rows,
         ratio,
@@ -327,37 +343,39 @@ def _gains(
     rows: Ints,
     above: Ints,
     behind: Ints,
-) -> tuple[Floats, Ints]:
+) -> tuple[Floats, tuple[Ints, Ints, Ints, Ints]]:
     """Per advertisement and link G: the matching subscriptions behind it by their mean distance.
 
-    And per home and broker the home's link towards it, or -1.
+    And for each broker the way from each home: see `_Given`.
     """
     link_to = [
         {peer: int(first) + n for n, peer in enumerate(links)}
         for links, first in zip(peers, pointers, strict=False)
     ]
     ratio = np.zeros((behind.shape[0], pointers[-1]))
-    first_link = np.full(above.shape, -1, np.int64)
+    depths, path_us = np.zeros_like(above), np.zeros_like(above)
+    inward, first_link = np.full_like(above, -1), np.full_like(above, -1)
     for row, home in enumerate(homes.tolist()):
         outwards = [home]
         for broker in outwards:
             outwards += [peer for peer in peers[broker] if above[row, peer] == broker]
+        for broker in outwards[1:]:
+            up = int(above[row, broker])
+            link = link_to[up][broker]
+            depths[row, broker] = depths[row, up] + 1
+            path_us[row, broker] = path_us[row, up] + peers[up][broker]
+            inward[row, broker] = link
+            first_link[row, broker] = link if up == home else first_link[row, up]
         offers = np.flatnonzero(rows == row)
         count = behind[offers].T.copy()
         far = np.zeros_like(count)
         for broker in outwards[:0:-1]:
             up = int(above[row, broker])
             far[broker] += count[broker]
-            with_some = far[broker] > 0
-            ratio[offers[with_some], link_to[up][broker]] = (
-                count[broker] * count[broker] / np.maximum(1, far[broker])
-            )[with_some]
+            ratio[offers, inward[row, broker]] = count[broker] ** 2 / np.maximum(1, far[broker])
             count[up] += count[broker]
             far[up] += far[broker]
-        for broker in outwards[1:]:
-            up = int(above[row, broker])
-            first_link[row, broker] = link_to[up][broker] if up == home else first_link[row, up]
-    return ratio, first_link
+    return ratio, (depths, path_us, inward, first_link)
 
 
 def _kept(given: _Given, rules: _Rules) -> _Kept:
@@ -368,7 +386,7 @@ def _kept(given: _Given, rules: _Rules) -> _Kept:
     state[_AT_ONCE] = rules.service_us == 0
     slots = np.zeros((len(given.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
-    columns = np.zeros((brokers, 8), np.int64)
+    columns = np.zeros((brokers, 10), np.int64)
     columns[:, [_QUEUE, _TAIL]] = -1
     columns[:, _FRESH] = 1
     return _Kept(
@@ -391,6 +409,9 @@ def _kept(given: _Given, rules: _Rules) -> _Kept:
         histogram=np.zeros(brokers + 1, np.int64),
         waiting=np.zeros((len(given.homes), 4), np.int64),
         stack=np.empty(brokers, np.int64),
+        touched=np.empty(brokers, np.int64),
+        open=np.zeros(len(given.neighbours), np.bool_),
+        parting=np.zeros(brokers, np.bool_),
     )
 
 
@@ -406,7 +427,7 @@ def _limits(kept: _Kept, fanout: int) -> Ints:
             len(kept.rows) - 1,
             len(kept.nodes) - brokers,
             len(kept.bundles) - brokers,
-            len(kept.popular_us) - 1,
+            len(kept.popular_us) - brokers,
             len(kept.other_us) - longest,
         ]
     )
@@ -658,6 +679,34 @@ def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> in
 
 
 @_compiled
+def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
+    """A publication all the way along the tree behind the home's links that are open to it."""
+    state, reach, forwards = kept.state, kept.reach, kept.forwards
+    touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
+    home = given.rows[offer]
+    first_link, inward = given.first_link[home], given.inward[home]
+    path_us, depths = given.path_us[home], given.depths[home]
+    sent, pure, furthest_us = 0, 0, 0
+    for n in range(state[_TOUCHED]):
+        broker = touched[n]
+        if not kept.open[first_link[broker]]:
+            continue
+        sent += 1
+        forwards[offer, inward[broker]] += 1
+        furthest_us = max(furthest_us, path_us[broker])
+        here = reach[row, broker] - 1
+        if here > 0:
+            _deliver(state, popular_us, _POPULAR_DELAYS, path_us[broker], here, depths[broker])
+        elif parting[broker]:
+            pure += 1
+    state[_STEPS] += sent
+    state[_FORWARDS] += sent
+    state[_SENT] += sent
+    state[_PURE] += pure
+    state[_END] = max(state[_END], state[_NOW] + furthest_us)
+
+
+@_compiled
 def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
@@ -696,7 +745,10 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
         elif slots[slot, _HELD] > 0:
             _send_batch(given, kept, slot)  # the buffer goes first: see _send_popular in the core
             forwarded = True
-        if over_tree:
+        kept.open[link] = over_tree
+        if over_tree and state[_AT_ONCE]:
+            forwarded = True
+        elif over_tree:
             kept.rows[row, _REFS] += 1
             state[_FORWARDS] += 1
             state[_SENT] += 1
@@ -724,8 +776,15 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
             ):
                 _send_batch(given, kept, slot)
                 forwarded = True
+    if forwarded and state[_AT_ONCE]:
+        _pass_on(given, kept, row, offer)
     if straight > 0:
         kept.histogram[straight] += 1
+        sending_us = round(straight * rules.direct_us)
+        if kept.brokers[broker, _LENGTH] > 0:
+            kept.brokers[broker, _OWED] += sending_us
+        else:
+            kept.brokers[broker, _BUSY] = state[_NOW] + sending_us
     if asked and not kept.brokers[broker, _EVALUATES]:
         kept.brokers[broker, _EVALUATES] = 1
         _send(
@@ -869,6 +928,8 @@ def _take(given: Any, kept: Any) -> Any:
     row = _new(state, _ROWS, kept.rows)
     for broker in range(reach.shape[1]):
         reach[row, broker] = 0
+        kept.parting[broker] = False
+    state[_TOUCHED] = 0
     reach[row, home] = 1
     kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
     x, y = given.values[number, 0], given.values[number, 1]
@@ -880,7 +941,10 @@ def _take(given: Any, kept: Any) -> Any:
             broker = at
             while reach[row, at] == 0:
                 reach[row, at] = 1
+                kept.touched[state[_TOUCHED]] = at
+                state[_TOUCHED] += 1
                 at = given.above[up, at]
+                kept.parting[at] = True
             reach[row, broker] += 1
     item = _new(state, _ITEMS, kept.items)
     kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
@@ -963,15 +1027,18 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             else:
                 brokers[broker, _QUEUE] = item
                 units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
-                _send(
-                    state, items, near, far, round(service_us * units),
-                    _SERVED, broker, -1, 0, 0, 0,
-                )  # fmt: skip
+                busy_us = max(0, brokers[broker, _BUSY] - now) + round(service_us * units)
+                _send(state, items, near, far, busy_us, _SERVED, broker, -1, 0, 0, 0)
             brokers[broker, _TAIL] = item
             brokers[broker, _AREA] += length * (now - brokers[broker, _SINCE])
             brokers[broker, _SINCE] = now
             brokers[broker, _LENGTH] = length + 1
             brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
+            continue
+        if kind == _SERVED and brokers[broker, _OWED] > 0:
+            state[_WAITING] += 1
+            _schedule(state, items, near, far, now + brokers[broker, _OWED], item)
+            brokers[broker, _OWED] = 0
             continue
         if kind == _SERVED:
             length = brokers[broker, _LENGTH]
