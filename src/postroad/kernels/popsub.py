@@ -14,10 +14,11 @@ Batches and gossip hold bundles, lists of rows. All are reused, so memory follow
 where it is short the compiled loop returns, Python doubles the tables, and the loop goes on.
 
 Whatever is due within `_HORIZON` waits in a ring with a list for each microsecond, the rest in a
-heap. Both keep the order of scheduling at equal times, and the heap's were scheduled first. Where
-brokers take no time, what they do with a message on the tree or a direct one does not depend on
-what else arrives: such a message is handled at once, under the time at which it will come, and a
-publication's whole way along the tree in one loop.
+heap. Both keep the order of sending at equal times, and the heap's were sent first. What a broker
+does with a message on the tree or a direct one does not depend on what else arrives. Where brokers
+take no time such a message is handled at once, under the time at which it will come, and a
+publication's whole way along the tree in one loop; where they do, when it comes, under the time at
+which it will have been served, unless that is far.
 """
 
 from __future__ import annotations
@@ -46,18 +47,20 @@ _TREE_ONLY, _DIRECTLY, _BATCHING, _GOSSIPING = range(4)
 
 # What an item is: messages that a broker serves, what else is under way, timers. (Python's own
 # integers would be compiled as constants, a function for each.)
-_TREE, _DIRECT, _BATCH, _GOSSIP, _PUBLISH, _PULL, _SERVED, _EVALUATE, _FLUSH, _ROUND = np.arange(10)
+_TREE, _DIRECT, _BATCH, _GOSSIP, _PUBLISH, _PULL, _EVALUATE, _FLUSH, _ROUND = np.arange(9)
+_SERVED = 16  # added once a broker has taken its time
 
 # Columns. The first of a pool's table leads to the next in a list.
 _NEXT = 0
 _WHAT, _TARGET, _SENDER, _HOP, _LOAD, _SIZE, _DUE = range(1, 8)  # of items
 _REFS, _PUBLICATION = range(1, 3)  # of rows
-_ROW = 1  # of nodes
+_ROW = 1  # of nodes, or of those that stand for a message in a broker's line:
+_FROM, _UNTIL = 1, 2
 _HOLDERS, _HEAD, _OFFER = range(1, 4)  # of bundles
-_FIRST, _LAST, _HELD, _STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(7)  # of slots, see `_Given`
-_GROUPED = 3  # of what waits for a round, after the first three
-_QUEUE, _TAIL, _LENGTH, _AREA, _SINCE, _LONGEST, _FRESH, _EVALUATES = range(8)  # of brokers
-_OWED, _BUSY = 8, 9  # too: what sending adds to the service under way, or how long it lasts
+_FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
+_STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Given`
+_GROUPED = 3  # of what waits for a round
+_BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers
 
 # Places in a run's state. A pool has two: the first free place, and how many were ever used.
 _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
@@ -194,7 +197,7 @@ class _Kept(NamedTuple):
 
     items: Ints
     far: Ints  # a heap of (time, turn, item)
-    reach: npt.NDArray[np.int32]
+    reach: npt.NDArray[np.int16]
     rows: Ints
     nodes: Ints
     bundles: Ints
@@ -250,7 +253,7 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         hops=int(state[_HOPS]),
         hops_max=int(state[_HOPS_MAX]),
         direct_forwards=kept.histogram,
-        queue_area=brokers[:, _AREA] + brokers[:, _LENGTH] * (end_us - brokers[:, _SINCE]),
+        queue_area=brokers[:, _AREA].copy(),
         queue_max=brokers[:, _LONGEST].copy(),
         queued=int(state[_QUEUED]),
         queued_length=int(state[_QUEUED_LENGTH]),
@@ -283,6 +286,8 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
     sub_broker = workload.subscription_broker[order]
     behind = np.zeros((offers, len(peers)), np.int64)
     np.add.at(behind, (workload.subscription_advertisement, workload.subscription_broker), 1)
+    if behind.max(initial=0) >= np.iinfo(np.int16).max:
+        raise Unsupported("more than 32,766 subscriptions to one advertisement at one broker")
     ratio, ways = _gains(peers, pointers, homes, rows, above, behind)
     first_link = ways[-1]
 
@@ -386,15 +391,14 @@ def _kept(given: _Given, rules: _Rules) -> _Kept:
     state[_AT_ONCE] = rules.service_us == 0
     slots = np.zeros((len(given.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
-    columns = np.zeros((brokers, 10), np.int64)
-    columns[:, [_QUEUE, _TAIL]] = -1
+    columns = np.zeros((brokers, 8), np.int64)
     columns[:, _FRESH] = 1
     return _Kept(
         items=np.empty((1 << 14, 8), np.int64),
         far=np.empty((1 << 10, 3), np.int64),
-        reach=np.empty((1 << 8, brokers), np.int32),
+        reach=np.empty((1 << 8, brokers), np.int16),
         rows=np.empty((1 << 8, 3), np.int64),
-        nodes=np.empty((1 << 10, 2), np.int64),
+        nodes=np.empty((1 << 10, 3), np.int64),
         bundles=np.empty((1 << 8, 4), np.int64),
         reached=np.empty((1 << 8, brokers), np.uint8),
         popular_us=np.empty((1 << 16, 2), np.int64),
@@ -425,7 +429,7 @@ def _limits(kept: _Kept, fanout: int) -> Ints:
             len(kept.items) - step,
             len(kept.far) - step,
             len(kept.rows) - 1,
-            len(kept.nodes) - brokers,
+            len(kept.nodes) - brokers - 1,
             len(kept.bundles) - brokers,
             len(kept.popular_us) - brokers,
             len(kept.other_us) - longest,
@@ -499,22 +503,30 @@ def _heap_pop(far: Any, size: int) -> None:
 
 
 @_compiled
-def _schedule(state: Any, items: Any, near: Any, far: Any, time: int, item: int) -> None:
-    """Let an item happen; equal times keep the order of scheduling."""
-    if time - state[_NOW] >= _HORIZON:
+def _schedule(
+    state: Any, items: Any, near: Any, far: Any, time: int, item: int, sent_us: int
+) -> None:
+    """Let an item happen; equal times keep the order of sending."""
+    if time - state[_CLOCK] >= _HORIZON:
         _heap_push(far, state[_FAR], time, state[_TURN], item)
         state[_FAR] += 1
         state[_TURN] += 1
         return
+    items[item, _DUE] = sent_us
     place = time & (_HORIZON - 1)
-    last = near[place]
-    if last < 0:
-        items[item, _NEXT] = item
-    else:
-        items[item, _NEXT] = items[last, _NEXT]
-        items[last, _NEXT] = item
-    near[place] = item
     state[_NEAR] += 1
+    before = near[place]
+    if before < 0:
+        items[item, _NEXT] = item
+        near[place] = item
+        return
+    if items[before, _DUE] <= sent_us:
+        near[place] = item
+    else:
+        while items[items[before, _NEXT], _DUE] <= sent_us:
+            before = items[before, _NEXT]
+    items[item, _NEXT] = items[before, _NEXT]
+    items[before, _NEXT] = item
 
 
 @_compiled
@@ -540,9 +552,9 @@ def _send(
         items[item, _NEXT] = state[_SOON]
         state[_SOON] = item
         return
-    if what <= _SERVED:
+    if what <= _PULL:
         state[_WAITING] += 1
-    _schedule(state, items, near, far, state[_NOW] + delay_us, item)
+    _schedule(state, items, near, far, state[_NOW] + delay_us, item, state[_NOW])
 
 
 @_compiled
@@ -781,10 +793,7 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
     if straight > 0:
         kept.histogram[straight] += 1
         sending_us = round(straight * rules.direct_us)
-        if kept.brokers[broker, _LENGTH] > 0:
-            kept.brokers[broker, _OWED] += sending_us
-        else:
-            kept.brokers[broker, _BUSY] = state[_NOW] + sending_us
+        kept.brokers[broker, _BUSY] = max(state[_NOW], kept.brokers[broker, _BUSY]) + sending_us
     if asked and not kept.brokers[broker, _EVALUATES]:
         kept.brokers[broker, _EVALUATES] = 1
         _send(
@@ -950,6 +959,7 @@ def _take(given: Any, kept: Any) -> Any:
     kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
     kept.items[item, _SENDER], kept.items[item, _HOP] = -1, 0
     kept.items[item, _LOAD], kept.items[item, _SIZE] = row, 1
+    kept.items[item, _DUE] = -1  # before whatever else happens at this time
     return item
 
 
@@ -983,9 +993,39 @@ def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> An
         item = far[0, 2]
         state[_FAR] -= 1
         _heap_pop(far, state[_FAR])
-    if items[item, _WHAT] <= _SERVED:
+    if items[item, _WHAT] <= _PULL or items[item, _WHAT] >= _SERVED:
         state[_WAITING] -= 1
     return item
+
+
+@_compiled
+def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, took_us: int) -> Any:
+    """A message joins a broker's line; the time at which it will have been served."""
+    now = state[_NOW]
+    node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
+    while length > 0 and (
+        nodes[node, _UNTIL] < now or (nodes[node, _UNTIL] == now and nodes[node, _FROM] < sent_us)
+    ):
+        following = nodes[node, _NEXT]
+        _free(state, _NODES, nodes, node)
+        node = following
+        length -= 1
+    begins = max(now, brokers[broker, _BUSY])
+    done = begins + took_us
+    new = _new(state, _NODES, nodes)
+    nodes[new, _FROM], nodes[new, _UNTIL] = begins, done
+    if length > 0:
+        state[_QUEUED] += 1
+        state[_QUEUED_LENGTH] += length
+        nodes[brokers[broker, _LAST], _NEXT] = new
+    else:
+        node = new
+    brokers[broker, _FIRST], brokers[broker, _LAST] = node, new
+    brokers[broker, _HELD] = length + 1
+    brokers[broker, _BUSY] = done
+    brokers[broker, _AREA] += done - now
+    brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
+    return done
 
 
 @_compiled
@@ -1017,45 +1057,21 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
         kind = items[item, _WHAT]
         broker = items[item, _TARGET]
 
-        # A broker that takes time serves one message after the other.
-        if service_us > 0 and kind <= _PUBLISH:
-            length = brokers[broker, _LENGTH]
-            if length > 0:
-                state[_QUEUED] += 1
-                state[_QUEUED_LENGTH] += length
-                items[brokers[broker, _TAIL], _NEXT] = item
-            else:
-                brokers[broker, _QUEUE] = item
-                units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
-                busy_us = max(0, brokers[broker, _BUSY] - now) + round(service_us * units)
-                _send(state, items, near, far, busy_us, _SERVED, broker, -1, 0, 0, 0)
-            brokers[broker, _TAIL] = item
-            brokers[broker, _AREA] += length * (now - brokers[broker, _SINCE])
-            brokers[broker, _SINCE] = now
-            brokers[broker, _LENGTH] = length + 1
-            brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
-            continue
-        if kind == _SERVED and brokers[broker, _OWED] > 0:
-            state[_WAITING] += 1
-            _schedule(state, items, near, far, now + brokers[broker, _OWED], item)
-            brokers[broker, _OWED] = 0
-            continue
-        if kind == _SERVED:
-            length = brokers[broker, _LENGTH]
-            brokers[broker, _AREA] += length * (now - brokers[broker, _SINCE])
-            brokers[broker, _SINCE] = now
-            brokers[broker, _LENGTH] = length - 1
-            served = item
-            item = brokers[broker, _QUEUE]
-            kind = items[item, _WHAT]
-            if length > 1:
-                following = items[item, _NEXT]
-                brokers[broker, _QUEUE] = following
-                units = cost[min(items[following, _SIZE], cost.shape[0]) - 1]
+        if kind >= _SERVED:
+            kind -= _SERVED
+            items[item, _WHAT] = kind
+        elif service_us > 0 and kind <= _PUBLISH:
+            units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
+            took_us = round(service_us * units)
+            done = _served(state, kept.nodes, brokers, broker, items[item, _DUE], took_us)
+            if kind > _BATCH or done - now > _HORIZON // 2:
+                items[item, _WHAT] = kind + _SERVED
                 state[_WAITING] += 1
-                _schedule(state, items, near, far, now + round(service_us * units), served)
-            else:
-                _free(state, _ITEMS, items, served)
+                _schedule(state, items, near, far, done, item, done - took_us)
+                continue
+            now = done
+            state[_NOW] = now
+            state[_END] = max(state[_END], now)
 
         state[_STEPS] += 1
         delivered, forwarded = False, False
@@ -1108,12 +1124,12 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             _free(state, _ITEMS, items, item)
         elif kind == _EVALUATE:
             if _evaluate(given, rules, kept, broker):
-                _schedule(state, items, near, far, now + rules.period_us, item)
+                _schedule(state, items, near, far, now + rules.period_us, item, now)
             else:
                 brokers[broker, _EVALUATES] = 0
                 _free(state, _ITEMS, items, item)
         elif kind == _ROUND:
-            _schedule(state, items, near, far, now + rules.interval_us, item)
+            _schedule(state, items, near, far, now + rules.interval_us, item, now)
             _on_round(given, rules, kept, broker, items[item, _LOAD])
         else:
             _on_gossip(given, rules, kept, item)
