@@ -18,7 +18,8 @@ heap. Both keep the order of sending at equal times, and the heap's were sent fi
 does with a message on the tree or a direct one does not depend on what else arrives. Where brokers
 take no time such a message is handled at once, under the time at which it will come, and a
 publication's whole way along the tree in one loop; where they do, when it comes, under the time at
-which it will have been served, unless that is far.
+which it will have been served, unless that is far. Calm brokers hear only from the side on which
+all homes lie: they pass on in the order in which they get, so further on all is handled at once.
 """
 
 from __future__ import annotations
@@ -166,6 +167,8 @@ class _Given(NamedTuple):
     listed: Ints  # per broker, the slots with subscriptions behind them
     ranked: Ints  # the same by descending gain
     listed_of: Ints  # per broker, where they begin
+    calm: npt.NDArray[np.bool_]  # per broker
+    entry_us: Ints  # per calm broker, the latency of the link by which it hears
     members: Ints  # per advertisement, the brokers with a subscription
     member_slot: Ints
     members_of: Ints
@@ -236,7 +239,7 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         settings.service_us * settings.direct_cost,
         keyed.base(settings.seed, "popsub.kernel"),
     )
-    kept = _kept(given, rules)
+    kept = _kept(given)
     while not _run(given, rules, kept, _limits(kept, rules.fanout)):
         kept = _grown(kept, rules.fanout)
     state, brokers = kept.state, kept.brokers
@@ -310,6 +313,7 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
         members.append(found)
         member_slot.append(slot_of[offer] + first_link[rows[offer], found] - pointers[home])
         sizes.append(len(found))
+    calm, entry_us = _calm(peers, homes, above, settings)
     none = np.empty(0, np.int64)
     return _Given(
         pointers,
@@ -327,6 +331,8 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
         listed,
         ranked,
         np.searchsorted(slot_home[listed], np.arange(len(peers) + 1)),
+        calm,
+        entry_us,
         np.concatenate([none, *members]),
         np.concatenate([none, *member_slot]),
         np.cumsum(sizes),
@@ -383,12 +389,25 @@ def _gains(
     return ratio, (depths, path_us, inward, first_link)
 
 
-def _kept(given: _Given, rules: _Rules) -> _Kept:
+def _calm(
+    peers: Sequence[Mapping[int, int]], homes: Ints, above: Ints, settings: Settings
+) -> tuple[npt.NDArray[np.bool_], Ints]:
+    """Which brokers hear from one link only, or need no time; and that link's latency."""
+    calm = np.full(len(peers), settings.service_us == 0)
+    entry_us = np.zeros(len(peers), np.int64)
+    if settings.mechanism in ("tree", "batching"):
+        one_way = (above == above[0]).all(axis=0) & ~np.isin(np.arange(len(peers)), homes)
+        for broker in np.flatnonzero(one_way).tolist():
+            calm[broker] = True
+            entry_us[broker] = peers[broker][int(above[0, broker])]
+    return calm, entry_us
+
+
+def _kept(given: _Given) -> _Kept:
     brokers = len(given.pointers) - 1
     state = np.zeros(_STATES, np.int64)
     for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES, _SOON):
         state[empty] = -1
-    state[_AT_ONCE] = rules.service_us == 0
     slots = np.zeros((len(given.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
     columns = np.zeros((brokers, 8), np.int64)
@@ -1036,7 +1055,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
     pointers, neighbours, latencies = given.pointers, given.neighbours, given.latencies
     pub_time, pub_offer, cost = given.pub_time, given.pub_offer, given.cost
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
-    service_us = rules.service_us
+    service_us, calm, entry_us = rules.service_us, given.calm, given.entry_us
     while True:
         for n in range(len(_USED)):
             if state[_USED[n]] > limits[n]:
@@ -1045,6 +1064,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             item = state[_SOON]
             state[_SOON] = items[item, _NEXT]
             now = items[item, _DUE]
+            sent_us = now - entry_us[items[item, _TARGET]]
         else:
             item = _next_item(state, items, near, far, pub_time)
             if item == _END_OF_RUN:
@@ -1052,6 +1072,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             if item == _NEXT_PUBLICATION:
                 item = _take(given, kept)
             now = state[_CLOCK]
+            sent_us = items[item, _DUE]
         state[_NOW] = now
         state[_END] = max(state[_END], now)
         kind = items[item, _WHAT]
@@ -1063,8 +1084,8 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
         elif service_us > 0 and kind <= _PUBLISH:
             units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
             took_us = round(service_us * units)
-            done = _served(state, kept.nodes, brokers, broker, items[item, _DUE], took_us)
-            if kind > _BATCH or done - now > _HORIZON // 2:
+            done = _served(state, kept.nodes, brokers, broker, sent_us, took_us)
+            if kind > _BATCH or (done - now > _HORIZON // 2 and not calm[broker]):
                 items[item, _WHAT] = kind + _SERVED
                 state[_WAITING] += 1
                 _schedule(state, items, near, far, done, item, done - took_us)
@@ -1073,6 +1094,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             state[_NOW] = now
             state[_END] = max(state[_END], now)
 
+        state[_AT_ONCE] = calm[broker]
         state[_STEPS] += 1
         delivered, forwarded = False, False
         if kind == _TREE:
