@@ -78,6 +78,36 @@ def test_every_mechanism_delivers_the_same_and_spares_the_tree() -> None:
     assert found["batching"]["unpopular_pdl_ms"] < found["gossip"]["unpopular_pdl_ms"]
 
 
+def test_points_that_simulate_the_same_run_once() -> None:
+    todo = runs.rows(full=False, matrix=None)
+    picked, place_of = runs.distinct(todo)
+    assert len(picked) < len(todo) == len(place_of)
+    row = {"experiment": "x", "value": 0.0, "topology": 1, "workload": 1, "matrix": ""}
+    half = replace(SMALL, mechanism="direct", phi=0.1, throughput_per_s=200.0)
+    pair = [{**row, **asdict(point)} for point in (replace(SMALL, mechanism="direct"), half)]
+    assert len(runs.distinct(pair)[0]) == 1
+    first, second = map(runs.run_point, pair)
+    assert {**first, **pair[1]} == second
+    assert len(runs.distinct([{**r, "queues": True} for r in pair])[0]) == 2
+
+
+def test_direct_sends_can_cost_their_sender() -> None:
+    row = {"experiment": "x", "value": 0.0, "topology": 1, "workload": 1, "matrix": ""}
+    busy = replace(SMALL, mechanism="direct", queues=True, phi=0.02, throughput_per_s=800.0)
+    free, dear = (
+        runs.run_point({**row, **asdict(replace(busy, direct_cost=cost))}) for cost in (0.0, 2.0)
+    )
+    assert dear["deliveries"] == free["deliveries"]
+    assert dear["queue"] > 2 * free["queue"]
+
+
+def test_a_trend_must_hold_at_every_step() -> None:
+    trend = runs.Trend("3a", "phi", "gain_ratio", False, ("gossip",))
+    for values, holds in (((3, 2, 2), True), ((3, 1, 2), False), ((2, 2, 2), False)):
+        table = {("phi", float(n), "gossip"): {"gain_ratio": v} for n, v in enumerate(values)}
+        assert runs.followed(trend, table) == {"gossip": holds}
+
+
 def test_a_matrix_that_is_none_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_text("1,2\n3,x\n")

@@ -304,7 +304,9 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
     folder = out / "figures"
     _make_folders(folder, page.parent)
     todo = runs.rows(full=not quick, matrix=latencies)
-    found, took, busy = _run(runs.run_point, todo, workers, "simulating")
+    picked, place_of = runs.distinct(todo)
+    ran, took, busy = _run(runs.run_point, picked, workers, "simulating")
+    found = [{**ran[place], **row} for row, place in zip(todo, place_of, strict=True)]
     table = runs.means(found)
     claims = runs.claims(table)
     for experiment in runs.EXPERIMENTS:
@@ -327,17 +329,20 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
     source = "a generated latency matrix" if latencies is None else latencies.name
     how = (
         f"Made by `postroad reproduce popsub --{'quick' if quick else 'full'}` with {source}: "
-        f"{len(found):,} runs in {took:.0f} s with {workers} processes, {busy:.0f} s of processor "
-        "time."
+        f"{len(ran):,} runs (for {len(found):,} points; equal ones run once) in {took:.0f} s with "
+        f"{workers} processes, {busy:.0f} s of processor time."
     )
     shown = Path(os.path.relpath(folder, page.parent)).as_posix()
-    page.write_text(popsub_page.page(table, claims, how, shown), encoding="utf-8")
+    page.write_text(
+        popsub_page.page(table, claims, runs.queues_by_topology(found), how, shown),
+        encoding="utf-8",
+    )
     for claim in claims:
         click.echo(
             f"Figure {claim.figure}: {claim.claim}: paper {claim.paper:g}{claim.unit}, "
             f"measured {claim.measured:.3g}{claim.unit}"
         )
-    click.echo(f"{len(found):,} runs in {took:.1f} s; results in {out}, page {page}")
+    click.echo(f"{len(ran):,} runs in {took:.1f} s; results in {out}, page {page}")
 
 
 @reproduce.command("kyra")

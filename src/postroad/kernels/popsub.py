@@ -4,18 +4,29 @@ It mirrors the core publication by publication: the same gains, Algorithm 1 at t
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
 Subscriptions stand still and belong to one advertisement each, as in the paper's workload: a
 box over two attributes. Left out: churn, faults, bounded buffers, the reorder buffer, priority
-classes. Gossip is a model of the core, not its equal: groups form at once, a member's view is
-drawn anew each time, membership and digests cost nothing, a publication that makes one link switch
-goes over the tree on all, and whom the first wave of relays does not reach asks at its next round.
+classes; only here a direct send can cost its sender time. Gossip is a model of the core, not its
+equal: groups form at once, a member's view is drawn anew each time, membership and digests cost
+nothing, a publication that makes one link switch goes over the tree on all, and whom the first
+wave of relays does not reach asks at its next round.
 
-A publication in flight holds a row of `need` (which brokers lead to a match) and `matched` (how
-many subscriptions match there); rows are reused, so memory follows what is in flight.
+A publication in flight holds a row of `reach`: 0 where no match lies, else 1 and the matches there.
+Batches and gossip hold bundles, lists of rows. All are reused, so memory follows what is in flight;
+where it is short the compiled loop returns, Python doubles the tables, and the loop goes on.
+
+Whatever is due within `_HORIZON` waits in a ring with a list for each microsecond, the rest in a
+heap. Both keep the order of sending at equal times, and the heap's were sent first. What a broker
+does with a message on the tree or a direct one does not depend on what else arrives. Where brokers
+take no time such a message is handled at once, under the time at which it will come, and a
+publication's whole way along the tree in one loop; where they do, when it comes, under the time at
+which it will have been served, unless that is far. Calm brokers hear only from the side on which
+all homes lie: they pass on in the order in which they get, so further on all is handled at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +39,53 @@ from postroad.overlay import Overlay
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+# Nothing compiled here makes an array. Counting references to those it is given would take more
+# time than all else, so it is turned off.
+_compiled = njit(cache=True, _nrt=False)
+
 MECHANISMS = {"tree": 0, "direct": 1, "batching": 2, "gossip": 3}
-_TREE, _DIRECT, _BATCH, _PUBLISH, _SERVED, _EVALUATE, _FLUSH, _ROUND, _GOSSIP, _PULL = range(10)
-_FREE, _USED, _HEAP, _TURN, _WAITING = range(5)  # places of a pool's state
-_FAR = np.int64(1) << np.int64(62)
+_TREE_ONLY, _DIRECTLY, _BATCHING, _GOSSIPING = range(4)
+
+# What an item is: messages that a broker serves, what else is under way, timers. (Python's own
+# integers would be compiled as constants, a function for each.)
+_TREE, _DIRECT, _BATCH, _GOSSIP, _PUBLISH, _PULL, _EVALUATE, _FLUSH, _ROUND = np.arange(9)
+_SERVED = 16  # added once a broker has taken its time
+
+# Columns. The first of a pool's table leads to the next in a list.
+_NEXT = 0
+_WHAT, _TARGET, _SENDER, _HOP, _LOAD, _SIZE, _DUE = range(1, 8)  # of items
+_REFS, _PUBLICATION = range(1, 3)  # of rows
+_ROW = 1  # of nodes, or of those that stand for a message in a broker's line:
+_FROM, _UNTIL = 1, 2
+_HOLDERS, _HEAD, _OFFER = range(1, 4)  # of bundles
+_FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
+_STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Given`
+_GROUPED = 3  # of what waits for a round
+_BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers
+
+# Places in a run's state. A pool has two: the first free place, and how many were ever used.
+_ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
+_CLOCK, _NOW, _END, _AT_ONCE, _SOON, _NEAR, _FAR, _TURN = range(8, 16)
+_WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
+_PURE, _FORWARDS, _HOPS, _HOPS_MAX, _QUEUED, _QUEUED_LENGTH = range(22, 28)
+_GROUPS, _RECEIVED, _FALSE, _MATCHES, _STEPS = range(28, 33)
+_TOUCHED = 33
+_SENT = 34  # and the three that follow: publications, direct sends, batches, gossip
+_STATES = 38
+
+_GROWING = (
+    ("items",),
+    ("far",),
+    ("rows", "reach"),
+    ("nodes",),
+    ("bundles", "reached"),
+    ("popular_us",),
+    ("other_us",),
+)
+_USED = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _POPULAR_DELAYS, _OTHER_DELAYS)
+_HORIZON = 1 << 18
+_NEVER = 1 << 62
+_END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
 
 
 @dataclass(frozen=True)
@@ -59,6 +113,7 @@ class Settings:
     gossip_interval_us: int = 10_000_000
     service_us: int = 0
     batch_cost: Floats | None = None  # service of a batch of i+1 in units of one publication
+    direct_cost: float = 0.0  # what a direct send costs its sender, in the same units
     seed: int = 0
 
 
@@ -91,10 +146,134 @@ class Outcome:
         return len(self.popular_us) + len(self.unpopular_us)
 
 
+class _Given(NamedTuple):
+    """What a run only reads."""
+
+    pointers: Ints  # per broker, its first link
+    neighbours: Ints  # per link
+    latencies: Ints
+    direct: Ints  # between any two brokers
+    above: Ints  # per home and broker, the way to the home
+    depths: Ints  # and how many links it has
+    path_us: Ints  # and how long they are
+    inward: Ints  # and the link by which what comes from the home arrives
+    first_link: Ints  # and by which it leaves the home
+    homes: Ints  # per advertisement
+    rows: Ints  # per advertisement, the place of its home in `above`
+    ratio: Floats  # per advertisement and link, the gain G
+    slot_of: Ints  # per advertisement, its first slot: one for each link of its home
+    slot_link: Ints
+    slot_offer: Ints
+    listed: Ints  # per broker, the slots with subscriptions behind them
+    ranked: Ints  # the same by descending gain
+    listed_of: Ints  # per broker, where they begin
+    calm: npt.NDArray[np.bool_]  # per broker
+    entry_us: Ints  # per calm broker, the latency of the link by which it hears
+    members: Ints  # per advertisement, the brokers with a subscription
+    member_slot: Ints
+    members_of: Ints
+    starts: Ints  # per advertisement, its first subscription
+    sub_broker: Ints
+    low: Ints
+    high: Ints
+    pub_time: Ints
+    pub_offer: Ints
+    values: Ints
+    cost: Floats
+
+
+class _Rules(NamedTuple):
+    mechanism: int
+    capacity: float
+    period_us: int
+    hysteresis: float
+    timeout_us: int
+    fanout: int
+    interval_us: int
+    service_us: int
+    direct_us: float
+    key: np.uint64
+
+
+class _Kept(NamedTuple):
+    """What a run changes; the first nine grow."""
+
+    items: Ints
+    far: Ints  # a heap of (time, turn, item)
+    reach: npt.NDArray[np.int16]
+    rows: Ints
+    nodes: Ints
+    bundles: Ints
+    reached: npt.NDArray[np.uint8]  # per bundle that is gossiped, who has it or needs it not
+    popular_us: Ints  # delays, and how many deliveries each
+    other_us: Ints
+    state: Ints
+    near: npt.NDArray[np.int32]  # the ring: per microsecond the last of a circular list, or -1
+    slots: Ints
+    rate: Floats  # per slot
+    brokers: Ints
+    least: Floats  # per broker, the least gain among its popular slots
+    forwards: Ints  # per advertisement and link
+    histogram: Ints
+    waiting: Ints  # per advertisement: what its next round gossips
+    stack: Ints
+    touched: Ints  # the brokers that the publication taken last has to reach
+    open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
+    parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
+
+
 def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcome:
     """Run the workload on a tree."""
     if settings.mechanism not in MECHANISMS:
         raise Unsupported(f"no mechanism {settings.mechanism!r}; {', '.join(MECHANISMS)}")
+    given = _given(overlay, workload, settings)
+    rules = _Rules(
+        MECHANISMS[settings.mechanism],
+        float(settings.capacity_per_s),
+        settings.reevaluate_us,
+        settings.hysteresis,
+        settings.batch_timeout_us,
+        settings.fanout,
+        settings.gossip_interval_us,
+        settings.service_us,
+        settings.service_us * settings.direct_cost,
+        keyed.base(settings.seed, "popsub.kernel"),
+    )
+    kept = _kept(given)
+    while not _run(given, rules, kept, _limits(kept, rules.fanout)):
+        kept = _grown(kept, rules.fanout)
+    state, brokers = kept.state, kept.brokers
+    end_us = int(state[_END])
+    kinds = ("publication", "direct", "batch", "gossip")
+    sent = state[_SENT : _SENT + len(kinds)]
+    return Outcome(
+        messages={kind: int(n) for kind, n in zip(kinds, sent, strict=True) if n},
+        popular_us=_one_each(kept.popular_us, state[_POPULAR_DELAYS]),
+        unpopular_us=_one_each(kept.other_us, state[_OTHER_DELAYS]),
+        pure_forwards=int(state[_PURE]),
+        forwards=int(state[_FORWARDS]),
+        gain=float((kept.forwards * given.ratio).sum() + state[_SENT + 1]),
+        hops=int(state[_HOPS]),
+        hops_max=int(state[_HOPS_MAX]),
+        direct_forwards=kept.histogram,
+        queue_area=brokers[:, _AREA].copy(),
+        queue_max=brokers[:, _LONGEST].copy(),
+        queued=int(state[_QUEUED]),
+        queued_length=int(state[_QUEUED_LENGTH]),
+        gossip_groups=int(state[_GROUPS]),
+        gossip_received=int(state[_RECEIVED]),
+        gossip_false=int(state[_FALSE]),
+        gossip_matches=int(state[_MATCHES]),
+        steps=int(state[_STEPS]),
+        end_us=end_us,
+    )
+
+
+def _one_each(delays: Ints, count: int) -> Ints:
+    return np.repeat(delays[:count, 0], delays[:count, 1])
+
+
+def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
     peers = overlay.neighbours()
     pointers = np.cumsum([0] + [len(links) for links in peers])
     neighbours = np.array([peer for links in peers for peer in links], np.int64)
@@ -104,122 +283,226 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         direct = np.array([overlay.path_us(b) for b in range(len(peers))], np.int64)
     homes, rows = np.unique(workload.homes, return_inverse=True)
     above = np.stack([overlay.parents(int(home)) for home in homes])
-    depths = np.stack([_depths(up) for up in above])
-    order = np.argsort(workload.subscription_advertisement, kind="stable")
     offers = len(workload.homes)
-    starts = np.searchsorted(
-        workload.subscription_advertisement[order], np.arange(offers + 1), side="left"
-    )
-    cost = settings.batch_cost if settings.batch_cost is not None else np.arange(1.0, 2.0)
-    found = _run(
+    order = np.argsort(workload.subscription_advertisement, kind="stable")
+    starts = np.searchsorted(workload.subscription_advertisement[order], np.arange(offers + 1))
+    sub_broker = workload.subscription_broker[order]
+    behind = np.zeros((offers, len(peers)), np.int64)
+    np.add.at(behind, (workload.subscription_advertisement, workload.subscription_broker), 1)
+    if behind.max(initial=0) >= np.iinfo(np.int16).max:
+        raise Unsupported("more than 32,766 subscriptions to one advertisement at one broker")
+    ratio, ways = _gains(peers, pointers, homes, rows, above, behind)
+    first_link = ways[-1]
+
+    degrees = np.diff(pointers)[workload.homes]
+    slot_of = np.concatenate([[0], np.cumsum(degrees)])
+    slot_offer = np.repeat(np.arange(offers), degrees)
+    slot_link = pointers[workload.homes][slot_offer] + np.arange(slot_of[-1]) - slot_of[slot_offer]
+    slot_home = workload.homes[slot_offer]
+    gains = ratio[slot_offer, slot_link]
+    listed = np.flatnonzero(gains > 0)
+    listed = listed[np.lexsort((slot_offer[listed], slot_link[listed], slot_home[listed]))]
+    by_gain = np.argsort(-gains[listed], kind="stable")
+    ranked = listed[by_gain[np.argsort(slot_home[listed][by_gain], kind="stable")]]
+
+    members, member_slot, sizes = [], [], [0]
+    for offer, home in enumerate(workload.homes):
+        subscribed = sub_broker[starts[offer] : starts[offer + 1]]
+        found, firsts = np.unique(subscribed[subscribed != home], return_index=True)
+        found = found[np.argsort(firsts)]
+        members.append(found)
+        member_slot.append(slot_of[offer] + first_link[rows[offer], found] - pointers[home])
+        sizes.append(len(found))
+    calm, entry_us = _calm(peers, homes, above, settings)
+    none = np.empty(0, np.int64)
+    return _Given(
         pointers,
         neighbours,
         latencies,
         direct,
-        workload.homes,
-        rows.astype(np.int64),
         above,
-        depths,
-        starts.astype(np.int64),
-        workload.subscription_broker[order],
+        *ways,
+        workload.homes,
+        rows,
+        ratio,
+        slot_of,
+        slot_link,
+        slot_offer,
+        listed,
+        ranked,
+        np.searchsorted(slot_home[listed], np.arange(len(peers) + 1)),
+        calm,
+        entry_us,
+        np.concatenate([none, *members]),
+        np.concatenate([none, *member_slot]),
+        np.cumsum(sizes),
+        starts,
+        sub_broker,
         workload.low[order],
         workload.high[order],
         workload.time_us,
         workload.advertisement,
         workload.values,
-        MECHANISMS[settings.mechanism],
-        settings.capacity_per_s,
-        settings.reevaluate_us,
-        settings.hysteresis,
-        settings.batch_timeout_us,
-        settings.fanout,
-        settings.gossip_interval_us,
-        settings.service_us,
-        cost,
-        keyed.base(settings.seed, "popsub.kernel"),
-    )
-    sent, popular, unpopular, counts, gain, histogram, area, longest = found
-    kinds = ("publication", "direct", "batch", "gossip")
-    return Outcome(
-        messages={kind: int(n) for kind, n in zip(kinds, sent, strict=True) if n},
-        popular_us=popular,
-        unpopular_us=unpopular,
-        pure_forwards=int(counts[0]),
-        forwards=int(counts[1]),
-        gain=float(gain),
-        hops=int(counts[2]),
-        hops_max=int(counts[3]),
-        direct_forwards=histogram,
-        queue_area=area,
-        queue_max=longest,
-        queued=int(counts[4]),
-        queued_length=int(counts[5]),
-        gossip_groups=int(counts[6]),
-        gossip_received=int(counts[7]),
-        gossip_false=int(counts[8]),
-        gossip_matches=int(counts[11]),
-        steps=int(counts[9]),
-        end_us=int(counts[10]),
+        settings.batch_cost if settings.batch_cost is not None else np.arange(1.0, 2.0),
     )
 
 
-def _depths(parents: Ints) -> Ints:
-    depth = np.full(len(parents), -1, np.int64)
+def _gains(
+    peers: Sequence[Mapping[int, int]],
+    pointers: Ints,
+    homes: Ints,
+    rows: Ints,
+    above: Ints,
+    behind: Ints,
+) -> tuple[Floats, tuple[Ints, Ints, Ints, Ints]]:
+    """Per advertisement and link G: the matching subscriptions behind it by their mean distance.
 
-    def of(broker: int) -> int:
-        path = []
-        while depth[broker] < 0 and parents[broker] >= 0:
-            path.append(broker)
-            broker = int(parents[broker])
-        level = max(0, int(depth[broker]))
-        depth[broker] = level
-        for below in reversed(path):
-            level += 1
-            depth[below] = level
-        return level
+    And for each broker the way from each home: see `_Given`.
+    """
+    link_to = [
+        {peer: int(first) + n for n, peer in enumerate(links)}
+        for links, first in zip(peers, pointers, strict=False)
+    ]
+    ratio = np.zeros((behind.shape[0], pointers[-1]))
+    depths, path_us = np.zeros_like(above), np.zeros_like(above)
+    inward, first_link = np.full_like(above, -1), np.full_like(above, -1)
+    for row, home in enumerate(homes.tolist()):
+        outwards = [home]
+        for broker in outwards:
+            outwards += [peer for peer in peers[broker] if above[row, peer] == broker]
+        for broker in outwards[1:]:
+            up = int(above[row, broker])
+            link = link_to[up][broker]
+            depths[row, broker] = depths[row, up] + 1
+            path_us[row, broker] = path_us[row, up] + peers[up][broker]
+            inward[row, broker] = link
+            first_link[row, broker] = link if up == home else first_link[row, up]
+        offers = np.flatnonzero(rows == row)
+        count = behind[offers].T.copy()
+        far = np.zeros_like(count)
+        for broker in outwards[:0:-1]:
+            up = int(above[row, broker])
+            far[broker] += count[broker]
+            ratio[offers, inward[row, broker]] = count[broker] ** 2 / np.maximum(1, far[broker])
+            count[up] += count[broker]
+            far[up] += far[broker]
+    return ratio, (depths, path_us, inward, first_link)
 
-    for broker in range(len(parents)):
-        of(broker)
-    return depth
+
+def _calm(
+    peers: Sequence[Mapping[int, int]], homes: Ints, above: Ints, settings: Settings
+) -> tuple[npt.NDArray[np.bool_], Ints]:
+    """Which brokers hear from one link only, or need no time; and that link's latency."""
+    calm = np.full(len(peers), settings.service_us == 0)
+    entry_us = np.zeros(len(peers), np.int64)
+    if settings.mechanism in ("tree", "batching"):
+        one_way = (above == above[0]).all(axis=0) & ~np.isin(np.arange(len(peers)), homes)
+        for broker in np.flatnonzero(one_way).tolist():
+            calm[broker] = True
+            entry_us[broker] = peers[broker][int(above[0, broker])]
+    return calm, entry_us
 
 
-@njit(cache=True)
-def _grown(values: Any) -> Any:
-    more = np.empty(2 * values.shape[0], values.dtype)
-    more[: values.shape[0]] = values
-    return more
+def _kept(given: _Given) -> _Kept:
+    brokers = len(given.pointers) - 1
+    state = np.zeros(_STATES, np.int64)
+    for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES, _SOON):
+        state[empty] = -1
+    slots = np.zeros((len(given.slot_link), 7), np.int64)
+    slots[:, _POPULAR] = 1
+    columns = np.zeros((brokers, 8), np.int64)
+    columns[:, _FRESH] = 1
+    return _Kept(
+        items=np.empty((1 << 14, 8), np.int64),
+        far=np.empty((1 << 10, 3), np.int64),
+        reach=np.empty((1 << 8, brokers), np.int16),
+        rows=np.empty((1 << 8, 3), np.int64),
+        nodes=np.empty((1 << 10, 3), np.int64),
+        bundles=np.empty((1 << 8, 4), np.int64),
+        reached=np.empty((1 << 8, brokers), np.uint8),
+        popular_us=np.empty((1 << 16, 2), np.int64),
+        other_us=np.empty((1 << 16, 2), np.int64),
+        state=state,
+        near=np.full(_HORIZON, -1, np.int32),
+        slots=slots,
+        rate=np.zeros(len(slots)),
+        brokers=columns,
+        least=np.full(brokers, -1.0),
+        forwards=np.zeros(given.ratio.shape, np.int64),
+        histogram=np.zeros(brokers + 1, np.int64),
+        waiting=np.zeros((len(given.homes), 4), np.int64),
+        stack=np.empty(brokers, np.int64),
+        touched=np.empty(brokers, np.int64),
+        open=np.zeros(len(given.neighbours), np.bool_),
+        parting=np.zeros(brokers, np.bool_),
+    )
 
 
-@njit(cache=True)
-def _grown_rows(values: Any) -> Any:
-    more = np.zeros((2 * values.shape[0], values.shape[1]), values.dtype)
-    more[: values.shape[0]] = values
-    return more
+def _limits(kept: _Kept, fanout: int) -> Ints:
+    """How much of each growing table may be in use for one more step to fit."""
+    brokers = len(kept.brokers)
+    step = 2 * brokers + fanout + 2
+    longest = len(kept.rows)  # a bundle holds no row twice
+    return np.array(
+        [
+            len(kept.items) - step,
+            len(kept.far) - step,
+            len(kept.rows) - 1,
+            len(kept.nodes) - brokers - 1,
+            len(kept.bundles) - brokers,
+            len(kept.popular_us) - brokers,
+            len(kept.other_us) - longest,
+        ]
+    )
 
 
-@njit(cache=True)
-def _heap_push(
-    times: Any, turns: Any, items: Any, size: int, time: int, turn: int, item: int
-) -> None:
+def _grown(kept: _Kept, fanout: int) -> _Kept:
+    """With twice the room where the next step may find too little."""
+    short = kept.state[np.array(_USED)] > _limits(kept, fanout)
+    doubled = {
+        name: np.concatenate([table, np.empty_like(table)])
+        for lacks, names in zip(short, _GROWING, strict=True)
+        for name in names
+        if lacks
+        for table in [getattr(kept, name)]
+    }
+    return kept._replace(**doubled)
+
+
+@_compiled
+def _new(state: Any, pool: int, table: Any) -> Any:
+    """An unused place of a pool: one that was freed, or the next."""
+    place = state[pool]
+    if place >= 0:
+        state[pool] = table[place, _NEXT]
+    else:
+        place = state[pool + 1]
+        state[pool + 1] += 1
+    return place
+
+
+@_compiled
+def _free(state: Any, pool: int, table: Any, place: int) -> None:
+    table[place, _NEXT] = state[pool]
+    state[pool] = place
+
+
+@_compiled
+def _heap_push(far: Any, size: int, time: int, turn: int, item: int) -> None:
     at = size
     while at > 0:
         above = (at - 1) >> 1
-        if times[above] < time or (times[above] == time and turns[above] < turn):
+        if far[above, 0] < time or (far[above, 0] == time and far[above, 1] < turn):
             break
-        times[at] = times[above]
-        turns[at] = turns[above]
-        items[at] = items[above]
+        far[at, 0], far[at, 1], far[at, 2] = far[above, 0], far[above, 1], far[above, 2]
         at = above
-    times[at] = time
-    turns[at] = turn
-    items[at] = item
+    far[at, 0], far[at, 1], far[at, 2] = time, turn, item
 
 
-@njit(cache=True)
-def _heap_pop(times: Any, turns: Any, items: Any, size: int) -> None:
-    """Take the first away; `size` counts it still."""
-    size -= 1
-    time, turn, item = times[size], turns[size], items[size]
+@_compiled
+def _heap_pop(far: Any, size: int) -> None:
+    """Take the first away and put the last, at `size`, where it belongs."""
+    time, turn = far[size, 0], far[size, 1]
     at = 0
     while True:
         below = 2 * at + 1
@@ -227,764 +510,651 @@ def _heap_pop(times: Any, turns: Any, items: Any, size: int) -> None:
             break
         right = below + 1
         if right < size and (
-            times[right] < times[below]
-            or (times[right] == times[below] and turns[right] < turns[below])
+            far[right, 0] < far[below, 0]
+            or (far[right, 0] == far[below, 0] and far[right, 1] < far[below, 1])
         ):
             below = right
-        if time < times[below] or (time == times[below] and turn < turns[below]):
+        if time < far[below, 0] or (time == far[below, 0] and turn < far[below, 1]):
             break
-        times[at] = times[below]
-        turns[at] = turns[below]
-        items[at] = items[below]
+        far[at, 0], far[at, 1], far[at, 2] = far[below, 0], far[below, 1], far[below, 2]
         at = below
-    times[at] = time
-    turns[at] = turn
-    items[at] = item
+    far[at, 0], far[at, 1], far[at, 2] = time, turn, far[size, 2]
 
 
-@njit(cache=True)
-def _push(state: Any, times: Any, turns: Any, items: Any, time: int, item: int) -> None:
-    """Schedule an item; equal times keep the order of scheduling."""
-    _heap_push(times, turns, items, state[_HEAP], time, state[_TURN], item)
-    state[_HEAP] += 1
-    state[_TURN] += 1
-
-
-@njit(cache=True)
-def _new(pool: Any, follows: Any) -> int:
-    """An unused place of a pool: one that was freed, or the next."""
-    place = pool[_FREE]
-    if place >= 0:
-        pool[_FREE] = follows[place]
+@_compiled
+def _schedule(
+    state: Any, items: Any, near: Any, far: Any, time: int, item: int, sent_us: int
+) -> None:
+    """Let an item happen; equal times keep the order of sending."""
+    if time - state[_CLOCK] >= _HORIZON:
+        _heap_push(far, state[_FAR], time, state[_TURN], item)
+        state[_FAR] += 1
+        state[_TURN] += 1
+        return
+    items[item, _DUE] = sent_us
+    place = time & (_HORIZON - 1)
+    state[_NEAR] += 1
+    before = near[place]
+    if before < 0:
+        items[item, _NEXT] = item
+        near[place] = item
+        return
+    if items[before, _DUE] <= sent_us:
+        near[place] = item
     else:
-        place = pool[_USED]
-        pool[_USED] += 1
-    return place  # type: ignore[no-any-return]
+        while items[items[before, _NEXT], _DUE] <= sent_us:
+            before = items[before, _NEXT]
+    items[item, _NEXT] = items[before, _NEXT]
+    items[before, _NEXT] = item
 
 
-@njit(cache=True)
-def _free(pool: Any, follows: Any, place: int) -> None:
-    follows[place] = pool[_FREE]
-    pool[_FREE] = place
+@_compiled
+def _send(
+    state: Any,
+    items: Any,
+    near: Any,
+    far: Any,
+    delay_us: int,
+    what: int,
+    target: int,
+    sender: int,
+    hop: int,
+    load: int,
+    size: int,
+) -> None:
+    """A new message or timer."""
+    item = _new(state, _ITEMS, items)
+    items[item, _WHAT], items[item, _TARGET], items[item, _SENDER] = what, target, sender
+    items[item, _HOP], items[item, _LOAD], items[item, _SIZE] = hop, load, size
+    if what <= _BATCH and state[_AT_ONCE]:
+        items[item, _DUE] = state[_NOW] + delay_us
+        items[item, _NEXT] = state[_SOON]
+        state[_SOON] = item
+        return
+    if what <= _PULL:
+        state[_WAITING] += 1
+    _schedule(state, items, near, far, state[_NOW] + delay_us, item, state[_NOW])
 
 
-@njit(cache=True)
-def _gains(
-    pointers: Any,
-    neighbours: Any,
-    homes: Any,
-    rows: Any,
-    above: Any,
-    depths: Any,
-    starts: Any,
-    brokers: Any,
-) -> Any:
-    """Per directed link and advertisement: subscriptions behind it, and their distances."""
-    links = neighbours.shape[0]
-    offers = homes.shape[0]
-    count = np.zeros((links, offers), np.int64)
-    hops = np.zeros((links, offers), np.int64)
-    for offer in range(offers):
-        row = rows[offer]
-        for s in range(starts[offer], starts[offer + 1]):
-            below = brokers[s]
-            depth = depths[row, below]
-            far = 0
-            while below != homes[offer]:
-                up = above[row, below]
-                far += 1
-                for link in range(pointers[up], pointers[up + 1]):
-                    if neighbours[link] == below:
-                        count[link, offer] += 1
-                        hops[link, offer] += far
-                        break
-                below = up
-            assert far == depth
-    return count, hops
+@_compiled
+def _release(state: Any, rows: Any, row: int) -> None:
+    rows[row, _REFS] -= 1
+    if rows[row, _REFS] == 0:
+        _free(state, _ROWS, rows, row)
 
 
-@njit(cache=True)
-def _members(
-    pointers: Any,
-    neighbours: Any,
-    homes: Any,
-    rows: Any,
-    above: Any,
-    starts: Any,
-    brokers: Any,
-) -> Any:
-    """Per advertisement: the brokers with a subscription, and the home's link towards each."""
-    offers = homes.shape[0]
-    found = np.empty(brokers.shape[0], np.int64)
-    link_of = np.empty(brokers.shape[0], np.int64)
-    begins = np.zeros(offers + 1, np.int64)
-    seen = np.full(above.shape[1], -1, np.int64)
-    total = 0
-    for offer in range(offers):
-        home = homes[offer]
-        for s in range(starts[offer], starts[offer + 1]):
-            broker = brokers[s]
-            if broker == home or seen[broker] == offer:
-                continue
-            seen[broker] = offer
-            below = broker
-            while above[rows[offer], below] != home:
-                below = above[rows[offer], below]
-            found[total] = broker
-            for link in range(pointers[home], pointers[home + 1]):
-                if neighbours[link] == below:
-                    link_of[total] = link
-            total += 1
-        begins[offer + 1] = total
-    return found[:total].copy(), begins, link_of[:total].copy()
+@_compiled
+def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int) -> None:
+    """Put a publication at the end of a list that waits to be sent."""
+    node = _new(state, _NODES, nodes)
+    nodes[node, _ROW], nodes[node, _NEXT] = row, -1
+    rows[row, _REFS] += 1
+    if lists[place, _HELD] == 0:
+        lists[place, _FIRST] = node
+    else:
+        nodes[lists[place, _LAST], _NEXT] = node
+    lists[place, _LAST] = node
+    lists[place, _HELD] += 1
+    state[_BUFFERED] += 1
 
 
-@njit(cache=True)
-def _popularity(
-    home: int,
-    pointers: Any,
-    homes: Any,
-    count: Any,
-    ratio: Any,
-    rate: Any,
-    offered: Any,
-    popular: Any,
-    fresh: bool,
-    capacity: float,
-    hysteresis: float,
-    period_s: float,
-) -> float:
-    """Algorithm 1 at one broker; the least gain among its popular entries, or -1."""
-    first, last = pointers[home], pointers[home + 1]
-    offers = homes.shape[0]
+@_compiled
+def _bundle(state: Any, bundles: Any, lists: Any, place: int, offer: int) -> Any:
+    """What a list holds, taken from it."""
+    bundle = _new(state, _BUNDLES, bundles)
+    bundles[bundle, _HOLDERS], bundles[bundle, _OFFER] = 0, offer
+    bundles[bundle, _HEAD] = lists[place, _FIRST]
+    state[_BUFFERED] -= lists[place, _HELD]
+    lists[place, _HELD] = 0
+    return bundle
+
+
+@_compiled
+def _let_go(state: Any, rows: Any, nodes: Any, bundles: Any, bundle: int) -> None:
+    """A message with this bundle is done."""
+    bundles[bundle, _HOLDERS] -= 1
+    if bundles[bundle, _HOLDERS] == 0:
+        node = bundles[bundle, _HEAD]
+        while node >= 0:
+            following = nodes[node, _NEXT]
+            _release(state, rows, nodes[node, _ROW])
+            _free(state, _NODES, nodes, node)
+            node = following
+        _free(state, _BUNDLES, bundles, bundle)
+
+
+@_compiled
+def _deliver(state: Any, delays: Any, kind: int, delay_us: int, count: int, hop: int) -> None:
+    if count > 0:
+        at = state[kind]
+        delays[at, 0], delays[at, 1] = delay_us, count
+        state[kind] += 1
+        state[_HOPS] += count * hop
+        state[_HOPS_MAX] = max(state[_HOPS_MAX], hop)
+
+
+@_compiled
+def _evaluate(given: Any, rules: Any, kept: Any, home: int) -> bool:
+    """Algorithm 1 at one broker; whether it has published since the evaluation before the last."""
+    slots, rate = kept.slots, kept.rate
+    first, last = given.listed_of[home], given.listed_of[home + 1]
+    active = False
     filled = 0.0
-    entries = 0
-    for link in range(first, last):
-        for offer in range(offers):
-            if homes[offer] == home:
-                rate[link, offer] = offered[link, offer] / period_s
-                offered[link, offer] = 0
-                if count[link, offer] > 0:
-                    entries += 1
-                    if popular[link, offer]:
-                        filled += rate[link, offer]
-    if fresh or abs(filled - capacity) > hysteresis * capacity:
-        keys = np.empty(entries, np.float64)
-        link_of = np.empty(entries, np.int64)
-        offer_of = np.empty(entries, np.int64)
-        at = 0
-        for link in range(first, last):
-            for offer in range(offers):
-                if homes[offer] == home and count[link, offer] > 0:
-                    keys[at] = -ratio[link, offer]
-                    link_of[at] = link
-                    offer_of[at] = offer
-                    at += 1
+    for at in range(first, last):
+        slot = given.listed[at]
+        active = active or slots[slot, _OFFERED] > 0 or rate[slot] > 0
+        rate[slot] = slots[slot, _OFFERED] / (rules.period_us / 1e6)
+        slots[slot, _OFFERED] = 0
+        if slots[slot, _POPULAR]:
+            filled += rate[slot]
+    fresh = kept.brokers[home, _FRESH]
+    if fresh or abs(filled - rules.capacity) > rules.hysteresis * rules.capacity:
         filled = 0.0
-        for at in np.argsort(keys, kind="mergesort"):
-            link, offer = link_of[at], offer_of[at]
-            popular[link, offer] = filled < capacity
-            if popular[link, offer]:
-                filled += rate[link, offer]
-    least = -1.0
-    for link in range(first, last):
-        for offer in range(offers):
-            listed = homes[offer] == home and count[link, offer] > 0
-            if listed and popular[link, offer] and (least < 0 or ratio[link, offer] < least):
-                least = ratio[link, offer]
-    return least
+        for at in range(first, last):
+            slot = given.ranked[at]
+            slots[slot, _POPULAR] = filled < rules.capacity
+            if slots[slot, _POPULAR]:
+                filled += rate[slot]
+    kept.brokers[home, _FRESH] = 0
+    kept.least[home] = -1.0
+    for at in range(first, last):
+        slot = given.ranked[at]
+        if slots[slot, _POPULAR]:
+            kept.least[home] = given.ratio[given.slot_offer[slot], given.slot_link[slot]]
+    return active
 
 
-@njit(cache=True)
-def _run(
-    pointers: Any,
-    neighbours: Any,
-    latencies: Any,
-    direct: Any,
-    homes: Any,
-    rows: Any,
-    above: Any,
-    depths: Any,
-    starts: Any,
-    sub_broker: Any,
-    low: Any,
-    high: Any,
-    pub_time: Any,
-    pub_offer: Any,
-    values: Any,
-    mechanism: int,
-    capacity: float,
-    period_us: int,
-    hysteresis: float,
-    timeout_us: int,
-    fanout: int,
-    interval_us: int,
-    service_us: int,
-    cost: Any,
-    key: Any,
-) -> Any:
-    brokers = pointers.shape[0] - 1
-    offers = homes.shape[0]
-    links = neighbours.shape[0]
-    count, hops_of = _gains(pointers, neighbours, homes, rows, above, depths, starts, sub_broker)
-    ratio = np.zeros((links, offers), np.float64)
-    for link in range(links):
-        for offer in range(offers):
-            if hops_of[link, offer] > 0:
-                ratio[link, offer] = count[link, offer] * count[link, offer] / hops_of[link, offer]
-    popular = np.ones((links, offers), np.bool_)
-    rate = np.zeros((links, offers), np.float64)
-    offered = np.zeros((links, offers), np.int64)
-    least = np.full(brokers, -1.0)
-    fresh = np.ones(brokers, np.bool_)
-    evaluating = np.zeros(brokers, np.bool_)
-    # Buffers of batching: lists of nodes, each a publication's row.
-    head = np.full((links, offers), -1, np.int64)
-    tail = np.full((links, offers), -1, np.int64)
-    held = np.zeros((links, offers), np.int64)
-    stamp = np.zeros((links, offers), np.int64)
-    buffered = 0
-    # Rows of publications in flight.
-    need = np.zeros((256, brokers), np.uint8)
-    matched = np.zeros((256, brokers), np.int32)
-    refs = np.zeros(256, np.int64)
-    row_pub = np.zeros(256, np.int64)
-    free_rows = np.arange(255, -1, -1)
-    free_rows_count = 256
-    # Nodes and messages: pools with lists of what is free.
-    node_row = np.empty(1 << 17, np.int64)
-    node_next = np.empty(1 << 17, np.int64)
-    nodes = np.array([-1, 0, 0, 0, 0])
-    what = np.empty(1 << 14, np.int64)
-    target = np.empty(1 << 14, np.int64)
-    sender = np.empty(1 << 14, np.int64)
-    hop = np.empty(1 << 14, np.int64)
-    load = np.empty(1 << 14, np.int64)  # a row, or a list's first node, or a timer's link
-    size = np.empty(1 << 14, np.int64)
-    follows = np.empty(1 << 14, np.int64)
-    state = np.array([-1, 0, 0, 0, 0])
-    times = np.empty(1 << 14, np.int64)
-    turns = np.empty(1 << 14, np.int64)
-    items = np.empty(1 << 14, np.int64)
-    queue_head = np.full(brokers, -1, np.int64)
-    queue_tail = np.full(brokers, -1, np.int64)
-    queue_length = np.zeros(brokers, np.int64)
-    queue_area = np.zeros(brokers, np.int64)
-    queue_since = np.zeros(brokers, np.int64)
-    queue_max = np.zeros(brokers, np.int64)
-    sent = np.zeros(4, np.int64)
-    tree_us = np.empty(1 << 16, np.int64)
-    other_us = np.empty(1 << 16, np.int64)
-    tree_count = 0
-    other_count = 0
-    counts = np.zeros(12, np.int64)
-    gain = 0.0
-    histogram = np.zeros(brokers + 1, np.int64)
-    out_head = np.full(brokers, -1, np.int64)
-    out_tail = np.full(brokers, -1, np.int64)
-    out_size = np.zeros(brokers, np.int64)
-    stack = np.empty(brokers, np.int64)
-    # Gossip: per advertisement the member brokers and the first link towards each; what waits
-    # for the next round; and waves, each what one round sent and whom it has reached.
-    members, member_starts, member_link = _members(
-        pointers, neighbours, homes, rows, above, starts, sub_broker
-    )
-    gossiping = np.zeros((links, offers), np.bool_)
-    grouped = np.zeros(offers, np.bool_)
-    wait_head = np.full(offers, -1, np.int64)
-    wait_tail = np.full(offers, -1, np.int64)
-    wait_size = np.zeros(offers, np.int64)
-    reached = np.zeros((64, brokers), np.uint8)
-    wave_head = np.empty(64, np.int64)
-    wave_offer = np.empty(64, np.int64)
-    wave_refs = np.empty(64, np.int64)
-    waves = 0
-    drawn = 0
-    period_s = period_us / 1e6
-    published = 0
-    now = np.int64(0)
-    publications = pub_time.shape[0]
+@_compiled
+def _send_batch(given: Any, kept: Any, slot: int) -> None:
+    """All that a link's buffer holds, as one message."""
+    state = kept.state
+    link, offer = given.slot_link[slot], given.slot_offer[slot]
+    size = kept.slots[slot, _HELD]
+    bundle = _bundle(state, kept.bundles, kept.slots, slot, offer)
+    kept.bundles[bundle, _HOLDERS] = 1
+    state[_FORWARDS] += 1
+    state[_SENT + 2] += 1
+    kept.forwards[offer, link] += size
+    _send(
+        state, kept.items, kept.near, kept.far, given.latencies[link],
+        _BATCH, given.neighbours[link], given.homes[offer], 1, bundle, size,
+    )  # fmt: skip
 
-    while True:
-        # Room for the most that one step can add.
-        while state[_HEAP] + 2 * brokers + 64 > times.shape[0]:
-            times, turns, items = _grown(times), _grown(turns), _grown(items)
-        while state[_USED] + 2 * brokers + 64 > what.shape[0]:
-            what, target, sender, hop = _grown(what), _grown(target), _grown(sender), _grown(hop)
-            load, size, follows = _grown(load), _grown(size), _grown(follows)
-        while nodes[_USED] + (1 << 16) > node_row.shape[0]:
-            node_row, node_next = _grown(node_row), _grown(node_next)
 
-        due = pub_time[published] if published < publications else _FAR
-        first = times[0] if state[_HEAP] > 0 else _FAR
-        if published == publications and state[_WAITING] == 0 and buffered == 0:
-            break
-        if due <= first:
-            now = due
-            offer = pub_offer[published]
-            if free_rows_count == 0:
-                old = refs.shape[0]
-                need, matched = _grown_rows(need), _grown_rows(matched)
-                refs, row_pub = _grown(refs), _grown(row_pub)
-                free_rows = np.empty(2 * old, np.int64)
-                for r in range(old):
-                    free_rows[r] = 2 * old - 1 - r
-                free_rows_count = old
-            free_rows_count -= 1
-            row = free_rows[free_rows_count]
-            need[row, :] = 0
-            matched[row, :] = 0
-            refs[row] = 1
-            row_pub[row] = published
-            up_row = rows[offer]
-            x, y = values[published, 0], values[published, 1]
-            for s in range(starts[offer], starts[offer + 1]):
-                if low[s, 0] <= x <= high[s, 0] and low[s, 1] <= y <= high[s, 1]:
-                    at = sub_broker[s]
-                    matched[row, at] += 1
-                    while at != homes[offer] and need[row, at] == 0:
-                        need[row, at] = 1
-                        at = above[up_row, at]
-            item = _new(state, follows)
-            what[item], target[item], sender[item] = _PUBLISH, homes[offer], -1
-            hop[item], load[item], size[item] = 0, row, 1
-            published += 1
-        else:
-            now = first
-            item = items[0]
-            _heap_pop(times, turns, items, state[_HEAP])
-            state[_HEAP] -= 1
-            if what[item] <= _BATCH or what[item] in (_SERVED, _GOSSIP, _PULL):
-                state[_WAITING] -= 1
+@_compiled
+def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> int:
+    """A publication to each broker behind a link that it matches at; how many."""
+    state, stack, reach = kept.state, kept.stack, kept.reach
+    broker, peer = given.homes[offer], given.neighbours[link]
+    straight = 0
+    depth = 1
+    stack[0] = peer
+    while depth > 0:
+        depth -= 1
+        at = stack[depth]
+        if reach[row, at] > 1:
+            straight += 1
+            way = given.latencies[link] if at == peer else given.direct[broker, at]
+            _send(
+                state, kept.items, kept.near, kept.far, way, _DIRECT, at, broker, 1, row, 1
+            )  # fmt: skip
+        for other in range(given.pointers[at], given.pointers[at + 1]):
+            below = given.neighbours[other]
+            if reach[row, below] > 0 and given.above[given.rows[offer], below] == at:
+                stack[depth] = below
+                depth += 1
+    kept.rows[row, _REFS] += straight
+    state[_FORWARDS] += straight
+    state[_SENT + 1] += straight
+    return straight
 
-        kind = what[item]
-        broker = target[item]
 
-        # A broker that takes time serves one message after the other.
-        if service_us > 0 and (kind <= _BATCH or kind in (_PUBLISH, _GOSSIP)):
-            if queue_length[broker] > 0:
-                counts[4] += 1
-                counts[5] += queue_length[broker]
-            queue_area[broker] += queue_length[broker] * (now - queue_since[broker])
-            queue_since[broker] = now
-            follows[item] = -1
-            if queue_tail[broker] >= 0:
-                follows[queue_tail[broker]] = item
-            else:
-                queue_head[broker] = item
-            queue_tail[broker] = item
-            queue_length[broker] += 1
-            queue_max[broker] = max(queue_max[broker], queue_length[broker])
-            if queue_length[broker] > 1:
-                continue
-            served = _new(state, follows)
-            what[served], target[served] = _SERVED, broker
-            units = cost[min(size[item], cost.shape[0]) - 1]
-            _push(state, times, turns, items, now + np.int64(round(service_us * units)), served)
-            state[_WAITING] += 1
+@_compiled
+def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
+    """A publication all the way along the tree behind the home's links that are open to it."""
+    state, reach, forwards = kept.state, kept.reach, kept.forwards
+    touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
+    home = given.rows[offer]
+    first_link, inward = given.first_link[home], given.inward[home]
+    path_us, depths = given.path_us[home], given.depths[home]
+    sent, pure, furthest_us = 0, 0, 0
+    for n in range(state[_TOUCHED]):
+        broker = touched[n]
+        if not kept.open[first_link[broker]]:
             continue
-        if kind == _SERVED:
-            queue_area[broker] += queue_length[broker] * (now - queue_since[broker])
-            queue_since[broker] = now
-            served = item
-            item = queue_head[broker]
-            queue_head[broker] = follows[item]
-            queue_length[broker] -= 1
-            if queue_length[broker] > 0:
-                units = cost[min(size[queue_head[broker]], cost.shape[0]) - 1]
-                _push(state, times, turns, items, now + np.int64(round(service_us * units)), served)
-                state[_WAITING] += 1
-            else:
-                queue_tail[broker] = -1
-                _free(state, follows, served)
-            kind = what[item]
+        sent += 1
+        forwards[offer, inward[broker]] += 1
+        furthest_us = max(furthest_us, path_us[broker])
+        here = reach[row, broker] - 1
+        if here > 0:
+            _deliver(state, popular_us, _POPULAR_DELAYS, path_us[broker], here, depths[broker])
+        elif parting[broker]:
+            pure += 1
+    state[_STEPS] += sent
+    state[_FORWARDS] += sent
+    state[_SENT] += sent
+    state[_PURE] += pure
+    state[_END] = max(state[_END], state[_NOW] + furthest_us)
 
-        counts[9] += 1
-        forwarded = False
-        delivered = False
 
-        if kind == _EVALUATE:
-            active = False
-            for link in range(pointers[broker], pointers[broker + 1]):
-                for offer in range(offers):
-                    if offered[link, offer] > 0 or rate[link, offer] > 0:
-                        active = True
-            least[broker] = _popularity(
-                broker,
-                pointers,
-                homes,
-                count,
-                ratio,
-                rate,
-                offered,
-                popular,
-                fresh[broker],
-                capacity,
-                hysteresis,
-                period_s,
-            )
-            fresh[broker] = False
-            evaluating[broker] = active
-            if active:
-                _push(state, times, turns, items, now + period_us, item)
-            else:
-                _free(state, follows, item)
+@_compiled
+def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
+    """A publication leaves its home by each link; whether any goes along the tree."""
+    state, slots, waiting = kept.state, kept.slots, kept.waiting
+    items, near, far = kept.items, kept.near, kept.far
+    offer = given.pub_offer[kept.rows[row, _PUBLICATION]]
+    broker = given.homes[offer]
+    first, last = given.slot_of[offer], given.slot_of[offer + 1]
+    forwarded, asked, waits = False, False, False
+    straight = 0
+    switching = False  # the publication that switches to gossip goes over the tree
+    if rules.mechanism == _GOSSIPING:
+        for slot in range(first, last):
+            if kept.reach[row, given.neighbours[given.slot_link[slot]]] > 0:
+                gossips = slots[slot, _POPULAR] or slots[slot, _GOSSIPS]
+                switching = switching or not gossips
+    for slot in range(first, last):
+        link = given.slot_link[slot]
+        peer = given.neighbours[link]
+        if kept.reach[row, peer] == 0:
             continue
-
-        flush = -1  # a link whose buffer goes now
-        flush_offer = -1
-        if kind == _FLUSH:
-            link, offer = load[item], size[item]
-            if held[link, offer] > 0 and stamp[link, offer] == hop[item]:
-                flush, flush_offer = link, offer
-            _free(state, follows, item)
-
-        if kind in (_TREE, _PUBLISH):
-            row = load[item]
-            pub = row_pub[row]
-            offer = pub_offer[pub]
-            here = matched[row, broker]
-            if here > 0:
-                delivered = True
-                while tree_count + here > tree_us.shape[0]:
-                    tree_us = _grown(tree_us)
-                for _ in range(here):
-                    tree_us[tree_count] = now - pub_time[pub]
-                    tree_count += 1
-                counts[2] += here * hop[item]
-                counts[3] = max(counts[3], hop[item])
-            straight = 0
-            asked = False
-            waits = False
-            switching = False  # the publication that switches to gossip goes over the tree
-            if mechanism == 3 and kind == _PUBLISH:
-                for link in range(pointers[broker], pointers[broker + 1]):
-                    if need[row, neighbours[link]] and not popular[link, offer]:
-                        switching = switching or not gossiping[link, offer]
-            for link in range(pointers[broker], pointers[broker + 1]):
-                peer = neighbours[link]
-                if peer == sender[item] or need[row, peer] == 0:
-                    continue
-                over_tree = True
-                if kind == _PUBLISH:
-                    asked = True
-                    offered[link, offer] += 1
-                    if mechanism != 0 and not popular[link, offer]:
-                        over_tree = switching
-                        if mechanism == 3 and not gossiping[link, offer]:
-                            gossiping[link, offer] = True
-                            if not grouped[offer]:
-                                grouped[offer] = True
-                                counts[6] += 1
-                                new = _new(state, follows)
-                                what[new], target[new], load[new] = _ROUND, broker, offer
-                                _push(state, times, turns, items, now + interval_us, new)
-                    elif mechanism == 3:
-                        gossiping[link, offer] = False
-                    elif held[link, offer] > 0:
-                        # The buffer goes first: see _send_popular in the core.
-                        flush, flush_offer = link, offer
-                if flush >= 0:
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new], hop[new] = _BATCH, peer, broker, 1
-                    load[new], size[new] = head[flush, flush_offer], held[flush, flush_offer]
-                    counts[1] += 1
-                    gain += size[new] * ratio[flush, flush_offer]
-                    buffered -= held[flush, flush_offer]
-                    held[flush, flush_offer] = 0
-                    head[flush, flush_offer] = tail[flush, flush_offer] = -1
-                    sent[2] += 1
-                    _push(state, times, turns, items, now + latencies[link], new)
-                    state[_WAITING] += 1
-                    forwarded = True
-                    flush = -1
-                if over_tree:
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new] = _TREE, peer, broker
-                    hop[new], load[new], size[new] = hop[item] + 1, row, 1
-                    refs[row] += 1
-                    counts[1] += 1
-                    gain += ratio[link, offer]
-                    sent[0] += 1
-                    _push(state, times, turns, items, now + latencies[link], new)
-                    state[_WAITING] += 1
-                    forwarded = True
-                elif mechanism == 1:
-                    depth = 1
-                    stack[0] = peer
-                    while depth > 0:
-                        depth -= 1
-                        at = stack[depth]
-                        if matched[row, at] > 0:
-                            straight += 1
-                            new = _new(state, follows)
-                            what[new], target[new], sender[new] = _DIRECT, at, broker
-                            hop[new], load[new], size[new] = 1, row, 1
-                            refs[row] += 1
-                            counts[1] += 1
-                            gain += 1.0
-                            sent[1] += 1
-                            way = latencies[link] if at == peer else direct[broker, at]
-                            _push(state, times, turns, items, now + way, new)
-                            state[_WAITING] += 1
-                        for other in range(pointers[at], pointers[at + 1]):
-                            below = neighbours[other]
-                            if need[row, below] and above[rows[offer], below] == at:
-                                stack[depth] = below
-                                depth += 1
-                elif mechanism == 3:
-                    if not waits:  # once, however many links gossip
-                        waits = True
-                        node = _new(nodes, node_next)
-                        node_row[node] = row
-                        node_next[node] = -1
-                        refs[row] += 1
-                        if wait_size[offer] == 0:
-                            wait_head[offer] = node
-                        else:
-                            node_next[wait_tail[offer]] = node
-                        wait_tail[offer] = node
-                        wait_size[offer] += 1
-                        buffered += 1
-                else:
-                    node = _new(nodes, node_next)
-                    node_row[node] = row
-                    node_next[node] = -1
-                    refs[row] += 1
-                    if held[link, offer] == 0:
-                        head[link, offer] = node
-                    else:
-                        node_next[tail[link, offer]] = node
-                    tail[link, offer] = node
-                    held[link, offer] += 1
-                    buffered += 1
-                    if held[link, offer] == 1:
-                        new = _new(state, follows)
-                        stamp[link, offer] += 1
-                        what[new], target[new], sender[new] = _FLUSH, broker, -1
-                        hop[new], load[new], size[new] = stamp[link, offer], link, offer
-                        _push(state, times, turns, items, now + timeout_us, new)
-                    elif least[broker] >= 0 and held[link, offer] > np.ceil(
-                        least[broker] / ratio[link, offer] - 1e-9
-                    ):
-                        new = _new(state, follows)
-                        what[new], target[new], sender[new], hop[new] = _BATCH, peer, broker, 1
-                        load[new], size[new] = head[link, offer], held[link, offer]
-                        counts[1] += 1
-                        gain += size[new] * ratio[link, offer]
-                        buffered -= held[link, offer]
-                        held[link, offer] = 0
-                        head[link, offer] = tail[link, offer] = -1
-                        sent[2] += 1
-                        _push(state, times, turns, items, now + latencies[link], new)
-                        state[_WAITING] += 1
-                        forwarded = True
-            if straight > 0:
-                histogram[straight] += 1
-            if kind == _PUBLISH and asked and not evaluating[broker]:
-                evaluating[broker] = True
-                new = _new(state, follows)
-                what[new], target[new], sender[new] = _EVALUATE, broker, -1
-                _push(state, times, turns, items, now + period_us, new)
-            refs[row] -= 1
-            if refs[row] == 0:
-                free_rows[free_rows_count] = row
-                free_rows_count += 1
-            _free(state, follows, item)
-        elif kind == _DIRECT:
-            row = load[item]
-            pub = row_pub[row]
-            here = matched[row, broker]
-            while other_count + here > other_us.shape[0]:
-                other_us = _grown(other_us)
-            for _ in range(here):
-                other_us[other_count] = now - pub_time[pub]
-                other_count += 1
-            counts[2] += here
-            counts[3] = max(counts[3], 1)
-            refs[row] -= 1
-            if refs[row] == 0:
-                free_rows[free_rows_count] = row
-                free_rows_count += 1
-            _free(state, follows, item)
-        elif kind == _BATCH:
-            node = load[item]
-            offer = pub_offer[row_pub[node_row[node]]]
-            while node >= 0:
-                row = node_row[node]
-                pub = row_pub[row]
-                here = matched[row, broker]
-                if here > 0:
-                    delivered = True
-                    while other_count + here > other_us.shape[0]:
-                        other_us = _grown(other_us)
-                    for _ in range(here):
-                        other_us[other_count] = now - pub_time[pub]
-                        other_count += 1
-                    counts[2] += here * hop[item]
-                    counts[3] = max(counts[3], hop[item])
-                for link in range(pointers[broker], pointers[broker + 1]):
-                    peer = neighbours[link]
-                    if peer == sender[item] or need[row, peer] == 0:
-                        continue
-                    new = _new(nodes, node_next)
-                    node_row[new] = row
-                    node_next[new] = -1
-                    refs[row] += 1
-                    if out_size[peer] == 0:
-                        out_head[peer] = new
-                    else:
-                        node_next[out_tail[peer]] = new
-                    out_tail[peer] = new
-                    out_size[peer] += 1
-                refs[row] -= 1
-                if refs[row] == 0:
-                    free_rows[free_rows_count] = row
-                    free_rows_count += 1
-                done = node
-                node = node_next[node]
-                _free(nodes, node_next, done)
-            for link in range(pointers[broker], pointers[broker + 1]):
-                peer = neighbours[link]
-                if out_size[peer] == 0:
-                    continue
-                new = _new(state, follows)
-                what[new], target[new], sender[new] = _BATCH, peer, broker
-                hop[new], load[new], size[new] = hop[item] + 1, out_head[peer], out_size[peer]
-                counts[1] += 1
-                gain += out_size[peer] * ratio[link, offer]
-                out_size[peer] = 0
-                sent[2] += 1
-                _push(state, times, turns, items, now + latencies[link], new)
-                state[_WAITING] += 1
-                forwarded = True
-            _free(state, follows, item)
-        elif kind == _ROUND:
-            offer = load[item]
-            _push(state, times, turns, items, now + interval_us, item)
-            if wait_size[offer] > 0:
-                if waves == wave_refs.shape[0]:
-                    reached = _grown_rows(reached)
-                    wave_head, wave_offer = _grown(wave_head), _grown(wave_offer)
-                    wave_refs = _grown(wave_refs)
-                wave_head[waves], wave_offer[waves] = wait_head[offer], offer
-                wave_refs[waves] = 0
-                reached[waves, :] = 1  # whoever is no member needs nothing
-                buffered -= wait_size[offer]
-                crowd = 0
-                for m in range(member_starts[offer], member_starts[offer + 1]):
-                    if gossiping[member_link[m], offer] and members[m] != broker:
-                        stack[crowd] = members[m]
-                        reached[waves, members[m]] = 0
-                        crowd += 1
-                # Whom the wave does not reach asks at its own next round.
-                for m in range(crowd):
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new] = _PULL, stack[m], broker
-                    load[new], size[new] = waves, wait_size[offer]
-                    drawn += 1
-                    pause = keyed.below(interval_us, key, broker, drawn)
-                    way = 2 * direct[broker, stack[m]]
-                    _push(state, times, turns, items, now + pause + way, new)
-                    state[_WAITING] += 1
-                    wave_refs[waves] += 1
-                for _ in range(min(fanout, crowd)):
-                    drawn += 1
-                    to = stack[keyed.below(crowd, key, broker, drawn)]
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new] = _GOSSIP, to, broker
-                    hop[new], load[new], size[new] = 1, waves, wait_size[offer]
-                    sent[3] += 1
-                    _push(state, times, turns, items, now + direct[broker, to], new)
-                    state[_WAITING] += 1
-                    wave_refs[waves] += 1
-                wait_size[offer] = 0
-                if wave_refs[waves] == 0:
-                    wave_refs[waves] = 1  # nobody is left to tell: give the rows back below
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new] = _PULL, broker, broker
-                    load[new], size[new] = waves, 0
-                    _push(state, times, turns, items, now, new)
-                    state[_WAITING] += 1
-                waves += 1
-        elif kind in (_GOSSIP, _PULL):
-            wave = load[item]
-            offer = wave_offer[wave]
-            if kind == _PULL and reached[wave, broker] == 0:
-                sent[3] += 2  # the request and the answer
-            if reached[wave, broker] == 0:
-                reached[wave, broker] = 1
-                node = wave_head[wave]
-                while node >= 0:
-                    row = node_row[node]
-                    pub = row_pub[row]
-                    here = matched[row, broker]
-                    counts[7] += 1
-                    counts[11] += here
-                    if here == 0:
-                        counts[8] += 1
-                    while other_count + here > other_us.shape[0]:
-                        other_us = _grown(other_us)
-                    for _ in range(here):
-                        other_us[other_count] = now - pub_time[pub]
-                        other_count += 1
-                    counts[2] += here
-                    counts[3] = max(counts[3], 1)
-                    node = node_next[node]
-                crowd = 0
-                for m in range(member_starts[offer], member_starts[offer + 1]):
-                    if gossiping[member_link[m], offer] and members[m] != broker:
-                        stack[crowd] = members[m]
-                        crowd += 1
-                for _ in range(min(fanout, crowd)):
-                    drawn += 1
-                    to = stack[keyed.below(crowd, key, broker, drawn)]
-                    new = _new(state, follows)
-                    what[new], target[new], sender[new] = _GOSSIP, to, broker
-                    hop[new], load[new], size[new] = 1, wave, size[item]
-                    sent[3] += 1
-                    _push(state, times, turns, items, now + direct[broker, to], new)
-                    state[_WAITING] += 1
-                    wave_refs[wave] += 1
-            wave_refs[wave] -= 1
-            if wave_refs[wave] == 0:
-                node = wave_head[wave]
-                while node >= 0:
-                    row = node_row[node]
-                    refs[row] -= 1
-                    if refs[row] == 0:
-                        free_rows[free_rows_count] = row
-                        free_rows_count += 1
-                    done = node
-                    node = node_next[node]
-                    _free(nodes, node_next, done)
-            _free(state, follows, item)
-        elif flush >= 0:  # a buffer's time is up
-            new = _new(state, follows)
-            what[new], target[new], sender[new], hop[new] = _BATCH, neighbours[flush], broker, 1
-            load[new], size[new] = head[flush, flush_offer], held[flush, flush_offer]
-            counts[1] += 1
-            gain += size[new] * ratio[flush, flush_offer]
-            buffered -= held[flush, flush_offer]
-            held[flush, flush_offer] = 0
-            head[flush, flush_offer] = tail[flush, flush_offer] = -1
-            sent[2] += 1
-            _push(state, times, turns, items, now + latencies[flush], new)
-            state[_WAITING] += 1
+        asked = True
+        slots[slot, _OFFERED] += 1
+        over_tree = True
+        if rules.mechanism != _TREE_ONLY and not slots[slot, _POPULAR]:
+            over_tree = switching
+            if rules.mechanism == _GOSSIPING and not slots[slot, _GOSSIPS]:
+                slots[slot, _GOSSIPS] = 1
+                if not waiting[offer, _GROUPED]:
+                    waiting[offer, _GROUPED] = 1
+                    state[_GROUPS] += 1
+                    _send(
+                        state, items, near, far, rules.interval_us, _ROUND, broker, -1, 0, offer, 0
+                    )  # fmt: skip
+        elif rules.mechanism == _GOSSIPING:
+            slots[slot, _GOSSIPS] = 0
+        elif slots[slot, _HELD] > 0:
+            _send_batch(given, kept, slot)  # the buffer goes first: see _send_popular in the core
             forwarded = True
-        if forwarded and not delivered:
-            counts[0] += 1
+        kept.open[link] = over_tree
+        if over_tree and state[_AT_ONCE]:
+            forwarded = True
+        elif over_tree:
+            kept.rows[row, _REFS] += 1
+            state[_FORWARDS] += 1
+            state[_SENT] += 1
+            kept.forwards[offer, link] += 1
+            _send(
+                state, items, near, far, given.latencies[link], _TREE, peer, broker, 1, row, 1
+            )  # fmt: skip
+            forwarded = True
+        elif rules.mechanism == _DIRECTLY:
+            straight += _send_directly(given, kept, row, link, offer)
+        elif rules.mechanism == _GOSSIPING:
+            if not waits:  # once, however many links gossip
+                waits = True
+                _append(state, kept.nodes, kept.rows, waiting, offer, row)
+        else:
+            _append(state, kept.nodes, kept.rows, slots, slot, row)
+            if slots[slot, _HELD] == 1:
+                slots[slot, _STAMP] += 1
+                _send(
+                    state, items, near, far, rules.timeout_us,
+                    _FLUSH, broker, -1, slots[slot, _STAMP], slot, 0,
+                )  # fmt: skip
+            elif kept.least[broker] >= 0 and slots[slot, _HELD] > np.ceil(
+                kept.least[broker] / given.ratio[offer, link] - 1e-9
+            ):
+                _send_batch(given, kept, slot)
+                forwarded = True
+    if forwarded and state[_AT_ONCE]:
+        _pass_on(given, kept, row, offer)
+    if straight > 0:
+        kept.histogram[straight] += 1
+        sending_us = round(straight * rules.direct_us)
+        kept.brokers[broker, _BUSY] = max(state[_NOW], kept.brokers[broker, _BUSY]) + sending_us
+    if asked and not kept.brokers[broker, _EVALUATES]:
+        kept.brokers[broker, _EVALUATES] = 1
+        _send(
+            state, items, near, far, rules.period_us, _EVALUATE, broker, -1, 0, 0, 0
+        )  # fmt: skip
+    return forwarded
 
-    counts[10] = now
-    for broker in range(brokers):
-        queue_area[broker] += queue_length[broker] * (now - queue_since[broker])
-    return (
-        sent,
-        tree_us[:tree_count].copy(),
-        other_us[:other_count].copy(),
-        counts,
-        gain,
-        histogram,
-        queue_area,
-        queue_max,
-    )
+
+@_compiled
+def _on_batch(given: Any, kept: Any, item: int) -> Any:
+    """A batch is delivered and split among the links; whether each happened.
+
+    The message carries the whole bundle: what has come this way is what matches further on.
+    """
+    state, items, reach = kept.state, kept.items, kept.reach
+    broker, sender = items[item, _TARGET], items[item, _SENDER]
+    bundle, hop = items[item, _LOAD], items[item, _HOP]
+    offer = kept.bundles[bundle, _OFFER]
+    delivered, forwarded = False, False
+    node = kept.bundles[bundle, _HEAD]
+    while node >= 0:
+        row = kept.nodes[node, _ROW]
+        here = reach[row, broker] - 1
+        if here > 0:
+            delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
+            _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
+            delivered = True
+        node = kept.nodes[node, _NEXT]
+    for link in range(given.pointers[broker], given.pointers[broker + 1]):
+        peer = given.neighbours[link]
+        if peer == sender:
+            continue
+        size = 0
+        node = kept.bundles[bundle, _HEAD]
+        while node >= 0:
+            size += reach[kept.nodes[node, _ROW], peer] > 0
+            node = kept.nodes[node, _NEXT]
+        if size > 0:
+            kept.bundles[bundle, _HOLDERS] += 1
+            state[_FORWARDS] += 1
+            state[_SENT + 2] += 1
+            kept.forwards[offer, link] += size
+            _send(
+                state, items, kept.near, kept.far, given.latencies[link],
+                _BATCH, peer, broker, hop + 1, bundle, size,
+            )  # fmt: skip
+            forwarded = True
+    _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+    return delivered, forwarded
+
+
+@_compiled
+def _crowd(given: Any, kept: Any, offer: int, broker: int) -> int:
+    """Puts on the stack who else gossips about an advertisement."""
+    crowd = 0
+    for m in range(given.members_of[offer], given.members_of[offer + 1]):
+        if kept.slots[given.member_slot[m], _GOSSIPS] and given.members[m] != broker:
+            kept.stack[crowd] = given.members[m]
+            crowd += 1
+    return crowd
+
+
+@_compiled
+def _tell(
+    given: Any, rules: Any, kept: Any, broker: int, bundle: int, size: int, crowd: int
+) -> None:
+    """A bundle to `fanout` members drawn from those on the stack."""
+    state = kept.state
+    for _ in range(min(rules.fanout, crowd)):
+        state[_DRAWN] += 1
+        to = kept.stack[keyed.below(crowd, rules.key, broker, state[_DRAWN])]
+        state[_SENT + 3] += 1
+        kept.bundles[bundle, _HOLDERS] += 1
+        _send(
+            state, kept.items, kept.near, kept.far, given.direct[broker, to],
+            _GOSSIP, to, broker, 1, bundle, size,
+        )  # fmt: skip
+
+
+@_compiled
+def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> None:
+    """What has waited since the last round goes out; who misses it asks at its own next round."""
+    state, waiting = kept.state, kept.waiting
+    size = waiting[offer, _HELD]
+    if size == 0:
+        return
+    bundle = _bundle(state, kept.bundles, waiting, offer, offer)
+    crowd = _crowd(given, kept, offer, broker)
+    for other in range(kept.reached.shape[1]):
+        kept.reached[bundle, other] = 1  # whoever is no member needs nothing
+    for m in range(crowd):
+        kept.reached[bundle, kept.stack[m]] = 0
+    for m in range(crowd):
+        to = kept.stack[m]
+        state[_DRAWN] += 1
+        pause = keyed.below(rules.interval_us, rules.key, broker, state[_DRAWN])
+        kept.bundles[bundle, _HOLDERS] += 1
+        _send(
+            state, kept.items, kept.near, kept.far, pause + 2 * given.direct[broker, to],
+            _PULL, to, broker, 1, bundle, size,
+        )  # fmt: skip
+    _tell(given, rules, kept, broker, bundle, size, crowd)
+    if crowd == 0:  # nobody is left to tell
+        kept.bundles[bundle, _HOLDERS] = 1
+        _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+
+
+@_compiled
+def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
+    state, items = kept.state, kept.items
+    broker, bundle = items[item, _TARGET], items[item, _LOAD]
+    if kept.reached[bundle, broker] == 0:
+        kept.reached[bundle, broker] = 1
+        if items[item, _WHAT] == _PULL:
+            state[_SENT + 3] += 2  # the request and the answer
+        node = kept.bundles[bundle, _HEAD]
+        while node >= 0:
+            row = kept.nodes[node, _ROW]
+            here = kept.reach[row, broker] - 1
+            state[_RECEIVED] += 1
+            if here > 0:
+                state[_MATCHES] += here
+                delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
+                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
+            else:
+                state[_FALSE] += 1
+            node = kept.nodes[node, _NEXT]
+        crowd = _crowd(given, kept, kept.bundles[bundle, _OFFER], broker)
+        _tell(given, rules, kept, broker, bundle, items[item, _SIZE], crowd)
+    _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+
+
+@_compiled
+def _take(given: Any, kept: Any) -> Any:
+    """The next publication as an item, with its row: who leads to a match, and how many."""
+    state, reach = kept.state, kept.reach
+    number = state[_PUBLISHED]
+    state[_PUBLISHED] += 1
+    offer = given.pub_offer[number]
+    home, up = given.homes[offer], given.rows[offer]
+    row = _new(state, _ROWS, kept.rows)
+    for broker in range(reach.shape[1]):
+        reach[row, broker] = 0
+        kept.parting[broker] = False
+    state[_TOUCHED] = 0
+    reach[row, home] = 1
+    kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
+    x, y = given.values[number, 0], given.values[number, 1]
+    for s in range(given.starts[offer], given.starts[offer + 1]):
+        if (
+            given.low[s, 0] <= x <= given.high[s, 0] and given.low[s, 1] <= y <= given.high[s, 1]
+        ):  # fmt: skip
+            at = given.sub_broker[s]
+            broker = at
+            while reach[row, at] == 0:
+                reach[row, at] = 1
+                kept.touched[state[_TOUCHED]] = at
+                state[_TOUCHED] += 1
+                at = given.above[up, at]
+                kept.parting[at] = True
+            reach[row, broker] += 1
+    item = _new(state, _ITEMS, kept.items)
+    kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
+    kept.items[item, _SENDER], kept.items[item, _HOP] = -1, 0
+    kept.items[item, _LOAD], kept.items[item, _SIZE] = row, 1
+    kept.items[item, _DUE] = -1  # before whatever else happens at this time
+    return item
+
+
+@_compiled
+def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> Any:
+    """What happens next; at equal times a publication comes first."""
+    published = state[_PUBLISHED]
+    left = pub_time.shape[0] - published
+    due = pub_time[published] if left > 0 else _NEVER
+    first = min(due, far[0, 0]) if state[_FAR] > 0 else due
+    now = first
+    if state[_NEAR] > 0:
+        now = state[_CLOCK]
+        while now < first and near[now & (_HORIZON - 1)] < 0:
+            now += 1
+    if left == 0 and state[_WAITING] == 0 and state[_BUFFERED] == 0 and now >= state[_END]:
+        return _END_OF_RUN
+    state[_CLOCK] = now
+    if now == due:
+        return _NEXT_PUBLICATION
+    if now < first:
+        place = now & (_HORIZON - 1)
+        last = near[place]
+        item = items[last, _NEXT]
+        if item == last:
+            near[place] = -1
+        else:
+            items[last, _NEXT] = items[item, _NEXT]
+        state[_NEAR] -= 1
+    else:
+        item = far[0, 2]
+        state[_FAR] -= 1
+        _heap_pop(far, state[_FAR])
+    if items[item, _WHAT] <= _PULL or items[item, _WHAT] >= _SERVED:
+        state[_WAITING] -= 1
+    return item
+
+
+@_compiled
+def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, took_us: int) -> Any:
+    """A message joins a broker's line; the time at which it will have been served."""
+    now = state[_NOW]
+    node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
+    while length > 0 and (
+        nodes[node, _UNTIL] < now or (nodes[node, _UNTIL] == now and nodes[node, _FROM] < sent_us)
+    ):
+        following = nodes[node, _NEXT]
+        _free(state, _NODES, nodes, node)
+        node = following
+        length -= 1
+    begins = max(now, brokers[broker, _BUSY])
+    done = begins + took_us
+    new = _new(state, _NODES, nodes)
+    nodes[new, _FROM], nodes[new, _UNTIL] = begins, done
+    if length > 0:
+        state[_QUEUED] += 1
+        state[_QUEUED_LENGTH] += length
+        nodes[brokers[broker, _LAST], _NEXT] = new
+    else:
+        node = new
+    brokers[broker, _FIRST], brokers[broker, _LAST] = node, new
+    brokers[broker, _HELD] = length + 1
+    brokers[broker, _BUSY] = done
+    brokers[broker, _AREA] += done - now
+    brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
+    return done
+
+
+@_compiled
+def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
+    """Steps until all is done, or a table may be too small for the next; whether all is done."""
+    state, items, near, far = kept.state, kept.items, kept.near, kept.far
+    reach, rows, brokers = kept.reach, kept.rows, kept.brokers
+    pointers, neighbours, latencies = given.pointers, given.neighbours, given.latencies
+    pub_time, pub_offer, cost = given.pub_time, given.pub_offer, given.cost
+    forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
+    service_us, calm, entry_us = rules.service_us, given.calm, given.entry_us
+    while True:
+        for n in range(len(_USED)):
+            if state[_USED[n]] > limits[n]:
+                return False
+        if state[_SOON] >= 0:
+            item = state[_SOON]
+            state[_SOON] = items[item, _NEXT]
+            now = items[item, _DUE]
+            sent_us = now - entry_us[items[item, _TARGET]]
+        else:
+            item = _next_item(state, items, near, far, pub_time)
+            if item == _END_OF_RUN:
+                return True
+            if item == _NEXT_PUBLICATION:
+                item = _take(given, kept)
+            now = state[_CLOCK]
+            sent_us = items[item, _DUE]
+        state[_NOW] = now
+        state[_END] = max(state[_END], now)
+        kind = items[item, _WHAT]
+        broker = items[item, _TARGET]
+
+        if kind >= _SERVED:
+            kind -= _SERVED
+            items[item, _WHAT] = kind
+        elif service_us > 0 and kind <= _PUBLISH:
+            units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
+            took_us = round(service_us * units)
+            done = _served(state, kept.nodes, brokers, broker, sent_us, took_us)
+            if kind > _BATCH or (done - now > _HORIZON // 2 and not calm[broker]):
+                items[item, _WHAT] = kind + _SERVED
+                state[_WAITING] += 1
+                _schedule(state, items, near, far, done, item, done - took_us)
+                continue
+            now = done
+            state[_NOW] = now
+            state[_END] = max(state[_END], now)
+
+        state[_AT_ONCE] = calm[broker]
+        state[_STEPS] += 1
+        delivered, forwarded = False, False
+        if kind == _TREE:
+            row, sender = items[item, _LOAD], items[item, _SENDER]
+            hop = items[item, _HOP]
+            _free(state, _ITEMS, items, item)
+            number = rows[row, _PUBLICATION]
+            offer = pub_offer[number]
+            here = reach[row, broker] - 1
+            delivered = here > 0
+            _deliver(state, popular_us, _POPULAR_DELAYS, now - pub_time[number], here, hop)
+            for link in range(pointers[broker], pointers[broker + 1]):
+                peer = neighbours[link]
+                if peer != sender and reach[row, peer] > 0:
+                    rows[row, _REFS] += 1
+                    state[_FORWARDS] += 1
+                    state[_SENT] += 1
+                    forwards[offer, link] += 1
+                    _send(
+                        state, items, near, far, latencies[link], _TREE, peer, broker, hop + 1,
+                        row, 1,
+                    )  # fmt: skip
+                    forwarded = True
+            _release(state, rows, row)
+        elif kind == _PUBLISH:
+            row = items[item, _LOAD]
+            here = reach[row, broker] - 1
+            delivered = here > 0
+            delay_us = now - pub_time[rows[row, _PUBLICATION]]
+            _deliver(state, popular_us, _POPULAR_DELAYS, delay_us, here, 0)
+            forwarded = _publish(given, rules, kept, row)
+            _release(state, rows, row)
+            _free(state, _ITEMS, items, item)
+        elif kind == _DIRECT:
+            row = items[item, _LOAD]
+            delay_us = now - pub_time[rows[row, _PUBLICATION]]
+            _deliver(state, other_us, _OTHER_DELAYS, delay_us, reach[row, broker] - 1, 1)
+            _release(state, rows, row)
+            _free(state, _ITEMS, items, item)
+        elif kind == _BATCH:
+            delivered, forwarded = _on_batch(given, kept, item)
+            _free(state, _ITEMS, items, item)
+        elif kind == _FLUSH:
+            slot = items[item, _LOAD]
+            waits = kept.slots[slot, _HELD] > 0
+            if waits and kept.slots[slot, _STAMP] == items[item, _HOP]:
+                _send_batch(given, kept, slot)
+                forwarded = True
+            _free(state, _ITEMS, items, item)
+        elif kind == _EVALUATE:
+            if _evaluate(given, rules, kept, broker):
+                _schedule(state, items, near, far, now + rules.period_us, item, now)
+            else:
+                brokers[broker, _EVALUATES] = 0
+                _free(state, _ITEMS, items, item)
+        elif kind == _ROUND:
+            _schedule(state, items, near, far, now + rules.interval_us, item, now)
+            _on_round(given, rules, kept, broker, items[item, _LOAD])
+        else:
+            _on_gossip(given, rules, kept, item)
+            _free(state, _ITEMS, items, item)
+        if forwarded and not delivered:
+            state[_PURE] += 1

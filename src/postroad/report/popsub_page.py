@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, Claim
+from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, TRENDS, Claim, followed
 from postroad.report.figures.popsub import LABELS
 
 SHOWN = {
     "phi": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
     "throughput": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
-    "overlay": ["gain_ratio", "pure_forwards", "unpopular_pdl_ms"],
-    "subscriptions": ["gain_ratio", "pure_forwards", "direct_forwards"],
-    "skew": ["gain_ratio", "pure_forwards", "gossip_false_positives", "matches_per_gossip"],
+    "overlay": ["gain_ratio", "pure_forwards", "unpopular_pdl_ms", "unpopular_pdl90_ms"],
+    "subscriptions": [
+        "gain_ratio",
+        "pure_forwards",
+        "unpopular_pdl_ms",
+        "direct_forwards",
+        "gossip_groups",
+    ],
+    "skew": [
+        "gain_ratio",
+        "pure_forwards",
+        "gossip_false_positives",
+        "matches_per_gossip",
+        "gossip_groups",
+        "direct_forwards",
+    ],
     "users": ["gain_ratio", "pure_forwards", "direct_forwards"],
     "overload": ["gain_ratio", "queue", "popular_pdl_ms", "unpopular_pdl_ms"],
+    "overload-throughput": ["queue", "popular_pdl_ms"],
+    "overload-phi": ["queue", "popular_pdl_ms"],
+    "overload-batch": ["queue", "popular_pdl_ms"],
+    "overload-direct": ["queue", "popular_pdl_ms"],
 }
 
 DIFFERENCES = """\
@@ -37,6 +54,7 @@ DIFFERENCES = """\
 def page(
     table: Mapping[tuple[str, float, str], Mapping[str, float]],
     claims: Sequence[Claim],
+    topologies: Sequence[Mapping[str, float]],
     how: str,
     figures: str,
 ) -> str:
@@ -50,6 +68,17 @@ def page(
         for c in claims
     ]
     lines += ["", DIFFERENCES]
+    lines += ["## The paper's trends", ""]
+    lines += ["Whether every step of the experiment moves the metric as in the paper.", ""]
+    lines += ["| figure | along | what | holds for | not for |", "|---|---|---|---|---|"]
+    fields = {experiment.name: experiment.field for experiment in EXPERIMENTS}
+    for trend in TRENDS:
+        verdicts = followed(trend, table)
+        sides = [", ".join(_label(m) for m, v in verdicts.items() if v == s) for s in (True, False)]
+        what = f"{LABELS[trend.metric]} {'rises' if trend.rises else 'falls'}"
+        along = fields[trend.experiment]
+        lines.append(f"| {trend.figure} | {along} | {what} | {sides[0]} | {sides[1]} |")
+    lines.append("")
     for experiment in EXPERIMENTS:
         name = experiment.name
         lines += [f"## Figures {experiment.figures}: {name}", ""]
@@ -63,7 +92,17 @@ def page(
             for mechanism in MECHANISMS:
                 found = table[name, value, mechanism]
                 cells = [f"{found[metric]:,.4g}" for metric in metrics]
-                label = "baseline" if mechanism == "tree" else mechanism
-                lines.append(f"| {value:g} | {label} | " + " | ".join(cells) + " |")
+                lines.append(f"| {value:g} | {_label(mechanism)} | " + " | ".join(cells) + " |")
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Figure 4b by topology", ""]
+    lines += ["Average queue of the baseline, and how the mechanisms change it.", ""]
+    lines += ["| root's links | baseline | " + " | ".join(MECHANISMS[1:]) + " |"]
+    lines += ["|---:|---:|" + "---:|" * len(MECHANISMS[1:])]
+    for line in topologies:
+        changes = " | ".join(f"{line[m]:+.0f}%" for m in MECHANISMS[1:])
+        lines.append(f"| {line['degree']} | {line['baseline']:,.4g} | {changes} |")
+    return "\n".join([*lines, ""])
+
+
+def _label(mechanism: str) -> str:
+    return "baseline" if mechanism == "tree" else mechanism

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ HOSTS = 490  # of the generated matrix
 BASE = Point()
 WHOLE = Point(predicates=False)
 OVERLOAD = Point(
-    brokers=300, rate_per_s=15.0, subscriptions=40_000, service_us=370, throughput_per_s=2700.0
+    brokers=300, rate_per_s=15.0, subscriptions=40_000, throughput_per_s=2700.0, queues=True
 )
-BATCH_SLOPE = 0.2  # a batch of n takes 1 + 0.2 (n - 1) times as long as one publication
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Experiment:
     values: tuple[float, ...]
     base: Point
     figures: str
+    workloads: int = 5  # per topology in full mode
 
 
 EXPERIMENTS = [
@@ -46,12 +47,23 @@ EXPERIMENTS = [
     Experiment("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
     Experiment("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
     Experiment("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
+    Experiment(
+        "overload-throughput", "throughput_per_s", (2500, 2700, 2950), OVERLOAD, "4b and 4c by τ", 1
+    ),
+    Experiment("overload-phi", "phi", (0.05, 0.07, 0.1, 0.2), OVERLOAD, "4b and 4c by φ", 1),
+    Experiment(
+        "overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1
+    ),
+    Experiment(
+        "overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1
+    ),
 ]
 
 
 def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
     """Every run: 5 topologies by 5 workloads per point in full mode, one by one in quick mode.
 
+    What the paper does not vary, in overload, has one workload per topology.
     Mechanisms share topology and workload, so their differences are paired.
     """
     made: list[dict[str, Any]] = []
@@ -64,7 +76,7 @@ def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
             varied: dict[str, Any] = {experiment.field: int(value) if whole else value}
             point = replace(experiment.base, **varied)
             for topology_seed in range(5 if full else 1):
-                for workload_seed in range(5 if full else 1):
+                for workload_seed in range(experiment.workloads if full else 1):
                     made.extend(
                         {
                             "experiment": experiment.name,
@@ -84,9 +96,40 @@ def _matrix(path: str) -> kernel.Ints:
     return read_matrix(Path(path)) if path else generated_matrix(HOSTS, seed=1)
 
 
+def _point(row: Mapping[str, Any]) -> Point:
+    return Point(**{name: row[name] for name in Point.__dataclass_fields__})
+
+
+def distinct(todo: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows that differ in what is simulated, and for each of `todo` the place of its equal.
+
+    Only τ·φ matters where brokers have no queues, not even that to the baseline, and what a batch
+    or a direct send costs only to those who queue and send them.
+    """
+    places: dict[Any, int] = {}
+    picked: list[dict[str, Any]] = []
+    place_of = []
+    for row in todo:
+        point = _point(row)
+        mechanism, queues = point.mechanism, point.queues
+        key = (
+            (row["matrix"], row["topology"], row["workload"]),
+            replace(point, phi=0.0, throughput_per_s=0.0, batch_slope=0.0, direct_cost=0.0),
+            mechanism != "tree" and point.phi * point.throughput_per_s,
+            queues and point.throughput_per_s,
+            queues and mechanism in ("batching", "gossip") and point.batch_slope,
+            queues and mechanism == "direct" and point.direct_cost,
+        )
+        if key not in places:
+            places[key] = len(picked)
+            picked.append(row)
+        place_of.append(places[key])
+    return picked, place_of
+
+
 def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     """One run and the metrics of section 5.2."""
-    point = Point(**{name: row[name] for name in Point.__dataclass_fields__})
+    point = _point(row)
     overlay = topology(_matrix(row["matrix"]), point.brokers, row["topology"])
     posed = workload(point, overlay, 1000 + row["workload"])
     found = kernel.simulate(
@@ -95,21 +138,25 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
         kernel.Settings(
             mechanism=point.mechanism,
             capacity_per_s=point.throughput_per_s * point.phi,
-            service_us=point.service_us,
-            batch_cost=1.0 + BATCH_SLOPE * np.arange(256, dtype=np.float64),
+            service_us=round(1e6 / point.throughput_per_s) if point.queues else 0,
+            batch_cost=1.0 + point.batch_slope * np.arange(256, dtype=np.float64),
+            direct_cost=point.direct_cost,
             seed=row["workload"],
         ),
     )
+    popular, unpopular = _pdl_ms(found.popular_us), _pdl_ms(found.unpopular_us)
     direct = np.repeat(np.arange(len(found.direct_forwards)), found.direct_forwards)
     return {
         **row,
+        "root_degree": len(overlay.neighbours()[0]),
         "gain_ratio": found.gain / max(1, found.forwards),
         "pure_forwards": found.pure_forwards,
         "deliveries": found.deliveries,
         "unpopular_deliveries": len(found.unpopular_us),
-        "popular_pdl_ms": _percentile(found.popular_us, 99),
-        "unpopular_pdl_ms": _percentile(found.unpopular_us, 99),
-        "unpopular_pdl90_ms": _percentile(found.unpopular_us, 90),
+        "popular_pdl_ms": popular[0],
+        "unpopular_pdl_ms": unpopular[0],
+        "popular_pdl90_ms": popular[1],
+        "unpopular_pdl90_ms": unpopular[1],
         "direct_forwards": float(np.percentile(direct, 99)) if len(direct) else 0.0,
         "gossip_groups": found.gossip_groups,
         "gossip_false_positives": found.gossip_false / max(1, found.gossip_received),
@@ -120,8 +167,12 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _percentile(values: kernel.Ints, percent: int) -> float:
-    return float(np.percentile(values, percent)) / 1000 if len(values) else 0.0
+def _pdl_ms(delays_us: kernel.Ints) -> tuple[float, float]:
+    """The 99th and the 90th percentile."""
+    if not len(delays_us):
+        return 0.0, 0.0
+    high, low = np.percentile(delays_us, [99, 90]) / 1000
+    return float(high), float(low)
 
 
 METRICS = [
@@ -130,6 +181,7 @@ METRICS = [
     "unpopular_deliveries",
     "popular_pdl_ms",
     "unpopular_pdl_ms",
+    "popular_pdl90_ms",
     "unpopular_pdl90_ms",
     "direct_forwards",
     "gossip_groups",
@@ -148,6 +200,23 @@ def means(found: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], di
         key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
         for key, group in grouped.items()
     }
+
+
+def queues_by_topology(found: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Overload, topology by topology: the root's degree, the baseline's queue, and its change."""
+    queues: dict[int, dict[str, list[float]]] = {}
+    degrees: dict[int, int] = {}
+    for row in found:
+        if row["experiment"] == "overload":
+            degrees[row["topology"]] = row["root_degree"]
+            per_mechanism = queues.setdefault(row["topology"], {})
+            per_mechanism.setdefault(row["mechanism"], []).append(row["queue"])
+    made = []
+    for number, of in queues.items():
+        base = float(np.mean(of["tree"]))
+        changes = {m: 100 * (float(np.mean(of[m])) / base - 1) for m in MECHANISMS[1:]}
+        made.append({"degree": degrees[number], "baseline": base, **changes})
+    return sorted(made, key=lambda line: line["degree"])
 
 
 @dataclass(frozen=True)
@@ -196,6 +265,16 @@ def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[
     for value, paper in zip(ends, (29.0, 36.0), strict=True):
         measured = table["subscriptions", value, "direct"]["direct_forwards"]
         made.append(Claim("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, ""))
+    for value in values["overlay"][-1:]:
+        straight = table["overlay", value, "direct"]
+        for figure, metric, times in (
+            ("3f", "unpopular_pdl_ms", (10.0, 200.0)),
+            ("3g", "unpopular_pdl90_ms", (2.0, 70.0)),
+        ):
+            for mechanism, paper in zip(("batching", "gossip"), times, strict=True):
+                measured = table["overlay", value, mechanism][metric] / straight[metric]
+                claim = f"unpopular delay, {mechanism} by direct, {value:g} brokers"
+                made.append(Claim(figure, claim, paper, measured, "×"))
     made.append(
         Claim("3l", "gain ratio, batching", 40, extreme(max, "skew", "batching", "gain_ratio"), "%")
     )
@@ -213,3 +292,50 @@ def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[
         measured = extreme(min, "overload", mechanism, "popular_pdl_ms")
         made.append(Claim("4c", f"popular delay, {mechanism}", paper, measured, "%"))
     return made
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How a metric moves along an experiment in the paper, and for which mechanisms here."""
+
+    figure: str
+    experiment: str
+    metric: str
+    rises: bool
+    mechanisms: tuple[str, ...]
+
+
+_THREE = ("direct", "batching", "gossip")
+_ALL = ("tree", *_THREE)
+TRENDS = [
+    Trend("3a", "phi", "gain_ratio", False, ("batching", "gossip")),
+    Trend("3b", "phi", "unpopular_deliveries", False, _THREE),
+    Trend("3c", "phi", "pure_forwards", True, _THREE),
+    Trend("3d", "overlay", "gain_ratio", False, _ALL),
+    Trend("3e", "overlay", "pure_forwards", True, _ALL),
+    Trend("3h", "subscriptions", "gain_ratio", True, _ALL),
+    Trend("3k", "subscriptions", "direct_forwards", True, ("direct",)),
+    Trend("3l", "skew", "gain_ratio", True, _ALL),
+    Trend("3m", "skew", "pure_forwards", False, _ALL),
+    Trend("3n", "skew", "gossip_false_positives", False, ("gossip",)),
+    Trend("3n", "skew", "matches_per_gossip", True, ("gossip",)),
+    Trend("3o", "skew", "gossip_groups", False, ("gossip",)),
+    Trend("3o", "skew", "direct_forwards", False, ("direct",)),
+    Trend("4a", "overload", "gain_ratio", True, _ALL),
+]
+
+
+def followed(
+    trend: Trend, table: Mapping[tuple[str, float, str], Mapping[str, float]]
+) -> dict[str, bool]:
+    """Per mechanism, whether each step of the experiment moves its metric the paper's way."""
+    sign = 1 if trend.rises else -1
+    verdicts = {}
+    for mechanism in trend.mechanisms:
+        line = [
+            sign * found[trend.metric]
+            for (name, _, by), found in table.items()
+            if name == trend.experiment and by == mechanism
+        ]
+        verdicts[mechanism] = all(a <= b for a, b in pairwise(line)) and line[0] < line[-1]
+    return verdicts

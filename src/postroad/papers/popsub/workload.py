@@ -30,7 +30,9 @@ class Point:
     predicates: bool = True
     phi: float = 0.05
     throughput_per_s: float = 1600.0
-    service_us: int = 0
+    queues: bool = False  # brokers take 1/τ per publication
+    batch_slope: float = 0.2  # a batch of n takes 1 + slope (n - 1) times as long as one
+    direct_cost: float = 0.0  # a direct send takes its sender so many times as long as one
     mechanism: str = "tree"
 
 

@@ -12,6 +12,7 @@ LABELS = {
     "unpopular_deliveries": "unpopular deliveries",
     "popular_pdl_ms": "popular delay p99, ms",
     "unpopular_pdl_ms": "unpopular delay p99, ms",
+    "unpopular_pdl90_ms": "unpopular delay p90, ms",
     "direct_forwards": "direct forwards p99",
     "gossip_groups": "gossip groups",
     "gossip_false_positives": "gossip false positives",

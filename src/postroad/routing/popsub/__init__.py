@@ -794,19 +794,23 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         assert self.towards.keys() == self.table.sources.keys()
         assert sum(map(len, self.ids.values())) == len(self.entries)
         assert self.sent.keys() == self.gains.keys() == self.outgoing.keys()
+        behind: dict[BrokerId, list[Entry]] = {peer: [] for peer in self.gains}
         for name, entry in self.entries.items():
-            assert name in self.ids[entry.filter, entry.source]
-            assert entry.source in self.table.sources[entry.filter]
+            filter, source = entry.filter, entry.source
+            assert name in self.ids[filter, source]
+            assert source in self.table.sources[filter]
+            towards = self.towards[filter]
             for peer, told in self.sent.items():
-                wanted = peer != entry.source and peer in self.towards[entry.filter]
-                assert (name in told) == wanted
+                assert (name in told) == (peer != source and peer in towards)
+            if source in behind:
+                behind[source].append(entry)
         for peer, gains in self.gains.items():
             for advertisement_id, gain in gains.items():
                 advertisement, source = self.advertisements[advertisement_id]
                 counted = [
                     entry.hops
-                    for entry in self.entries.values()
-                    if entry.source == peer != source and meet(advertisement.filter, entry.filter)
+                    for entry in behind[peer]
+                    if peer != source and meet(advertisement.filter, entry.filter)
                 ]
                 assert (gain.count, gain.hops) == (len(counted), sum(counted))
 
