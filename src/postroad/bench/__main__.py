@@ -13,6 +13,7 @@ PARTS = {
     "kyra-differences": "postroad.bench.kyra_differences",
     "live": "postroad.bench.live",
     "matching": "postroad.bench.matching",
+    "matching-awkward": "postroad.bench.matching_awkward",
     "parsing": "postroad.bench.parsing",
     "pipeline": "postroad.bench.pipeline",
     "relocation": "postroad.bench.relocation",

@@ -9,13 +9,16 @@ and price; DuckDB; Polars. The last two are measured where they are installed (e
 `in Python` is `index` where the publication is no dict and so described in Python. `churning` is
 the time per match while 1,000 filters a second leave and come back, their cost included. `filing
 anew` is the pause, in ms, that comes whenever a table has grown fourfold.
+
+The second table of each has the blocks, words of bits and rows that a match looks at, and beside
+its cost that of the same among 100 filters (the call and the attributes), of a publication without
+attributes (the call), and of turning as many numbers into a list of ints.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -25,11 +28,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from postroad.filters import Filter, parse
+from postroad.filters import Filter
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
 from postroad.filters.sql import compare, resembles
-from postroad.matching import Index, LinearScan
+from postroad.matching import Index, LinearScan, kernels
 from postroad.matching.compiled import Compiled
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -51,6 +54,17 @@ TITLES = [
     "linear scan",
 ]
 TITLES += ["inserts/s", "removals/s", "bytes each", "filing anew"]
+SPENT = [
+    "filters",
+    "blocks",
+    "words",
+    "rows",
+    "matches",
+    "index",
+    "among 100",
+    "no attribute",
+    "ints",
+]
 Values = dict[str, Any]
 
 
@@ -244,65 +258,19 @@ def main() -> None:
     for workload in (Mixed, Quotes):
         print(f"Matching, {workload.name}: µs per match on one core")
         print("  " + "".join(f"{title:>12}" for title in TITLES))
+        spent = []
         for count in SIZES:
-            print("  " + "".join(f"{figure:>12}" for figure in measure(workload(count), count)))
-            sys.stdout.flush()
-
-    print("Matching, filters that could be slow: a million of each, or as many as stated")
-    titles = ["", "filters", "matches", "µs", "inserts/s", "bytes each"]
-    print("  " + f"{titles[0]:<34}" + "".join(f"{title:>12}" for title in titles[1:]))
-    for name, count, make, values in AWKWARD:
-        figures = awkward(count, make, values)
-        print("  " + f"{name:<34}" + "".join(f"{figure:>12}" for figure in figures))
-        sys.stdout.flush()
+            figures, parts = measure(workload(count), count)
+            spent.append(parts)
+            print("  " + "".join(f"{figure:>12}" for figure in figures), flush=True)
+        print(f"Matching, {workload.name}: what a match reads, and what of its µs goes elsewhere")
+        print("  " + "".join(f"{title:>12}" for title in SPENT))
+        for parts in spent:
+            print("  " + "".join(f"{figure:>12}" for figure in parts))
 
 
-AWKWARD: list[tuple[str, int, Callable[[int], str], Callable[[int], Values]]] = [
-    ("all the same", 1_000_000, lambda n: "x > 5 AND s = 'a'", lambda n: {"x": 7, "s": "a"}),
-    ("all the same, none matches", 1_000_000, lambda n: "x > 5 AND s = 'a'", lambda n: {"x": 7}),
-    ("a value of their own each", 1_000_000, lambda n: f"s = 'v{n}'", lambda n: {"s": f"v{n}"}),
-    ("a bound of their own each", 1_000_000, lambda n: f"x BETWEEN {n} AND {n + 1}",
-     lambda n: {"x": n}),
-    ("one of 5,000 attributes each", 1_000_000, lambda n: f"a{n % 5000} > {n}",
-     lambda n: {f"a{n % 5000}": n}),
-    ("IN lists of 300", 10_000, lambda n: f"s IN ({_texts(n, 300)})", lambda n: {"s": f"v{n}"}),
-    ("300 disjuncts", 3_000,
-     lambda n: " OR ".join(f"(x > {n * 300 + k} AND y = {k})" for k in range(300)),
-     lambda n: {"x": 300 * (n % 3000), "y": n % 300}),
-    ("LIKE '%…%' beside an equality", 1_000_000, lambda n: f"s = 'v{n % 5000}' AND t LIKE '%b{n}%'",
-     lambda n: {"s": f"v{n % 5000}", "t": "a" * 50}),
-    ("LIKE '%…%' alone", 10_000, lambda n: f"t LIKE '%a%b{n}%'", lambda n: {"t": "a" * 50}),
-]  # fmt: skip
-
-
-def _texts(n: int, count: int) -> str:
-    return ", ".join(f"'v{n * 7 + k}'" for k in range(count))
-
-
-def awkward(count: int, make: Callable[[int], str], values: Callable[[int], Values]) -> list[str]:
-    """Figures of one kind of filters: what a match costs, and what each takes."""
-    index: Index[int] = Index()
-    index.compile()
-    spent = 0.0
-    for i in range(count):
-        filter = parse(make(i))
-        start = time.perf_counter()
-        index.insert(i, filter)
-        spent += time.perf_counter() - start
-    publications = [values(n * 7919 % count) for n in range(200)]
-    found = [len(index.match(each)) for each in publications]
-    cost = per_call(index.match, publications, seconds=1.0)
-    return [
-        f"{count:,}",
-        f"{sum(found) / len(found):,.1f}",
-        f"{cost * 1e6:,.1f}",
-        f"{count / spent:,.0f}",
-        f"{index.nbytes / count:,.0f}",
-    ]
-
-
-def measure(workload: Mixed | Quotes, count: int) -> list[str]:
-    """One line of the table."""
+def measure(workload: Mixed | Quotes, count: int) -> tuple[list[str], list[str]]:
+    """One line of either table."""
     filters = [workload.filter(i) for i in range(count)]
     draw = np.random.default_rng(9)
     publications = [workload.publication(draw) for _ in range(1000)]
@@ -318,6 +286,9 @@ def measure(workload: Mixed | Quotes, count: int) -> list[str]:
     plain = per_call(index.match, publications, seconds=2.0)
     shown = [MappingProxyType(values) for values in publications]
     python = per_call(index.match, shown, seconds=1.0)
+    table = index._table
+    assert isinstance(table, Compiled)
+    parts = where_it_goes(table, filters, publications, plain)
     sqlite = workload.sqlite()
     databases = [duckdb_match(workload), polars_match(workload)]
     for values in publications[:20]:
@@ -337,13 +308,11 @@ def measure(workload: Mixed | Quotes, count: int) -> list[str]:
     for i in removed:
         index.remove(i)
     removing = time.perf_counter() - start
-    table = index._table
-    assert isinstance(table, Compiled)
     start = time.perf_counter()
     table._refile()
     refiling = time.perf_counter() - start
     figures = [plain, python, churning, *other]
-    return [
+    line = [
         f"{count:,}",
         f"{sum(numbers) / len(numbers):.1f}",
         *("-" if figure is None else f"{figure * 1e6:,.1f}" for figure in figures),
@@ -352,6 +321,57 @@ def measure(workload: Mixed | Quotes, count: int) -> list[str]:
         f"{size:,.0f}",
         f"{refiling * 1e3:,.0f}",
     ]
+    return line, parts
+
+
+def where_it_goes(
+    table: Compiled[int], filters: list[Filter], publications: list[Values], plain: float
+) -> list[str]:
+    """One line of the second table: what a match touches, and what cheaper calls cost."""
+    few: Index[int] = Index()
+    few.compile()
+    for i, filter in enumerate(filters[:100]):
+        few.insert(i, filter)
+    touched = np.array([touches(table, values) for values in publications[:200]]).mean(axis=0)
+    found = [np.array(table.match(values)) for values in publications]
+    costs = [
+        plain,
+        per_call(few.match, publications, seconds=0.5),
+        per_call(table.match, [{}], seconds=0.2),
+        per_call(lambda numbers: numbers.tolist(), found, seconds=0.5),
+    ]
+    matches = sum(map(len, found)) / len(found)
+    return [
+        f"{len(filters):,}",
+        *(f"{number:,.1f}" for number in (*touched, matches)),
+        *(f"{cost * 1e6:,.2f}" for cost in costs),
+    ]
+
+
+def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
+    """How many blocks, words of bits and rows a match looks at."""
+    pairs = np.array(table._describe(values)).reshape(-1, 2)
+    point, breaks, blocks = table._point, table._breaks, table._blocks
+    before = point.copy()
+    for channel, value in zip(pairs[:, 0].astype(int).tolist(), pairs[:, 1].tolist(), strict=True):
+        point[channel] = value, value, kernels._cell(breaks, channel, value)
+    firsts = np.zeros(len(pairs) * 512 + 64, dtype=np.int32)
+    chains = kernels._chains(
+        pairs, len(pairs), point, breaks, table._windows, table._heads, table._couples, blocks,
+        table._allocator, firsts,
+    )  # fmt: skip
+    visited = words = 0
+    for block in firsts[:chains].tolist():
+        while block > 0:
+            here = blocks[block]
+            visited += 1
+            if kernels._tabled(here[kernels.CAP], here[kernels.KIND]):
+                tables = here[kernels.TABLES] + (here[kernels.LIVE] < here[kernels.USED])
+                words += int(tables * kernels._width(here[kernels.USED]))
+            block = int(here[kernels.NEXT])
+    rows = kernels._candidates(firsts, chains, point, blocks, table._words, table._candidates)
+    point[:] = before
+    return visited, words, rows
 
 
 def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: float) -> float:
