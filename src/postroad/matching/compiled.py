@@ -59,7 +59,7 @@ _COUPLED_ROWS = 8  # Rows are filed under two codes if so many share them on ave
 _COUPLED_VALUES = 4  # and there are at least so many of either.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
-_SAID_AFTER = 2.0  # A start that takes so many seconds says what it is doing.
+_SAID_AFTER = 1.0  # A start that takes more seconds says what it is doing.
 
 
 class _Attribute:
@@ -716,7 +716,10 @@ def ready() -> None:
 
     The first start after an installation takes many seconds, so it says what it is doing.
     """
-    text = "postroad: compiling the matching kernels; later starts find them in the cache\n"
+    text = (
+        "postroad: getting the matching kernels ready: the first start compiles them, "
+        "later ones find them in the cache\n"
+    )
     timer = threading.Timer(_SAID_AFTER, sys.stderr.write, [text])
     timer.daemon = True
     timer.start()
@@ -725,6 +728,7 @@ def ready() -> None:
         trial.insert(0, EVERYTHING)
         trial.match({})
         trial._refile()
+        trial._grow(kernels.FULL_KEYS)
         trial.remove(0)
     finally:
         timer.cancel()

@@ -205,7 +205,7 @@ def test_a_second_start_finds_the_kernels_compiled() -> None:
         text=True,
         timeout=250,
     )
-    for part in ("match", "insert", "remove", "expect", "refile"):
+    for part in ("match", "insert", "remove", "expect", "refile", "move_lines"):
         assert re.search(rf"data loaded from .*\b{part}-", done.stdout), part
     assert "data saved" not in done.stdout
 
@@ -226,7 +226,7 @@ def test_a_slow_start_says_what_it_is_doing(
     monkeypatch.setattr(kernel_table, "_SAID_AFTER", 0.1)
     monkeypatch.setattr(kernel_table, "Compiled", Slow)
     ready.__wrapped__()
-    assert "compiling the matching kernels" in capsys.readouterr().err
+    assert "the first start compiles them" in capsys.readouterr().err
 
 
 def test_matching_keeps_no_reference() -> None:
