@@ -256,7 +256,7 @@ def polars_match(workload: Mixed | Quotes) -> Callable[[Values], list[int]] | No
 def main() -> None:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as all others
     for workload in (Mixed, Quotes):
-        print(f"Matching, {workload.name}: µs per match on one core")
+        print(f"Matching, {workload.name}: µs of CPU time per match")
         print("  " + "".join(f"{title:>12}" for title in TITLES))
         spent = []
         for count in SIZES:
@@ -276,10 +276,10 @@ def measure(workload: Mixed | Quotes, count: int) -> tuple[list[str], list[str]]
     publications = [workload.publication(draw) for _ in range(1000)]
     index: Index[int] = Index()
     index.compile()
-    start = time.perf_counter()
+    start = time.process_time()
     for i, filter in enumerate(filters):
         index.insert(i, filter)
-    inserting = time.perf_counter() - start
+    inserting = time.process_time() - start
     size = index.nbytes / count
 
     numbers = [len(index.match(values)) for values in publications]
@@ -304,13 +304,13 @@ def measure(workload: Mixed | Quotes, count: int) -> tuple[list[str], list[str]]
     ]
     churning = per_call_under_churn(index, filters, publications)
     removed = list(range(count - min(count, 20_000), count))
-    start = time.perf_counter()
+    start = time.process_time()
     for i in removed:
         index.remove(i)
-    removing = time.perf_counter() - start
-    start = time.perf_counter()
+    removing = time.process_time() - start
+    start = time.process_time()
     table._refile()
-    refiling = time.perf_counter() - start
+    refiling = time.process_time() - start
     figures = [plain, python, churning, *other]
     line = [
         f"{count:,}",
@@ -375,7 +375,7 @@ def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
 
 
 def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: float) -> float:
-    """Seconds per call: the best of short rounds, because other processes may interfere."""
+    """CPU seconds per call: the best of short rounds, because other processes may interfere."""
     match(publications[0])
     best = float("inf")
     stop = time.perf_counter() + seconds
@@ -383,10 +383,10 @@ def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: floa
     while time.perf_counter() < stop:
         batch = [publications[(at + k) % len(publications)] for k in range(size)]
         at += size
-        start = time.perf_counter()
+        start = time.process_time()
         for values in batch:
             match(values)
-        spent = time.perf_counter() - start
+        spent = time.process_time() - start
         if size < 500 and spent < 0.02:
             size *= 2
         else:
@@ -397,10 +397,7 @@ def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: floa
 def per_call_under_churn(
     index: Index[int], filters: list[Filter], publications: list[Values], seconds: float = 3.0
 ) -> float:
-    """Seconds per match, churn included: the best of rounds of a fifth of a second.
-
-    All in CPU time, because such long rounds are never free of other processes.
-    """
+    """CPU seconds per match, churn included: the best of rounds of a fifth of a second."""
     best = float("inf")
     changed = at = 0
     for _ in range(int(seconds / 0.2)):
