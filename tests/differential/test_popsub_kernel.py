@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,3 +145,25 @@ def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) 
             assert ours.queue_max.tolist() == [broker.queue_max for broker in theirs.brokers]
         switched += len(ours.unpopular_us)
     assert mechanism == "tree" or switched > 300
+
+
+@pytest.mark.parametrize("service_us", [0, 700])
+def test_gossip_loses_and_repeats_nothing_while_popularity_flaps(service_us: int) -> None:
+    gossiped = 0
+    for seed in range(100):
+        draw = random.Random(seed)
+        overlay = random_overlay(draw)
+        workload = random_workload(draw, overlay.brokers_count)
+        settings = kernel.Settings(
+            capacity_per_s=draw.choice([1.0, 10.0, 40.0]),
+            reevaluate_us=200_000,
+            gossip_interval_us=draw.choice([100_000, 1_000_000]),
+            service_us=service_us,
+        )
+        tree, gossip = (
+            kernel.simulate(overlay, workload, replace(settings, mechanism=mechanism))
+            for mechanism in ("tree", "gossip")
+        )
+        assert gossip.deliveries == tree.deliveries, seed
+        gossiped += len(gossip.unpopular_us)
+    assert gossiped > 200

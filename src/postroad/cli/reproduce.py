@@ -333,10 +333,9 @@ def popsub(quick: bool, latencies: Path | None, out: Path, page: Path | None, wo
         f"{workers} processes, {busy:.0f} s of processor time."
     )
     shown = Path(os.path.relpath(folder, page.parent)).as_posix()
-    page.write_text(
-        popsub_page.page(table, claims, runs.queues_by_topology(found), how, shown),
-        encoding="utf-8",
-    )
+    topologies, ratios = runs.queues_by_topology(found), runs.delivery_ratios(found)
+    made = popsub_page.page(table, claims, topologies, ratios, how, shown)
+    page.write_text(made, encoding="utf-8")
     for claim in claims:
         click.echo(
             f"Figure {claim.figure}: {claim.claim}: paper {claim.paper:g}{claim.unit}, "

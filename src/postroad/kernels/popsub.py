@@ -55,9 +55,9 @@ _SERVED = 16  # added once a broker has taken its time
 _NEXT = 0
 _WHAT, _TARGET, _SENDER, _HOP, _LOAD, _SIZE, _DUE = range(1, 8)  # of items
 _REFS, _PUBLICATION = range(1, 3)  # of rows
-_ROW = 1  # of nodes, or of those that stand for a message in a broker's line:
-_FROM, _UNTIL = 1, 2
-_HOLDERS, _HEAD, _OFFER = range(1, 4)  # of bundles
+_ROW, _LINKS = 1, 2  # of nodes: the home's links behind which a row is gossiped, as bits
+_FROM, _UNTIL = 1, 2  # of nodes that stand for a message in a broker's line
+_HOLDERS, _HEAD, _OFFER, _ANY_LINKS = range(1, 5)  # of bundles
 _FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
 _STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Given`
 _GROUPED = 3  # of what waits for a round
@@ -289,12 +289,14 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
     sub_broker = workload.subscription_broker[order]
     behind = np.zeros((offers, len(peers)), np.int64)
     np.add.at(behind, (workload.subscription_advertisement, workload.subscription_broker), 1)
+    degrees = np.diff(pointers)[workload.homes]
+    if settings.mechanism == "gossip" and degrees.max(initial=0) > 62:
+        raise Unsupported("gossip at a broker with more than 62 links")
     if behind.max(initial=0) >= np.iinfo(np.int16).max:
         raise Unsupported("more than 32,766 subscriptions to one advertisement at one broker")
     ratio, ways = _gains(peers, pointers, homes, rows, above, behind)
     first_link = ways[-1]
 
-    degrees = np.diff(pointers)[workload.homes]
     slot_of = np.concatenate([[0], np.cumsum(degrees)])
     slot_offer = np.repeat(np.arange(offers), degrees)
     slot_link = pointers[workload.homes][slot_offer] + np.arange(slot_of[-1]) - slot_of[slot_offer]
@@ -418,7 +420,7 @@ def _kept(given: _Given) -> _Kept:
         reach=np.empty((1 << 8, brokers), np.int16),
         rows=np.empty((1 << 8, 3), np.int64),
         nodes=np.empty((1 << 10, 3), np.int64),
-        bundles=np.empty((1 << 8, 4), np.int64),
+        bundles=np.empty((1 << 8, 5), np.int64),
         reached=np.empty((1 << 8, brokers), np.uint8),
         popular_us=np.empty((1 << 16, 2), np.int64),
         other_us=np.empty((1 << 16, 2), np.int64),
@@ -587,7 +589,7 @@ def _release(state: Any, rows: Any, row: int) -> None:
 def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int) -> None:
     """Put a publication at the end of a list that waits to be sent."""
     node = _new(state, _NODES, nodes)
-    nodes[node, _ROW], nodes[node, _NEXT] = row, -1
+    nodes[node, _ROW], nodes[node, _LINKS], nodes[node, _NEXT] = row, 0, -1
     rows[row, _REFS] += 1
     if lists[place, _HELD] == 0:
         lists[place, _FIRST] = node
@@ -794,6 +796,7 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
             if not waits:  # once, however many links gossip
                 waits = True
                 _append(state, kept.nodes, kept.rows, waiting, offer, row)
+            kept.nodes[waiting[offer, _LAST], _LINKS] |= 1 << (slot - first)
         else:
             _append(state, kept.nodes, kept.rows, slots, slot, row)
             if slots[slot, _HELD] == 1:
@@ -865,11 +868,14 @@ def _on_batch(given: Any, kept: Any, item: int) -> Any:
 
 
 @_compiled
-def _crowd(given: Any, kept: Any, offer: int, broker: int) -> int:
-    """Puts on the stack who else gossips about an advertisement."""
+def _crowd(given: Any, kept: Any, bundle: int, broker: int) -> int:
+    """Puts on the stack who else gossips about an advertisement, or has to get this bundle."""
+    offer, links = kept.bundles[bundle, _OFFER], kept.bundles[bundle, _ANY_LINKS]
     crowd = 0
     for m in range(given.members_of[offer], given.members_of[offer + 1]):
-        if kept.slots[given.member_slot[m], _GOSSIPS] and given.members[m] != broker:
+        slot = given.member_slot[m]
+        gossips = kept.slots[slot, _GOSSIPS] or (links >> (slot - given.slot_of[offer])) & 1
+        if gossips and given.members[m] != broker:
             kept.stack[crowd] = given.members[m]
             crowd += 1
     return crowd
@@ -900,7 +906,12 @@ def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> Non
     if size == 0:
         return
     bundle = _bundle(state, kept.bundles, waiting, offer, offer)
-    crowd = _crowd(given, kept, offer, broker)
+    kept.bundles[bundle, _ANY_LINKS] = 0
+    node = kept.bundles[bundle, _HEAD]
+    while node >= 0:
+        kept.bundles[bundle, _ANY_LINKS] |= kept.nodes[node, _LINKS]
+        node = kept.nodes[node, _NEXT]
+    crowd = _crowd(given, kept, bundle, broker)
     for other in range(kept.reached.shape[1]):
         kept.reached[bundle, other] = 1  # whoever is no member needs nothing
     for m in range(crowd):
@@ -928,19 +939,21 @@ def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
         kept.reached[bundle, broker] = 1
         if items[item, _WHAT] == _PULL:
             state[_SENT + 3] += 2  # the request and the answer
+        offer = kept.bundles[bundle, _OFFER]
+        link = given.first_link[given.rows[offer], broker] - given.pointers[given.homes[offer]]
         node = kept.bundles[bundle, _HEAD]
         while node >= 0:
             row = kept.nodes[node, _ROW]
             here = kept.reach[row, broker] - 1
             state[_RECEIVED] += 1
-            if here > 0:
+            if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
                 state[_MATCHES] += here
                 delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
                 _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
             else:
                 state[_FALSE] += 1
             node = kept.nodes[node, _NEXT]
-        crowd = _crowd(given, kept, kept.bundles[bundle, _OFFER], broker)
+        crowd = _crowd(given, kept, bundle, broker)
         _tell(given, rules, kept, broker, bundle, items[item, _SIZE], crowd)
     _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
 

@@ -55,6 +55,7 @@ def page(
     table: Mapping[tuple[str, float, str], Mapping[str, float]],
     claims: Sequence[Claim],
     topologies: Sequence[Mapping[str, float]],
+    ratios: Mapping[str, tuple[float, float]],
     how: str,
     figures: str,
 ) -> str:
@@ -68,6 +69,9 @@ def page(
         for c in claims
     ]
     lines += ["", DIFFERENCES]
+    lines += ["Deliveries as a share of the baseline's, over all runs:"]
+    shares = [f"{_label(m)} {least:.6g} to {most:.6g}" for m, (least, most) in ratios.items()]
+    lines += ["; ".join(shares) + ".", ""]
     lines += ["## The paper's trends", ""]
     lines += ["Whether every step of the experiment moves the metric as in the paper.", ""]
     lines += ["| figure | along | what | holds for | not for |", "|---|---|---|---|---|"]

@@ -50,7 +50,7 @@ EXPERIMENTS = [
     Experiment(
         "overload-throughput", "throughput_per_s", (2500, 2700, 2950), OVERLOAD, "4b and 4c by τ", 1
     ),
-    Experiment("overload-phi", "phi", (0.05, 0.07, 0.1, 0.2), OVERLOAD, "4b and 4c by φ", 1),
+    Experiment("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
     Experiment(
         "overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1
     ),
@@ -200,6 +200,19 @@ def means(found: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], di
         key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
         for key, group in grouped.items()
     }
+
+
+def delivery_ratios(found: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Per mechanism the least and the greatest share of the baseline's deliveries, run by run."""
+    runs_of: dict[Any, dict[str, int]] = {}
+    for row in found:
+        case = row["experiment"], row["value"], row["topology"], row["workload"]
+        runs_of.setdefault(case, {})[row["mechanism"]] = row["deliveries"]
+    ratios = {
+        mechanism: [of[mechanism] / of["tree"] for of in runs_of.values()]
+        for mechanism in MECHANISMS[1:]
+    }
+    return {mechanism: (min(shares), max(shares)) for mechanism, shares in ratios.items()}
 
 
 def queues_by_topology(found: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
