@@ -108,37 +108,56 @@ def routing() -> None:
             print(line)
 
 
+def replaced_nodes(
+    world: SmallWorld, given: TopicInterests, share: float
+) -> tuple[SmallWorld, TopicInterests]:
+    """A share of the nodes leaves; as many join, with the interests of one that left each."""
+    count = given.nodes_count
+    draw = np.random.default_rng(int(100 * share))
+    stays = np.ones(count, bool)
+    stays[draw.choice(count, round(count * share), replace=False)] = False
+    renewed, source = renew(world, stays, count - int(stays.sum()), 1)
+    source[source < 0] = np.flatnonzero(~stays)
+    return renewed, given.at_positions(source)
+
+
+def replaced_subscriptions(
+    world: SmallWorld, given: TopicInterests, share: float
+) -> tuple[SmallWorld, TopicInterests]:
+    """A share of the subscriptions changes hands; topics stay about as popular as they were."""
+    draw = np.random.default_rng(int(100 * share))
+    nodes = np.repeat(np.arange(given.nodes_count), np.diff(given.start))
+    topics = given.topics.copy()
+    changed = draw.choice(len(topics), round(len(topics) * share), replace=False)
+    topics[changed] = topics[draw.permutation(changed)]
+    return world, from_pairs(nodes, topics, given.nodes_count, given.topics_count)
+
+
 def churn() -> None:
-    print("beaconvey: nodes replaced since the plan, against planning again (Pie, 3,000 nodes)")
+    print("beaconvey: replaced since the plan, against planning again (Pie, 3,000 nodes)")
     print(
-        f"{'interests':<10}{'replaced':>9}{'TcoSuppR':>10}{'again':>8}{'overhead':>10}{'again':>8}"
+        f"{'interests':<10}{'what':<15}{'replaced':>9}{'TcoSuppR':>10}{'again':>8}"
+        f"{'overhead':>10}{'again':>8}"
     )
     for kind in ("unif", "zipf", "social"):
-        given = interests(kind, 3000)
-        world = swico.build(given, "SL", "chord", 1)
-        for share in (0.0, 0.05, 0.1, 0.2, 0.5):
-            draw = np.random.default_rng(int(100 * share))
-            stays = np.ones(3000, bool)
-            stays[draw.choice(3000, round(3000 * share), replace=False)] = False
-            renewed, old = renew(world, stays, 3000 - int(stays.sum()), 1)
-            # A new node has the interests of one that left, but not its place.
-            source = np.where(old >= 0, old, -1)
-            source[source < 0] = np.flatnonzero(~stays)
-            nodes = np.repeat(np.arange(3000), np.diff(given.start)[source])
-            topics = np.concatenate([given.of(node) for node in source.tolist()])
-            now = from_pairs(nodes, topics, 3000, given.topics_count)
-            again = swico.build(now, "SL", "chord", 1)
-            line = f"{kind:<10}{share:>9.0%}"
-            line += "".join(
-                f"{support(now, swico.components_count(now, each)):>{width}.4f}"
-                for each, width in ((renewed, 10), (again, 8))
-            )
-            wanted, publishers = publications(now, 5000, 1)
-            for each, width in ((renewed, 10), (again, 8)):
-                outcome = beaconvey.route(each, now, "pie", wanted, publishers)
-                assert (outcome.deliveries == np.diff(now.subscribers[0])[wanted] - 1).all()
-                line += f"{outcome.pure_forwards.mean():>{width}.2f}"
-            print(line)
+        planned = interests(kind, 3000)
+        world = swico.build(planned, "SL", "chord", 1)
+        for what, replaced in (
+            ("nodes", replaced_nodes),
+            ("subscriptions", replaced_subscriptions),
+        ):
+            for share in (0.05, 0.1, 0.2, 0.5):
+                kept, now = replaced(world, planned, share)
+                again = swico.build(now, "SL", "chord", 1)
+                line = f"{kind:<10}{what:<15}{share:>9.0%}"
+                for each, width in ((kept, 10), (again, 8)):
+                    line += f"{support(now, swico.components_count(now, each)):>{width}.4f}"
+                wanted, publishers = publications(now, 5000, 1)
+                for each, width in ((kept, 10), (again, 8)):
+                    outcome = beaconvey.route(each, now, "pie", wanted, publishers)
+                    assert (outcome.deliveries == np.diff(now.subscribers[0])[wanted] - 1).all()
+                    line += f"{outcome.pure_forwards.mean():>{width}.2f}"
+                print(line)
 
 
 def worst_case() -> None:

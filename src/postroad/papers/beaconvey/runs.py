@@ -56,10 +56,14 @@ EACH = 20
 
 
 @lru_cache(maxsize=2)
+def _edges(graph: str) -> IntArray:
+    return workloads.read_graph(Path(graph))
+
+
+@lru_cache(maxsize=2)
 def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) -> TopicInterests:
     if graph:
-        edges = workloads.read_graph(Path(graph))
-        return workloads.sample(edges, nodes, seed, friends=workload == "fb")
+        return workloads.sample(_edges(graph), nodes, seed, friends=workload == "fb")
     kind = "unif" if workload == "grow" else workload
     return workloads.synthetic(kind, nodes, topics, EACH, seed)
 
@@ -127,7 +131,6 @@ def _passes_idle_root(
 
 def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, Any]]:
     """What to run: figures from synthetic interests, tables from the graphs that are there."""
-    seeds = range(2 if full else 1)
     common = {"long": long, "publications": 5_000 if full else 2_000}
     points: list[dict[str, Any]] = []
     topics = range(1000, 10_001, 1000) if full else (1000, 4000, 10_000)
@@ -150,10 +153,15 @@ def rows(full: bool, graphs: Mapping[str, Path], long: str) -> list[dict[str, An
     ]
     return [
         point | common | {"overlay": overlay, "seed": seed}
-        for seed in seeds
         for point in points
+        for seed in range(_seeds(point) if full else 1)
         for overlay in (("SL", "-") if point["workload"] == "grow" else OVERLAYS)
     ]
+
+
+def _seeds(point: Row) -> int:
+    """Small samples of one graph differ most, so there are more of them."""
+    return 8 if point["graph"] and point["nodes"] == 1000 else 2
 
 
 class Measured:
@@ -167,6 +175,7 @@ class Measured:
                 if metric:
                     point = (row["workload"], row["nodes"], row["topics"], system, metric)
                     values.setdefault(point, []).append(value)
+        self.seeds = values
         self.values = {point: float(np.mean(seeds)) for point, seeds in values.items()}
 
     def points(self, workload: str) -> list[tuple[int, int]]:
@@ -179,6 +188,14 @@ class Measured:
         """Against the original Scribe on the same workload."""
         base = self.value(workload, point, "Scribe(-)", metric)
         return self.value(workload, point, system, metric) / base
+
+    def ratios(
+        self, workload: str, point: tuple[int, int], system: str, metric: str
+    ) -> list[float]:
+        """The same, of each seed."""
+        values = self.seeds[workload, *point, system, metric]
+        bases = self.seeds[workload, *point, "Scribe(-)", metric]
+        return [value / base for value, base in zip(values, bases, strict=True)]
 
     def mean_ratio(self, workload: str, system: str, metric: str) -> float:
         points = self.points(workload)
@@ -194,6 +211,7 @@ class Cell:
     column: str
     paper: float
     measured: float
+    samples: tuple[float, ...] = ()  # of a table: of each sample of the graph
 
     @property
     def off(self) -> float:
@@ -212,7 +230,9 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
                 for metric, paper in zip(("overhead", "path_mean"), ratios[place::2], strict=True):
                     taken = metric_of.get(metric, metric)
                     found = measured.ratio(workload, point, system, taken)
-                    made.append(Cell(f"Table {table}", system, f"{metric} {size}", paper, found))
+                    samples = tuple(measured.ratios(workload, point, system, taken))
+                    column = f"{metric} {size}"
+                    made.append(Cell(f"Table {table}", system, column, paper, found, samples))
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
         if not points:
