@@ -29,7 +29,7 @@ def greedy_ring(interests: TopicInterests, seed: int) -> IntArray:
     order = ring_ties(interests.nodes_count, seed)
     starts, nodes = interests.subscribers
     beside = _ring(
-        interests.start, interests.topics, starts, nodes.copy(), order, np.argsort(order)
+        interests.start, interests.topics, starts, nodes.astype(np.int32), order, np.argsort(order)
     )
     return walk([[peer for peer in pair if peer >= 0] for pair in beside.tolist()])
 
@@ -307,9 +307,9 @@ def _join(a, b, start, topics, pair, part, following, part_size, main):  # type:
 @njit(cache=True)
 def _components(start, topics, list_start, lists, edges):  # type: ignore[no-untyped-def]
     pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics))
-    following = np.arange(len(topics))
-    part_size = np.ones(len(topics), np.int64)
+    part = np.arange(len(topics)).astype(np.int32)
+    following = np.arange(len(topics)).astype(np.int32)
+    part_size = np.ones(len(topics), np.int32)
     main = np.full(len(list_start) - 1, -1)
     count = len(topics)
     for at in range(len(edges)):

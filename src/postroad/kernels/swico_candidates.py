@@ -40,7 +40,8 @@ def build(interests: TopicInterests, candidates: IntArray, seed: int) -> SmallWo
     placed = interests.at_positions(order)
     starts, members = placed.subscribers
     begin = phase_starts(placed.nodes_count, seed)
-    return SmallWorld(order, _fingers(placed.start, placed.topics, starts, members, begin))
+    narrow = members.astype(np.int32)
+    return SmallWorld(order, _fingers(placed.start, placed.topics, starts, narrow, begin))
 
 
 def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> IntArray:
@@ -54,11 +55,12 @@ def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> I
 
 @njit(cache=True)
 def _overlaps(start, topics, edges, count):  # type: ignore[no-untyped-def]
-    alone = np.arange(len(topics))  # each interest a component of its own
+    alone = np.arange(len(topics))
+    parts = alone.astype(np.int32)  # each interest a component of its own
     found = np.empty(len(edges), np.int64)
     for at in range(len(edges)):
         a = edges[at] // count
-        found[at] = _contribution(a, edges[at] - a * count, start, topics, alone, alone)
+        found[at] = _contribution(a, edges[at] - a * count, start, topics, alone, parts)
     return found
 
 
@@ -114,9 +116,9 @@ def _around(beside):  # type: ignore[no-untyped-def]
 def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untyped-def]
     count, phases = begin.shape
     pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics))
-    following = np.arange(len(topics))
-    part_size = np.ones(len(topics), np.int64)
+    part = np.arange(len(topics)).astype(np.int32)
+    following = np.arange(len(topics)).astype(np.int32)
+    part_size = np.ones(len(topics), np.int32)
     main = np.full(len(list_start) - 1, -1)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
