@@ -44,13 +44,14 @@ DIFFERENCES = """\
   subscription says move them as well: see the table by users.
 - In overload τ = 2,700 a second puts the baseline just above saturation, and queues there are a
   cliff, not a slope. With φ = 0.05 the brokers that publish keep enough off the root for it to fall
-  below saturation, by whatever mechanism and however many links it has, and the queues are gone;
-  with twice that φ next to everything stays popular, and they stay. The paper's −33% for batching
-  and −60% for direct delivery lie in between, where small differences decide: the tables by τ, φ
-  and costs show it. Batches here cost 1 + 0.2 (n − 1); at n, which is what `postroad calibrate`
-  measures for our own brokers, batching helps about as little as in the paper. A direct send costs
-  its receiver alone here; at a tenth of a publication for its sender, publishing brokers are
-  overloaded by their own sends, as the paper says they are.
+  below saturation, by whatever mechanism and however many links it has, and the queues are gone.
+  With twice that φ they fall by about half on average, by nearly all on a root with few links and
+  by next to nothing on one with many, around which many brokers publish, each with its own share of
+  popular publications. The paper's −33% for batching and −60% for direct delivery lie on that
+  cliff: the tables by τ, φ and costs show where. Batches here cost 1 + 0.2 (n − 1); at n, which is
+  what `postroad calibrate` measures for our own brokers, batching helps about as little as in the
+  paper. A direct send costs its receiver alone here; at a tenth of a publication for its sender,
+  direct delivery helps about as much as in the paper, and at a fifth it makes things worse.
 - Delays are of the latency matrix used, not of the King data: compare ratios. Gossip waits for its
   rounds of 10 s in both, while direct sends take longer here, so their ratio is smaller.
 - Gossip does not become more precise with skew. A subscription here matches a quarter of what its
