@@ -528,12 +528,12 @@ def _schedule(
     state: Any, items: Any, near: Any, far: Any, time: int, item: int, sent_us: int
 ) -> None:
     """Let an item happen; equal times keep the order of sending."""
+    items[item, _DUE] = sent_us
     if time - state[_CLOCK] >= _HORIZON:
         _heap_push(far, state[_FAR], time, state[_TURN], item)
         state[_FAR] += 1
         state[_TURN] += 1
         return
-    items[item, _DUE] = sent_us
     place = time & (_HORIZON - 1)
     state[_NEAR] += 1
     before = near[place]

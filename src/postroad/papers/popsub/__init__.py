@@ -8,6 +8,8 @@ How we read what the paper leaves open; each is a field of `Point`, so it can be
   readings, `random_users` (200 users drawn from the follower distribution) and
   `predicates = False` (a subscription matches everything its publisher says), are an experiment
   of their own.
+- A subscription names its publisher, so the 20 classes among which the paper spreads its 200
+  advertisements play no part.
 - The gain ratio is the local estimate G averaged over every (broker, link, publication) forward.
   A batch counts as one forward with n times G and as one pure forward; a direct send has gain 1.
 - Broker throughput τ is not in the text. Below saturation only τ·φ matters; the default
