@@ -199,7 +199,7 @@ def test_gossip_reaches_the_far_subscriber_within_the_stated_rounds() -> None:
 
 
 @given(seed=st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_gossip_delivers_everything_though_5_percent_is_lost(seed: int) -> None:
     draw = random.Random(seed)
     config = SCHEMES["popsub"].config(**{**networks.FLAPPING, "unpopular": "gossip"})
