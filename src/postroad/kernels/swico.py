@@ -448,6 +448,18 @@ def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, inline="always")
+def _thin_out(topic, mine, first, left, part, outside, outside_end):  # type: ignore[no-untyped-def]
+    """Of those outside the main component, which become fewer, keep the `left` that still are."""
+    if 2 * left < outside_end[topic] - first:
+        write = first
+        for read in range(first, outside_end[topic]):
+            if part[outside[read]] != mine:
+                outside[write] = outside[read]
+                write += 1
+        outside_end[topic] = write
+
+
+@njit(cache=True, inline="always")
 def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):  # type: ignore[no-untyped-def]
     """Whether to count a topic for all and subtract absentees and the own component."""
     size = list_start[topic + 1] - list_start[topic]
@@ -483,14 +495,8 @@ def _count_shared(  # type: ignore[no-untyped-def]
             common += 1
             continue
         in_main = mine == main[topic]
-        # Only those outside the main component count, and they become fewer.
-        if in_main and 2 * left < outside_end[topic] - first:
-            write = first
-            for read in range(first, outside_end[topic]):
-                if part[outside[read]] != mine:
-                    outside[write] = outside[read]
-                    write += 1
-            outside_end[topic] = write
+        if in_main:  # only those outside of it count
+            _thin_out(topic, mine, first, left, part, outside, outside_end)
         for turn in range(2):  # the phase may reach beyond the end of the numbering
             below = low - turn * count
             above = high - turn * count

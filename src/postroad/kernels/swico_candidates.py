@@ -21,6 +21,7 @@ from postroad.kernels.swico import (
     _lower_outside,
     _outsiders,
     _pairs,
+    _thin_out,
     _tie,
 )
 from postroad.overlay import IntArray
@@ -190,14 +191,8 @@ def _look_around(  # type: ignore[no-untyped-def]
         if left == 0:
             continue
         in_main = mine == main[topic]
-        if in_main:  # only those outside of it count, and they become fewer
-            if 2 * left < outside_end[topic] - first:
-                write = first
-                for read in range(first, outside_end[topic]):
-                    if part[outside[read]] != mine:
-                        outside[write] = outside[read]
-                        write += 1
-                outside_end[topic] = write
+        if in_main:  # only those outside of it count
+            _thin_out(topic, mine, first, left, part, outside, outside_end)
             last = outside_end[topic]
         if last - first <= _SHORT:
             for place in range(first, last):
