@@ -89,9 +89,10 @@ def synthetic(
     chance = np.random.default_rng(draws.bits(seed, f"interests.{kind}", nodes, topics))
     chosen = np.empty((nodes, each), np.int64)
     if topics > _MANY:
+        cumulative = np.cumsum(weights)
+        cumulative /= cumulative[-1]  # which no draw exceeds
         for first in range(0, nodes, _AT_ONCE):
-            part = chosen[first : first + _AT_ONCE]
-            _draw_distinct(part, np.cumsum(weights) / weights.sum(), chance)
+            _draw_distinct(chosen[first : first + _AT_ONCE], cumulative, chance)
     else:
         # The `each` least of exponential variates with these rates are such a draw.
         for node in range(nodes):
