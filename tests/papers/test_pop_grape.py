@@ -310,6 +310,69 @@ def test_a_publisher_whose_brokers_are_equal_stays() -> None:
     assert select(found, "delay", 100, 2).broker == 2
 
 
+def chosen_by_brute_force(
+    parents: list[int], way_us: list[int], wants: list[set[int]], priority: str, weight: int
+) -> int:
+    """Section IV-B from its sentences: every publication walked from every candidate.
+
+    `wants` has for each publication the brokers that deliver it, once each.
+    """
+
+    def way(source: int, target: int) -> list[int]:
+        """The brokers on the way, both ends included."""
+        up, down = [source], [target]
+        while up[-1]:
+            up.append(parents[up[-1]])
+        while down[-1] not in up:
+            down.append(parents[down[-1]])
+        return up[: up.index(down[-1]) + 1] + down[-2::-1]
+
+    def delay(source: int, target: int) -> int:
+        path = way(source, target)
+        pairs = list(zip(path, path[1:], strict=False))
+        return sum(way_us[b if parents[b] == a else a] for a, b in pairs)
+
+    reached = {0} | {at for who in wants for broker in who for at in way(0, broker)}
+    load = {c: sum(len({at for b in who for at in way(c, b)}) for who in wants) for c in reached}
+    late = {c: sum(delay(0, c) + delay(c, b) for who in wants for b in who) for c in reached}
+    first, second = (load, late) if priority == "load" else (late, load)
+    low, high = min(first.values()), max(first.values())
+    kept = [c for c in reached if 100 * (first[c] - low) <= (100 - weight) * (high - low)]
+    return min(kept, key=lambda c: (second[c], first[c], c != 0, c))
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_a_publisher_moves_where_brute_force_says_at_every_weight(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(2, 9)
+    parents = [0] + [draw.randrange(n) for n in range(1, count)]
+    way_us = [0] + [draw.randint(1, 90) * 1000 for _ in range(1, count)]
+    overlay = from_parents(parents, np.array(way_us[1:]))
+    interests = [{n for n in range(6) if draw.random() < 0.4} for _ in range(count)]
+    topics = [draw.randrange(6) for _ in range(12)]
+    wants = [{b for b in range(count) if topic in interests[b]} for topic in topics]
+    for priority in ("load", "delay"):
+        for weight in (0, draw.randint(1, 99), 25, 40, 50, 75, 100):
+            config = grape.Config(len(topics), priority, weight)
+            simulator = Simulator(plan("grape", config, SCHEME, overlay, Config(), 0), check=True)
+            simulator.at(0, 0, Advertise(Advertisement("P", ALL, "p")))
+            for broker, wanted in enumerate(interests):
+                for topic in sorted(wanted):
+                    only = parse(f"class = 'STOCK' AND x = {topic}")
+                    simulator.at(0, broker, Subscribe(Subscription(f"{broker}-{topic}", only)))
+            simulator.run()
+            for number, topic in enumerate(topics):
+                publication = Publication("p", str(number), {"class": "STOCK", "x": topic})
+                simulator.at(simulator.now + number, 0, Publish(publication))
+            simulator.run()
+            target = simulator.moves[-1].target if simulator.moves else 0
+            expected = 0
+            if any(wants):
+                expected = chosen_by_brute_force(parents, way_us, wants, priority, weight)
+            assert target == expected, (priority, weight)
+
+
 def test_move_goes_to_the_publisher_of_the_advertisement() -> None:
     simulator, _ = network([0, 0], {1: 1}, pop.Config(threshold=1))
     router = simulator.brokers[0].router

@@ -27,7 +27,7 @@ import numpy as np
 
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
-from postroad.relocation.selection import Report, estimates, keep, packed, select
+from postroad.relocation.selection import Report, best, estimates, packed, within
 from postroad.relocation.tracing import Seen, Tracing
 from postroad.routing.base import (
     Effect,
@@ -235,7 +235,7 @@ class Grape(Tracing):
         course.reports = reports
         candidates = estimates(reports, {})
         if self.grape.priority == "load":
-            candidates = keep(candidates, candidates.loads, self.grape.weight)
+            candidates = within(candidates, "load", self.grape.weight)
         if len(candidates) == 1:  # nothing to weigh delays for
             return self._go(name, candidates[0].broker)
         links = tuple(
@@ -251,10 +251,12 @@ class Grape(Tracing):
         if course is None or not course.reports or not self.can_move(name):
             return []  # it has been given up, or the publisher is elsewhere by now
         pinged = dict(given.times_us)
-        found = estimates(course.reports, pinged)
-        found = found.only(np.isin(found.brokers, list(pinged)))
-        config = self.grape
-        return self._go(name, select(found, config.priority, config.weight, self.broker).broker)
+        candidates = estimates(course.reports, pinged)
+        candidates = candidates.only(np.isin(candidates.brokers, list(pinged)))
+        priority = self.grape.priority
+        if priority == "delay":  # candidates of too much load were not pinged
+            candidates = within(candidates, "delay", self.grape.weight)
+        return self._go(name, best(candidates, priority, self.broker).broker)
 
     def _go(self, name: AdvertisementId, target: BrokerId) -> list[Effect]:
         course = self.courses[name]

@@ -95,21 +95,29 @@ def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) ->
     return Estimates(brokers, loads, delays_us)
 
 
-def keep(found: Estimates, values: IntArray, weight: float) -> Estimates:
-    """Those whose value, from 0 for the least to 100 for the largest, is at most 100 - weight."""
-    low, high = int(values.min()), int(values.max())
-    return found if low == high else found.only(values <= low + (high - low) * (100 - weight) / 100)
+def within(candidates: Estimates, priority: str, weight: float) -> Estimates:
+    """Those whose value of the metric that has priority is at most 100 - weight.
 
-
-def select(found: Estimates, priority: str, weight: float, current: BrokerId) -> Estimate:
-    """Drop candidates by the metric that has priority; of the rest the best by the other.
-
-    Among equals the first metric decides, then staying, then the lower number.
+    Values are normalised over `candidates`, from 0 for the least to 100 for the largest.
     """
-    if priority == "load":
-        kept = keep(found, found.loads, weight)
-        first, second = kept.delays_us, kept.loads
-    else:
-        kept = keep(found, found.delays_us, weight)
-        first, second = kept.loads, kept.delays_us
-    return kept[int(np.lexsort((kept.brokers, kept.brokers != current, second, first))[0])]
+    values = candidates.loads if priority == "load" else candidates.delays_us
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return candidates
+    return candidates.only(values <= low + (high - low) * (100 - weight) / 100)
+
+
+def best(candidates: Estimates, priority: str, current: BrokerId) -> Estimate:
+    """The best by the other metric than the one that has priority.
+
+    Among equals the one that has priority decides, then staying, then the lower number.
+    """
+    loads, delays_us = candidates.loads, candidates.delays_us
+    first, second = (delays_us, loads) if priority == "load" else (loads, delays_us)
+    brokers = candidates.brokers
+    return candidates[int(np.lexsort((brokers, brokers != current, second, first))[0])]
+
+
+def select(candidates: Estimates, priority: str, weight: float, current: BrokerId) -> Estimate:
+    """The broker GRAPE chooses where every candidate's load and delay are known."""
+    return best(within(candidates, priority, weight), priority, current)
