@@ -11,7 +11,7 @@ import pytest
 import networks
 from postroad.filters import parse
 from postroad.kernels import popsub as kernel
-from postroad.overlay import Overlay
+from postroad.overlay import Overlay, from_parents
 from postroad.routing.popsub import Config, PopSub
 from postroad.sim import batch_cost
 from postroad.sim.run import run
@@ -165,5 +165,40 @@ def test_gossip_loses_and_repeats_nothing_while_popularity_flaps(service_us: int
             for mechanism in ("tree", "gossip")
         )
         assert gossip.deliveries == tree.deliveries, seed
+        # A request of who missed a round is sent and not counted as received; the answer is.
+        requests = gossip.messages.get("gossip", 0) - gossip.gossips
+        assert 0 <= requests <= gossip.gossips, seed
         gossiped += len(gossip.unpopular_us)
     assert gossiped > 200
+
+
+def gossiped(brokers: int) -> kernel.Outcome:
+    """A chain with two advertisements at its head, of which one fills what is popular.
+
+    Every broker has two subscriptions to that one, and one to the other, which is gossiped.
+    """
+    publications, wanting = 80, np.tile(np.arange(1, brokers), 3)
+    workload = kernel.Workload(
+        homes=np.array([0, 0]),
+        subscription_advertisement=np.repeat([0, 0, 1], brokers - 1),
+        subscription_broker=wanting,
+        low=np.zeros((len(wanting), 2), np.int64),
+        high=np.full((len(wanting), 2), 9, np.int64),
+        time_us=10_000 * np.arange(publications),
+        advertisement=np.arange(publications) % 2,
+        values=np.ones((publications, 2), np.int64),
+    )
+    overlay = from_parents([max(0, broker - 1) for broker in range(brokers)])
+    settings = kernel.Settings("gossip", capacity_per_s=1.0, reevaluate_us=200_000)
+    return kernel.simulate(overlay, workload, settings)
+
+
+def test_matches_per_gossip_counts_received_gossips_with_duplicates() -> None:
+    """Section 5.2: publications delivered per received gossip, not per received publication."""
+    two = gossiped(2)
+    assert two.gossip_received > 10
+    assert two.gossips == two.messages["gossip"] == 1  # all of them in one round
+    many = gossiped(9)
+    assert many.gossip_received == 8 * two.gossip_received
+    assert many.gossip_false == 0
+    assert many.gossips > 8  # with a fan-out of two some hear of it twice

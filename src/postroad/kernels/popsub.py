@@ -68,7 +68,7 @@ _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
 _CLOCK, _NOW, _END, _AT_ONCE, _SOON, _NEAR, _FAR, _TURN = range(8, 16)
 _WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
 _PURE, _FORWARDS, _HOPS, _HOPS_MAX, _QUEUED, _QUEUED_LENGTH = range(22, 28)
-_GROUPS, _RECEIVED, _FALSE, _MATCHES, _STEPS = range(28, 33)
+_GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(28, 33)
 _TOUCHED = 33
 _SENT = 34  # and the three that follow: publications, direct sends, batches, gossip
 _STATES = 38
@@ -135,9 +135,9 @@ class Outcome:
     queued: int  # arrivals that found a queue
     queued_length: int  # the sum of the lengths they found
     gossip_groups: int
-    gossip_received: int
-    gossip_false: int
-    gossip_matches: int  # deliveries of what was received
+    gossips: int  # messages with publications that brokers received, duplicates included
+    gossip_received: int  # publications that were new to the broker that received them
+    gossip_false: int  # of these, those that no local subscription matched
     steps: int
     end_us: int
 
@@ -261,9 +261,9 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         queued=int(state[_QUEUED]),
         queued_length=int(state[_QUEUED_LENGTH]),
         gossip_groups=int(state[_GROUPS]),
+        gossips=int(state[_HEARD]),
         gossip_received=int(state[_RECEIVED]),
         gossip_false=int(state[_FALSE]),
-        gossip_matches=int(state[_MATCHES]),
         steps=int(state[_STEPS]),
         end_us=end_us,
     )
@@ -935,6 +935,8 @@ def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> Non
 def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
     state, items = kept.state, kept.items
     broker, bundle = items[item, _TARGET], items[item, _LOAD]
+    if kept.reached[bundle, broker] == 0 or items[item, _WHAT] != _PULL:
+        state[_HEARD] += 1  # who has it already does not ask for it
     if kept.reached[bundle, broker] == 0:
         kept.reached[bundle, broker] = 1
         if items[item, _WHAT] == _PULL:
@@ -947,7 +949,6 @@ def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
             here = kept.reach[row, broker] - 1
             state[_RECEIVED] += 1
             if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
-                state[_MATCHES] += here
                 delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
                 _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
             else:

@@ -160,7 +160,7 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
         "direct_forwards": float(np.percentile(direct, 99)) if len(direct) else 0.0,
         "gossip_groups": found.gossip_groups,
         "gossip_false_positives": found.gossip_false / max(1, found.gossip_received),
-        "matches_per_gossip": found.gossip_matches / max(1, found.gossip_received),
+        "matches_per_gossip": (found.gossip_received - found.gossip_false) / max(1, found.gossips),
         "queue": found.queued_length / max(1, found.queued),
         "messages": sum(found.messages.values()),
         "steps": found.steps,
