@@ -24,9 +24,13 @@ LAYERS = [
     {"filters", "matching"},
     {"overlay", "routing", "relocation", "planning", "cost"},
     {"kernels"},
+    {"settings"},
+    {"workloads"},
     {"sim", "live"},
-    {"pipeline", "papers", "comparison", "report", "web", "bench"},
-    {"cli", "__main__"},
+    {"pipeline"},
+    {"papers", "comparison"},
+    {"report"},
+    {"bench", "cli", "__main__"},
 ]
 ONLY_IN = {
     "pyspark": {"pipeline"},

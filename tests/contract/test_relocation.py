@@ -20,7 +20,7 @@ from postroad.sim.engine import Fault
 from postroad.sim.oracle import compare, diameter_us
 from postroad.sim.run import plan_of, run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 seeds = st.integers(min_value=0, max_value=2**32)
 

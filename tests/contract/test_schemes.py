@@ -35,7 +35,7 @@ from postroad.sim.engine import Fault, Simulator
 from postroad.sim.oracle import compare, diameter_us
 from postroad.sim.run import plan_of, run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 EXAMPLES = int(os.environ.get("POSTROAD_EXAMPLES", "120"))  # random networks per scheme and test
 

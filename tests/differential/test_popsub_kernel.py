@@ -16,7 +16,7 @@ from postroad.routing.popsub import Config, PopSub
 from postroad.sim import batch_cost
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 
 def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:

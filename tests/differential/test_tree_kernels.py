@@ -16,7 +16,7 @@ from postroad.overlay.rooted import Rooted
 from postroad.routing import SCHEMES
 from postroad.sim.run import Result, run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 SECOND_US = 1_000_000
 SEEDS = range(12)

@@ -23,7 +23,7 @@ from postroad.routing import SCHEMES
 from postroad.sim.oracle import compare
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 NAMES = ["A", "B", "C", "D"]
 LINKS = [("A", "B"), ("B", "C"), ("B", "D")]

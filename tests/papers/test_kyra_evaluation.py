@@ -8,9 +8,10 @@ import pytest
 
 from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.published import FIGURE_7, RATES, TABLE_3, TABLE_4
-from postroad.papers.kyra.workload import DISTRIBUTIONS, events, interests, scaled
+from postroad.papers.kyra.workload import DISTRIBUTIONS, events, interests
 from postroad.papers.processes import run_rows
 from postroad.pipeline import sweep
+from postroad.workloads.content import scaled
 
 ROWS = [
     {"kind": "compare", "topology": 1, "seed": 0, "distribution": "zipf", "rate": rate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -329,8 +330,7 @@ def chosen_by_brute_force(
 
     def delay(source: int, target: int) -> int:
         path = way(source, target)
-        pairs = list(zip(path, path[1:], strict=False))
-        return sum(way_us[b if parents[b] == a else a] for a, b in pairs)
+        return sum(way_us[b if parents[b] == a else a] for a, b in pairwise(path))
 
     reached = {0} | {at for who in wants for broker in who for at in way(0, broker)}
     load = {c: sum(len({at for b in who for at in way(c, b)}) for who in wants) for c in reached}

@@ -23,7 +23,7 @@ from postroad.sim.engine import Fault, Simulator
 from postroad.sim.oracle import compare
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 
 def network(links: str, config: Config) -> tuple[Simulator, dict[str, int]]:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from postroad.errors import InputError
-from postroad.overlay.wide_area import generated_matrix, read_matrix, topology
+from postroad.overlay import files
+from postroad.overlay.wide_area import generated_matrix, topology
 from postroad.papers.popsub import runs
-from postroad.papers.popsub.workload import Point, most_followed, workload
-from postroad.sim.workload import shipped_followers
+from postroad.papers.popsub.workload import Point, workload
+from postroad.workloads.followed import shipped_followers
+from postroad.workloads.graphs import most_followed
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SMALL = Point(brokers=60, subscriptions=2000, publishers=60, seconds=8.0, throughput_per_s=400.0)
@@ -111,22 +113,22 @@ def test_a_trend_must_hold_at_every_step() -> None:
 def test_a_matrix_that_is_none_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_text("1,2\n3,x\n")
-    with pytest.raises(InputError, match=r"m\.csv: not a matrix of numbers"):
-        read_matrix(path)
+    with pytest.raises(InputError, match=r"m\.csv:2: not 2 latencies"):
+        files.matrix(path, "round-trip")
     path.write_text("1,2\n")
-    with pytest.raises(InputError, match="not square"):
-        read_matrix(path)
+    with pytest.raises(InputError, match="1 rows for 2 columns"):
+        files.matrix(path, "round-trip")[1]
 
 
 def test_king_lines_become_a_matrix_with_its_gaps_filled(tmp_path: Path) -> None:
     path = tmp_path / "king.txt"
     path.write_text("# from to us\n1 2 4000\n2 3 6000\n1 4 -1\n3 4 2000\n")
-    matrix = read_matrix(path)
+    matrix = files.matrix(path, "round-trip")[1]
     assert matrix[0].tolist() == [0, 2000, 5000, 6000]
     assert (matrix == matrix.T).all()
     path.write_text("1 2 4000\n3 4 2000\n")
     with pytest.raises(InputError, match="not connected"):
-        read_matrix(path)
+        files.matrix(path, "round-trip")
     path.write_text("1 2\n")
-    with pytest.raises(InputError, match="2 numbers a line"):
-        read_matrix(path)
+    with pytest.raises(InputError, match="is not a latency"):
+        files.matrix(path, "round-trip")[1]

@@ -80,7 +80,7 @@ def test_line_numbers_are_right_when_a_file_is_read_in_many_splits(spark, tmp_pa
 def test_latency_matrix_drops_the_diagonal_and_missing_pairs(spark, tmp_path):
     source = tmp_path / "rtt.csv"
     source.write_text("# hosts\n0, 1.5, nan\n1.5,0,20\n-1,20,0\n")
-    run.ingest([str(source)], "latency", str(tmp_path / "t"), JOB, unit="ms")
+    run.ingest([str(source)], "latency", str(tmp_path / "t"), JOB, unit="ms", times="one-way")
     assert rows(spark, tmp_path / "t/latency", LATENCY, "a", "b") == [
         (0, 1, 1500),
         (1, 0, 1500),
@@ -93,8 +93,10 @@ def test_latency_matrix_with_a_short_row(spark, tmp_path):
     source = tmp_path / "rtt.txt"
     source.write_text("0 1 2\n1 0\n2 x 0\n")
     with pytest.raises(InputError, match=r"rtt.txt:2: '1 0': as many fields as rows expected"):
-        run.ingest([str(source)], "latency", str(tmp_path / "t"), JOB)
-    facts = run.ingest([str(source)], "latency", str(tmp_path / "t"), JOB, bad_share=0.9, unit="s")
+        run.ingest([str(source)], "latency", str(tmp_path / "t"), JOB, times="one-way")
+    facts = run.ingest(
+        [str(source)], "latency", str(tmp_path / "t"), JOB, bad_share=0.9, unit="s", times="one-way"
+    )
     assert facts["reasons"] == {"as many fields as rows expected": 1, "not a number": 1}
     found = rows(spark, tmp_path / "t/latency", LATENCY, "b")
     assert found == [(0, 1, 1_000_000), (0, 2, 2_000_000)]
@@ -104,7 +106,14 @@ def test_latency_triples_with_missing_pairs(spark, tmp_path):
     source = tmp_path / "king.txt"
     source.write_text("1 2 300\n1 3 -1\n2 3 nan\n2 2 0\n3 1 12.6\n")
     facts = run.ingest(
-        [str(source)], "latency", str(tmp_path / "t"), JOB, layout="triples", unit="us", bad_share=1
+        [str(source)],
+        "latency",
+        str(tmp_path / "t"),
+        JOB,
+        layout="triples",
+        unit="us",
+        bad_share=1,
+        times="one-way",
     )
     assert rows(spark, tmp_path / "t/latency", LATENCY, "a") == [(1, 2, 300), (3, 1, 13)]
     assert facts["reasons"] == {"pair of a host with itself": 1}

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import LATENCY
-from postroad.sim.workload import follower_quantiles
+from postroad.workloads.followed import follower_quantiles
 
 pytestmark = pytest.mark.spark
 
@@ -37,12 +37,12 @@ def test_friendships(spark, tmp_path, real_data):
 
 def test_latencies(spark, tmp_path, real_data):
     source = str(real_data / "planetlab490_median_rtt_ms.csv.gz")
-    facts = run.ingest([source], "latency", str(tmp_path), run.Job())
+    facts = run.ingest([source], "latency", str(tmp_path), run.Job(), times="round-trip")
     assert (facts["records"], facts["rows"]) == (490, 490 * 489)
     table = store.read(spark, str(tmp_path / "latency"), LATENCY)
     row = table.agg(F.percentile("latency_us", F.lit(0.5)), F.mean("latency_us")).head()
-    assert round(row[0] / 1000, 1) == 133.9
-    assert round(row[1] / 1000, 1) == 145.1
+    assert round(row[0] / 500, 1) == 133.9
+    assert round(row[1] / 500, 1) == 145.1
 
 
 def test_quotes(spark, tmp_path, real_data):

@@ -9,8 +9,8 @@ import pytest
 
 from postroad.kernels import swico, swico_candidates
 from postroad.pipeline.swico import candidate_edges, candidates
-from postroad.planning.interests import synthetic
 from postroad.planning.swico import TopicInterests, from_pairs, support
+from postroad.workloads.topics import synthetic
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,8 @@ from postroad.errors import InputError
 from postroad.filters import matches, parse
 from postroad.pipeline import run, session, store, workload
 from postroad.pipeline.schemas import EDGES, LATENCY, QUOTES
-from postroad.sim.workload import follower_quantiles
+from postroad.workloads import topics
+from postroad.workloads.followed import follower_quantiles
 
 pytestmark = pytest.mark.spark
 
@@ -134,7 +135,7 @@ def test_the_same_filter_text_is_a_spark_predicate(spark, small):
 
 
 def test_alias_table_gives_back_its_weights():
-    weights = workload.zipf(50, 1.3)
+    weights = topics.zipf(50, 1.3)
     cut, other = workload.alias_table(weights)
     share = cut.copy()
     for slot, target in enumerate(other):
@@ -177,7 +178,7 @@ def test_every_node_gets_its_topics_and_popularity_is_as_asked(spark, popularity
     )
     # Drawn one after another without replacement, checked against a direct simulation.
     rng = np.random.default_rng(0)
-    weights = workload.topic_weights(popularity, 100, 2.0)
+    weights = topics.popularity(popularity, 100, 2.0)
     weights = weights / weights.sum()
     drawn = np.zeros(100)
     for _ in range(1000):
@@ -197,6 +198,13 @@ def test_servers_are_interested_as_often_as_asked(spark, distribution, interest)
         one = workload.content(source(spark), distribution=distribution, **told)
     asked = one.subscriptions.select(F.regexp_extract("filter", r"= (\d+)", 1).alias("v"))
     said = one.publications.select(F.get_json_object("attributes", "$.value").alias("v"))
+    if distribution != "regional":
+        # The rate is that of a value of the content space, wherever a workload of Kyra is drawn.
+        assert asked.count() / (400 * 100) == pytest.approx(interest, rel=0.1)
+        told |= {"interest_over": "publications"}
+        one = workload.content(source(spark), distribution=distribution, **told)
+        asked = one.subscriptions.select(F.regexp_extract("filter", r"= (\d+)", 1).alias("v"))
+        said = one.publications.select(F.get_json_object("attributes", "$.value").alias("v"))
     pairs = said.groupBy("v").count().join(asked, on="v", how="inner").agg(F.sum("count")).head()[0]
     # Regional servers ask others, not themselves: 99 of 100 count.
     assert pairs / (3000 * 100) == pytest.approx(interest, rel=0.3 if interest == 0.01 else 0.15)

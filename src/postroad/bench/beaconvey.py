@@ -16,8 +16,8 @@ from postroad.kernels import beaconvey, swico
 from postroad.overlay.small_world import SmallWorld, chord
 from postroad.papers.beaconvey.runs import publications
 from postroad.planning.churn import renew
-from postroad.planning.interests import synthetic
 from postroad.planning.swico import TopicInterests, from_pairs, support
+from postroad.workloads.topics import synthetic
 
 T = TypeVar("T")
 SIZES = (1000, 3000, 10_000)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as arrow
 from pyarrow import parquet
 
-from postroad.planning.interests import synthetic
+from postroad.workloads.topics import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
 EVERY_S = 0.5

@@ -21,7 +21,7 @@ from postroad.papers.subscription_forwarding_model.published import Point
 from postroad.papers.subscription_forwarding_model.runs import simulate, tree_of
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 SEED = 1
 

@@ -16,16 +16,15 @@ from postroad.overlay.trees import random_tree
 from postroad.routing import SCHEMES
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
-from postroad.sim.sections import Section
-from postroad.sim.workload import generated
+from postroad.workloads import generated
 
 SIZES = [(50, 500), (150, 1_500), (450, 4_500)]
 REPEATS = 3
 
 
 def scenario(brokers: int, publications: int) -> Scenario:
-    values = {"subscriptions": 200, "publications": publications, "selectivity": 0.05}
-    workload = generated(Section(values, "bench"), brokers, seed=1)
+    settings = generated.Generated(200, publications, selectivity=0.05)
+    workload = generated.workload(settings, brokers, seed=1)
     return Scenario("flooding", random_tree(brokers, seed=1), workload)
 
 

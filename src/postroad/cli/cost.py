@@ -246,12 +246,11 @@ def _shape(
 
 
 def _tree(path: Path, *others: object) -> Rooted:
-    from postroad.overlay import rooted
-    from postroad.sim.scenario import read_edges
+    from postroad.overlay import files, rooted
 
     if any(other is not None for other in others):
         raise InputError("--tree says all about the tree", remedy="leave out the other sizes")
-    return rooted.from_overlay(read_edges(path, 0))
+    return rooted.from_overlay(files.tree(path, 0))
 
 
 def _compare(subscription_forwarding: float, event_forwarding: float) -> str:

@@ -85,6 +85,11 @@ def option_rate(command: Command) -> Command:
     help="Latency: the unit of the numbers.",
 )
 @click.option(
+    "--times",
+    type=click.Choice(["one-way", "round-trip"]),
+    help="Latency, and needed there: what was measured. The table is one way.",
+)
+@click.option(
     "--layout",
     type=click.Choice(["matrix", "triples"]),
     default="matrix",
@@ -211,6 +216,13 @@ def social_workload(edges: str, **told: Any) -> None:
     required=True,
 )
 @click.option("--interest", type=float, required=True, help="The paper has 0.01, 0.1 and 0.5.")
+@click.option(
+    "--interest-over",
+    type=click.Choice(["values", "publications"]),
+    default="values",
+    show_default=True,
+    help="Among which an event is chosen that a server wants with that probability.",
+)
 @click.option("--publications", type=int, required=True)
 @click.option("--servers", default=500, show_default=True)
 @click.option("--values", default=1000, show_default=True, help="Size of the content space.")

@@ -105,6 +105,11 @@ def swico(
 @plan.command()
 @click.option("--latencies", type=FILE, help="A matrix (.csv, in ms) or a graph (a b latency_us).")
 @click.option(
+    "--times",
+    type=click.Choice(["one-way", "round-trip"]),
+    help="What the latencies are; needed with --latencies.",
+)
+@click.option(
     "--servers", type=click.IntRange(min=1), help="Or: a transit-stub network of so many."
 )
 @click.option("--multi-homed", type=float, default=0.0, show_default=True, help="Of its domains.")
@@ -121,6 +126,7 @@ def swico(
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def kyra(
     latencies: Path | None,
+    times: str | None,
     servers: int | None,
     multi_homed: float,
     subscriptions: Path,
@@ -136,26 +142,30 @@ def kyra(
     as_json: bool,
 ) -> None:
     """Cliques, zones and trees for Kyra, from latencies and a workload."""
-    from postroad.overlay import latencies as overlays
+    from postroad.overlay import files as overlays
     from postroad.overlay.transit_stub import transit_stub
     from postroad.planning import kyra as planning
     from postroad.routing.kyra import Config
-    from postroad.sim import workload
-    from postroad.sim.sections import Section
+    from postroad.workloads import files
 
     if (latencies is None) == (servers is None):
         raise InputError("where are the servers?", remedy="give either --latencies or --servers")
+    if (latencies is None) != (times is None):
+        raise InputError(
+            f"--latencies {latencies} and --times {times}",
+            remedy="say with --times what the latencies are: one-way or round-trip",
+        )
     config = Config(clique_ms, clique_max, trees, attributes, balance, alpha)
-    if latencies is not None:
-        overlay = overlays.read(latencies)
+    if latencies is not None and times is not None:
+        overlay = overlays.read(latencies, times)
     else:
         assert servers is not None
         overlay = transit_stub(seed, servers, multi_homed=multi_homed).overlay()
     assert overlay.direct_us is not None
-    files = {"subscriptions": str(subscriptions.resolve())}
+    tables = {"subscriptions": files.file_rows(subscriptions)}
     if publications is not None:
-        files["publications"] = str(publications.resolve())
-    wanted = workload.read(Section(files, "plan kyra"), Path(), overlay.names, seed)
+        tables["publications"] = files.file_rows(publications)
+    wanted = files.workload(tables, overlay.names)
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]

@@ -25,7 +25,6 @@ publications = "publications.jsonl"
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,9 +35,9 @@ from postroad import draws
 from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError
 from postroad.filters.constraints import TextSet
+from postroad.settings import toml
 from postroad.sim.scenario import Scenario, from_dict
-from postroad.sim.sections import Section
-from postroad.sim.workload import Workload
+from postroad.workloads.model import Workload
 
 MATTERS = ("traffic", "delay", "state", "worst_broker")
 TRAINING = 0.2
@@ -71,16 +70,8 @@ class Comparison:
 
 def load(path: Path, schemes: Sequence[str] | None = None) -> Comparison:
     """Read a comparison; `schemes`, if given, are compared instead of those it names."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
-    scenario = {key: values.pop(key) for key in _SCENARIO if key in values}
-    section = Section(values, str(path))
+    section = toml.read(path)
+    scenario = {key: section.any(key) for key in _SCENARIO if key in section.values}
     title = section.take("title", str, path.stem)
     matters = section.choice("matters", list(MATTERS), "traffic")
     replicates = section.take("replicates", int, 3, least=2)

@@ -1,5 +1,6 @@
 """The filter language: parse a text, then ask what a filter matches, covers and intersects."""
 
+from postroad.filters.constraints import literal
 from postroad.filters.language import (
     EVERYTHING,
     Filter,
@@ -19,6 +20,7 @@ __all__ = [
     "covers",
     "disjoin",
     "intersects",
+    "literal",
     "matches",
     "parse",
     "parse_predicates",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from postroad.errors import InputError
 from postroad.live.network import DURABLE, Address, Network, load, made
-from postroad.sim.sections import key_lines
+from postroad.settings.sections import key_lines
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from postroad.overlay import Overlay, from_links, small_world
 from postroad.planning import kyra
 from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
-from postroad.sim.sections import Section, key_lines
+from postroad.settings.sections import Section, key_lines
 
 # Whose routes are what clients and neighbours have said, and so can be kept and said again.
 DURABLE = ("flooding", "subscription_forwarding", "advertisement_forwarding", "fbr")

@@ -33,6 +33,7 @@ from postroad.pipeline.schemas import (
 
 LINE = ("file", "block", "position", "text")
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
+TRIPS = {"one-way": 1, "round-trip": 2}  # how often a measured time crosses the network
 _MISSING = ("", "-", "na", "n/a", "null", "none", "nan")
 _DATES = ("yyyy-MM-dd", "yyyyMMdd", "M/d/yyyy")
 
@@ -110,7 +111,7 @@ def edge_set(parsed: DataFrame, undirected: bool) -> DataFrame:
     return conform(kept.distinct(), EDGES)
 
 
-def latency_matrix(lines: DataFrame, unit: str) -> DataFrame:
+def latency_matrix(lines: DataFrame, unit: str, times: str) -> DataFrame:
     """A square matrix, one row per line; one parsed line per row, its cells as an array."""
     rows = numbered(_content(lines), lines).withColumn("_cells", _fields())
     size = rows.agg(F.min("line").alias("_top"), F.count(F.lit(1)).alias("_rows"))
@@ -119,7 +120,7 @@ def latency_matrix(lines: DataFrame, unit: str) -> DataFrame:
     return rows.select(
         *LINE,
         (F.col("line") - F.col("_top")).alias("a"),
-        F.transform("_cells", lambda cell: _micros(cell, unit)).alias("latencies_us"),
+        F.transform("_cells", lambda cell: _micros(cell, unit, times)).alias("latencies_us"),
         reason(
             (odd, "not a number"),
             (F.size("_cells") != F.col("_rows"), "as many fields as rows expected"),
@@ -136,7 +137,7 @@ def matrix_pairs(parsed: DataFrame) -> DataFrame:
     return conform(pairs.where(kept), LATENCY)
 
 
-def latency_triples(lines: DataFrame, unit: str) -> DataFrame:
+def latency_triples(lines: DataFrame, unit: str, times: str) -> DataFrame:
     """`i j latency` per line; a missing latency is allowed and leaves the pair out."""
     said = _content(lines).withColumn("_fields", _fields())
     cell = F.coalesce(F.get("_fields", F.lit(2)), F.lit(""))
@@ -145,7 +146,7 @@ def latency_triples(lines: DataFrame, unit: str) -> DataFrame:
         "_fields",
         F.get("_fields", F.lit(0)).try_cast("bigint").alias("a"),
         F.get("_fields", F.lit(1)).try_cast("bigint").alias("b"),
-        _micros(cell, unit).alias("latency_us"),
+        _micros(cell, unit, times).alias("latency_us"),
         (cell.try_cast("double").isNull() & ~_is_missing(cell)).alias("_odd"),
     )
     whole = F.col("a").isNotNull() & F.col("b").isNotNull() & (F.size("_fields") == 3)
@@ -171,11 +172,11 @@ def _is_missing(cell: Column) -> Column:
     return F.lower(cell).isin(*_MISSING)
 
 
-def _micros(cell: Column, unit: str) -> Column:
-    """Whole microseconds; null where the measurement is missing (a word for it, or negative)."""
+def _micros(cell: Column, unit: str, times: str) -> Column:
+    """Whole microseconds one way; null where the measurement is missing (a word, or negative)."""
     value = cell.try_cast("double")
     measured = value.isNotNull() & ~F.isnan(value) & (value >= 0)
-    return F.when(measured, F.round(value * UNITS_US[unit]).cast("bigint"))
+    return F.when(measured, F.round(value * (UNITS_US[unit] / TRIPS[times])).cast("bigint"))
 
 
 def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[str]) -> DataFrame:

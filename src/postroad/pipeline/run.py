@@ -38,7 +38,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.pipeline.store import Recipe
-from postroad.sim.workload import follower_quantiles
+from postroad.workloads.followed import follower_quantiles
 
 Facts = dict[str, Any]
 
@@ -85,6 +85,7 @@ def ingest(
     *,
     bad_share: float = 0.01,
     unit: str = "ms",
+    times: str | None = None,
     layout: str = "matrix",
     undirected: bool = False,
     form: str | None = None,
@@ -93,7 +94,11 @@ def ingest(
     table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
     parameters: Facts = {"kind": kind, "bad_share": bad_share}
     if kind == "latency":
-        parameters |= {"unit": unit, "layout": layout}
+        if times is None:
+            raise InputError(
+                "nobody says what the latencies are", remedy="give times: one-way or round-trip"
+            )
+        parameters |= {"unit": unit, "times": times, "layout": layout}
         if layout == "matrix" and len(sources) > 1:
             raise InputError(f"{len(sources)} matrices", remedy="give one matrix at a time")
     elif kind == "edges":
@@ -176,9 +181,17 @@ def _parsed(
             lambda frame: ingesting.edge_set(frame, told["undirected"]),
         )
     if kind == "latency" and told["layout"] == "matrix":
-        return lines, ingesting.latency_matrix(lines, told["unit"]), ingesting.matrix_pairs
+        return (
+            lines,
+            ingesting.latency_matrix(lines, told["unit"], told["times"]),
+            ingesting.matrix_pairs,
+        )
     if kind == "latency":
-        return lines, ingesting.latency_triples(lines, told["unit"]), ingesting.triple_pairs
+        return (
+            lines,
+            ingesting.latency_triples(lines, told["unit"], told["times"]),
+            ingesting.triple_pairs,
+        )
     parser, schema, columns, _ = ingesting.RECORDS[kind]
     if told["form"] == "jsonl":
         records = ingesting.json_columns(lines, columns)
@@ -408,7 +421,8 @@ def _made(
     if kind == "social":
         return workloads.social(source, store.read(spark, inputs["edges"], EDGES), **settings)
     if kind == "content" and settings["distribution"] == "regional":
-        del settings["distribution"], settings["exponent"], settings["peaks"]
+        for name in ("distribution", "exponent", "peaks", "interest_over"):
+            del settings[name]
         if "latency" not in inputs:
             return workloads.regional(source, **settings)
         latency = store.read(spark, inputs["latency"], LATENCY)

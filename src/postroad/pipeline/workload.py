@@ -32,6 +32,8 @@ from postroad.pipeline.schemas import (
     conform,
     table,
 )
+from postroad.workloads import content as content_weights
+from postroad.workloads import topics as topic_weights
 
 Weights = npt.NDArray[np.float64]
 
@@ -94,20 +96,6 @@ def alias_table(weights: Weights) -> tuple[Weights, npt.NDArray[np.int64]]:
     return np.array(cut), np.array(other, dtype=np.int64)
 
 
-def zipf(count: int, exponent: float) -> Weights:
-    """Weights proportional to rank^-exponent."""
-    return np.arange(1, count + 1, dtype=np.float64) ** -exponent
-
-
-def topic_weights(popularity: str, topics: int, exponent: float) -> Weights:
-    """Zipf, Unif or Expo; Expo falls by a factor e over each tenth of the topics."""
-    if popularity == "zipf":
-        return zipf(topics, exponent)
-    if popularity == "unif":
-        return np.ones(topics)
-    return np.asarray(np.exp(-10.0 * np.arange(topics) / topics))
-
-
 def interpolated(table: Mapping[str, list[float]], count: int) -> Weights:
     """`count` values of a quantile table, at the middles of as many equal shares."""
     middles = (np.arange(count) + 0.5) / count
@@ -151,7 +139,7 @@ def follower(
         whom = F.concat(F.lit("p"), F.col("publisher_number").cast("string"))
         head = [F.lit("class = '"), kind, F.lit("' AND publisher = '"), whom, F.lit("'")]
     else:
-        chosen = choose(asked, source, zipf(classes, exponent), "class_number", u)
+        chosen = choose(asked, source, topic_weights.zipf(classes, exponent), "class_number", u)
         head = [F.lit("class = 'c"), F.col("class_number").cast("string"), F.lit("'")]
     wanted = chosen.select(
         _named("s", "id").alias("subscription"),
@@ -219,7 +207,7 @@ def topics(
     """
     if per_node > topics:
         raise InputError(f"{per_node} of {topics} topics", remedy="give more topics than per node")
-    weights = topic_weights(popularity, topics, exponent)
+    weights = topic_weights.popularity(popularity, topics, exponent)
     weights = weights / weights.sum()
     horizon = _horizon(weights, per_node)
     weighed = source.table(
@@ -329,6 +317,7 @@ def content(
     *,
     distribution: str,
     interest: float,
+    interest_over: str = "values",
     servers: int = 500,
     values: int = 1000,
     publications: int = 1000,
@@ -339,14 +328,13 @@ def content(
 ) -> Workload:
     """Kyra §IV-B, all but regional: servers ask for values of a one-dimensional content space.
 
-    Each server asks for value v with probability q(v), scaled so that a published value finds
-    a server interested with probability `interest`. Uniform: q is flat, values are published
-    uniformly. Zipf-uniform: q falls with the rank of v, published uniformly. Multimodal: q and
-    the published values follow the same mixture of Gaussians around `peaks` random peaks, with
-    a quarter of the mean distance between peaks as their deviation.
+    `workloads/content.py` defines how popular and how often published each value is.
     """
-    popularity, volume = content_weights(distribution, values, exponent, peaks, seed)
-    chance = scaled(popularity, volume, interest)
+    random = np.random.default_rng(draws.bits(seed, f"content.{distribution}", values, 0))
+    chance, volume = content_weights.weights(
+        distribution, interest, random.random(values), random,
+        over=interest_over, exponent=exponent, peaks=peaks,
+    )  # fmt: skip
     weighed = source.table(
         {"value": np.arange(values), "_chance": chance},
         table(value=LONG, _chance=REAL),
@@ -409,7 +397,7 @@ def regional(
         )
     assert distances is not None
     closeness = np.asarray(np.maximum(distances, 1e-9) ** -gamma)
-    factor = _factor(closeness, np.ones(len(closeness)), interest)
+    factor = content_weights.factor(closeness, interest)
     chance = F.least(
         F.lit(1.0), F.lit(factor) * F.pow(F.greatest("_distance", F.lit(1e-9)), F.lit(-gamma))
     )
@@ -452,47 +440,6 @@ def _content(
             F.concat(F.lit('{"value":'), value, F.lit("}")).alias("attributes"),
         ),
     )
-
-
-def content_weights(
-    distribution: str, values: int, exponent: float, peaks: int, seed: int
-) -> tuple[Weights, Weights]:
-    """How popular each value is with subscribers, and how often it is published."""
-    flat = np.ones(values)
-    if distribution == "uniform":
-        return flat, flat
-    if distribution == "zipf-uniform":
-        order = sorted(range(values), key=lambda v: draws.bits(seed, "content.rank", v, 0))
-        popularity = np.empty(values)
-        popularity[order] = zipf(values, exponent)
-        return popularity, flat
-    assert distribution == "multimodal", distribution
-    at = np.array([draws.uniform(seed, "content.peak", n, 0) * values for n in range(peaks)])
-    gaps = np.abs(at[:, None] - at[None, :])[np.triu_indices(peaks, 1)]
-    deviation = max(1.0, float(gaps.mean()) / 4) if len(gaps) else values / 4
-    mixture = np.exp(-0.5 * ((np.arange(values)[:, None] - at) / deviation) ** 2).sum(axis=1)
-    return mixture, mixture
-
-
-def scaled(popularity: Weights, volume: Weights, interest: float) -> Weights:
-    """Chances proportional to popularity (at most 1) that a published value meets as `interest`."""
-    return np.asarray(np.minimum(1.0, _factor(popularity, volume, interest) * popularity))
-
-
-def _factor(popularity: Weights, volume: Weights, interest: float) -> float:
-    if not 0 < interest < 1:
-        raise InputError(f"interest {interest}", remedy="give a share between 0 and 1, such as 0.1")
-    share = volume / volume.sum()
-    low, high = 0.0, 1.0
-    while float(share @ np.minimum(1.0, high * popularity)) < interest:
-        low, high = high, high * 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        if float(share @ np.minimum(1.0, middle * popularity)) < interest:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def square(servers: int, seed: int) -> tuple[Weights, Weights]:
@@ -657,7 +604,7 @@ def patterns(
     """
     if not 0 < sigma < 1 or (mu is not None and not sigma <= mu < 1):
         raise InputError(f"sigma {sigma}, mu {mu}", remedy="give 0 < sigma <= mu < 1")
-    weights = np.ones(patterns) if exponent is None else zipf(patterns, exponent)
+    weights = np.ones(patterns) if exponent is None else topic_weights.zipf(patterns, exponent)
     chance = np.minimum(1.0, weights / weights.mean() * sigma)
     width = 1.0 if mu is None else math.log1p(-mu) / math.log1p(-sigma)
     if width > patterns:

@@ -8,7 +8,7 @@ from typing import Any
 
 from postroad.errors import InputError
 from postroad.relocation.advice import Delivered
-from postroad.sim.workload import file_rows
+from postroad.workloads.files import file_rows
 
 
 def read(path: Path, brokers: tuple[str, ...], trace_id: str | None = None) -> list[Delivered]:

@@ -20,7 +20,7 @@ from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
 from postroad.relocation.publisher import GRACE_US
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest
+from postroad.workloads.model import Interest
 
 Pair = tuple[PublicationKey, SubscriptionId]
 

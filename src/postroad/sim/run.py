@@ -41,7 +41,7 @@ from postroad.routing.kyra import HandOver
 from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
-from postroad.sim.workload import Interest
+from postroad.workloads.model import Interest
 
 
 @dataclass(frozen=True)

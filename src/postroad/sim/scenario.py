@@ -17,9 +17,9 @@ weight = 75
 kind = "full_tree"               # normal_tree: brokers, mean, stddev;
 fanout = 3                       # edges: file of `a b [latency_us]` lines;
 height = 3                       # swico, kyra: file that `postroad plan` wrote;
-latency_us = 5000                # wide_area: brokers, and a file of round trips in ms
-                                 # (a square matrix; without it one is generated);
-                                 # latencies: file of a matrix (.csv, in ms) or of a graph;
+latency_us = 5000                # wide_area: brokers, and a file of a matrix (.csv, in ms; without
+                                 # it one is generated); latencies: file of a matrix or of a graph;
+                                 # with either times = "one-way" or "round-trip";
                                  # transit_stub: servers, multi_homed
 
 [brokers]
@@ -46,29 +46,22 @@ time = 3.0
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from postroad import workloads
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay, from_links, latencies, small_world, trees, wide_area
-from postroad.overlay.transit_stub import transit_stub
-from postroad.planning import kyra
+from postroad.overlay import Overlay, small_world
 from postroad.relocation import RELOCATIONS, check
 from postroad.routing import SCHEMES
-from postroad.sim import workload as workloads
+from postroad.settings import overlays, toml
+from postroad.settings.sections import Section
 from postroad.sim.engine import Fault, FaultKind
-from postroad.sim.sections import Section
-from postroad.sim.workload import Workload
+from postroad.workloads.model import Bad, Workload, refuse
 
-_OVERLAYS = (
-    "full_tree", "random_tree", "normal_tree", "edges", "swico", "kyra", "wide_area", "latencies",
-    "transit_stub",
-)  # fmt: skip
-_HOSTS = 490  # of a generated latency matrix, at least: as many as PlanetLab had
 _FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
 
 
@@ -103,25 +96,19 @@ class Scenario:
 
 def load(path: Path) -> Scenario:
     """Read a scenario file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
-    return from_dict(values, str(path), path.parent)
+    return from_section(toml.read(path), path.parent)
 
 
-def from_dict(
-    values: Mapping[str, Any], where: str, folder: Path, bad: workloads.Bad | None = None
-) -> Scenario:
+def from_dict(values: Mapping[str, Any], where: str, folder: Path, bad: Bad = refuse) -> Scenario:
+    """A scenario from settings that are no file of their own."""
+    return from_section(Section(values, where), folder, bad)
+
+
+def from_section(top: Section, folder: Path, bad: Bad = refuse) -> Scenario:
     """A scenario from its settings; file names in it are relative to `folder`.
 
-    `bad`, if given, is told of unusable rows of the workload's files, which are then left out.
+    `bad` is told of unusable rows of the workload's files; unless it raises they are left out.
     """
-    top = Section(values, where)
     seed = top.take("seed", int, 0)
     scheme = top.choice("scheme", list(SCHEMES))
     until_s: float | None = top.take("until", float, None, least=0)
@@ -135,8 +122,8 @@ def from_dict(
         try:
             check(relocation, scheme, config)
         except InputError as error:
-            raise error.at(where) from None
-    overlay = _overlay(top.section("overlay"), folder, seed)
+            raise error.at(top.where) from None
+    overlay = overlays.read(top.section("overlay"), folder, seed)
     if isinstance(overlay, small_world.Ring) and SCHEMES[scheme].overlay != "ring":
         raise top.wrong("scheme", scheme, "choose a tree for it: overlay.kind swico is a ring")
     brokers = top.section("brokers")
@@ -154,8 +141,7 @@ def from_dict(
         raise brokers.wrong("copy_us", copy_us, "set brokers.rate_per_s too")
     faults = _faults(top, overlay)
     hand_overs = _hand_overs(top, overlay, scheme)
-    section = top.section("workload")
-    workload = workloads.read(section, folder, overlay.names, seed, bad or workloads.refuse)
+    workload = workloads.read(top.section("workload"), folder, overlay.names, seed, bad)
     top.done()
     return Scenario(
         scheme=scheme,
@@ -175,81 +161,6 @@ def from_dict(
     )
 
 
-def _overlay(section: Section, folder: Path, seed: int) -> Overlay:
-    latency_us = section.take("latency_us", int, 1000, least=0)
-    kind = section.choice("kind", [*_OVERLAYS])
-    try:
-        match kind:
-            case "full_tree":
-                fanout = section.take("fanout", int)
-                height = section.take("height", int)
-                section.done()
-                return trees.full_tree(fanout, height, latency_us)
-            case "random_tree":
-                count = section.take("brokers", int)
-                section.done()
-                return trees.random_tree(count, seed, latency_us)
-            case "normal_tree":
-                count = section.take("brokers", int)
-                mean = section.take("mean", float)
-                stddev = section.take("stddev", float)
-                section.done()
-                return trees.normal_tree(count, mean, stddev, seed, latency_us)
-            case "wide_area":
-                count = section.take("brokers", int)
-                file: str | None = section.take("file", str, None)
-                section.done()
-                if file is None:
-                    matrix = wide_area.generated_matrix(max(count, _HOSTS), seed)
-                else:
-                    matrix = wide_area.read_matrix(folder / file)
-                return wide_area.topology(matrix, count, seed)
-            case "transit_stub":
-                count = section.take("servers", int, 500)
-                multi_homed = section.take("multi_homed", float, 0.0)
-                section.done()
-                return transit_stub(seed, count, multi_homed=multi_homed).overlay()
-            case "kyra" | "latencies":
-                name = section.take("file", str)
-                section.done()
-                return (kyra.load if kind == "kyra" else latencies.read)(folder / name)
-            case "swico":
-                name = section.take("file", str)
-                section.done()
-                return small_world.load(folder / name, latency_us)
-            case _:
-                name = section.take("file", str)
-                section.done()
-                return read_edges(folder / name, latency_us)
-    except InputError as error:
-        raise error if error.where else error.at(f"{section.where}: overlay") from None
-
-
-def read_edges(path: Path, latency_us: TimeUs) -> Overlay:
-    """A tree from lines `a b` or `a b latency_us`, split by blanks, tabs or commas."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8", where=str(path), remedy="save it as UTF-8") from None
-    links: list[tuple[str, str, TimeUs]] = []
-    for line_number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].replace(",", " ").split()
-        if not words:
-            continue
-        if len(words) not in (2, 3) or (len(words) == 3 and not words[2].isdecimal()):
-            raise InputError(
-                f"{line.strip()[:60]!r} is not a link",
-                where=f"{path}:{line_number}",
-                remedy="write two brokers and, if it differs, the latency in µs",
-            )
-        links.append((words[0], words[1], int(words[2]) if len(words) == 3 else latency_us))
-    return from_links(links, str(path))
-
-
 def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
     number = {name: broker for broker, name in enumerate(overlay.names)}
     links: list[tuple[BrokerId, ...]] = [tuple(ends) for ends in overlay.ends.tolist()]
@@ -261,7 +172,7 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
         return number[str(name)]
 
     for position, values in enumerate(top.take("faults", list, [])):
-        section = Section(values, top.where, f"faults[{position}]")
+        section = Section(values, top.where, f"faults[{position}]", top.lines)
         kind = section.choice("kind", _FAULTS)
         start = round(section.take("start", float, least=0) * 1_000_000)
         end = round(section.take("end", float, least=0) * 1_000_000)
@@ -303,7 +214,7 @@ def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ..
     number = {name: broker for broker, name in enumerate(overlay.names)}
     found = []
     for position, values in enumerate(top.take("hand_overs", list, [])):
-        section = Section(values, top.where, f"hand_overs[{position}]")
+        section = Section(values, top.where, f"hand_overs[{position}]", top.lines)
         if scheme != "kyra":
             raise top.wrong("scheme", scheme, "only kyra has seats that move")
         time_us = round(section.take("time", float, least=0) * 1_000_000)

@@ -119,16 +119,19 @@ def kyra_files(folder: Path) -> list[str]:
 def test_a_kyra_plan_is_written_and_simulated(tmp_path: Path) -> None:
     files = kyra_files(tmp_path)
     command = ["plan", "kyra", "--latencies", str(tmp_path / "m.csv"), "--clique-ms", "40", *files]
+    result = CliRunner().invoke(cli, command)
+    assert "say with --times" in str(result.exception)
+    command += ["--times", "one-way"]
     result = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
     facts = json.loads(result.output)
     assert (facts["servers_count"], facts["cliques_count"], facts["trees_count"]) == (6, 3, 2)
-    for kind, file in (("kyra", "plan.json"), ("latencies", "m.csv")):
+    for kind, file in (("kyra", 'plan.json"'), ("latencies", 'm.csv"\ntimes = "one-way"')):
         for scheme in ("kyra", "fbr", "mbr", "match_early", "flooding"):
             (tmp_path / "scenario.toml").write_text(
                 f"""scheme = "{scheme}"
 [overlay]
 kind = "{kind}"
-file = "{file}"
+file = "{file}
 [workload]
 subscriptions = "subs.csv"
 publications = [

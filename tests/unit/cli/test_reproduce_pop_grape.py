@@ -16,7 +16,7 @@ from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.filters import matches
 from postroad.papers.pop_grape import runs
-from postroad.sim.quotes import made_up_quotes, read_quotes, workload
+from postroad.workloads.quotes import made_up_quotes, read_quotes, workload
 
 TINY = runs.Point(publishers=2, per_publisher=20, minutes=4.5, threshold=10)
 WEIGHTS = ("load 1", "load 100", "delay 1", "delay 100")

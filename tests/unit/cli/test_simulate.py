@@ -119,32 +119,37 @@ WRONG = {
     "unknown parameter": (
         "scenario.toml",
         scenario_with("covering = true", "coverin = true"),
-        "scenario.toml: unknown key parameters.coverin = True; did you mean 'covering'?",
+        "scenario.toml:5: unknown key parameters.coverin = True; did you mean 'covering'?",
     ),
     "wrong type": (
         "scenario.toml",
         scenario_with("fanout = 2", 'fanout = "2"'),
-        "scenario.toml: overlay.fanout is '2'; give a whole number",
+        "scenario.toml:8: overlay.fanout is '2'; give a whole number",
     ),
     "missing key": (
         "scenario.toml",
         scenario_with("height = 2", ""),
-        "scenario.toml: overlay.height is missing; set it to a whole number",
+        "scenario.toml:6: overlay.height is missing; set it to a whole number",
     ),
     "impossible value": (
         "scenario.toml",
         scenario_with("fanout = 2", "fanout = 0"),
-        "scenario.toml: overlay: fanout is 0; give fanout >= 1",
+        "scenario.toml:6: fanout is 0; give fanout >= 1",
     ),
     "unknown scheme": (
         "scenario.toml",
         scenario_with('"subscription_forwarding"', '"pigeons"'),
-        "scenario.toml: scheme is 'pigeons'; choose one of: flooding",
+        "scenario.toml:2: scheme is 'pigeons'; choose one of: flooding",
     ),
     "not TOML": (
         "scenario.toml",
         "scheme = \n",
         "scenario.toml: not TOML: Invalid value (at line 1",
+    ),
+    "nested too deeply": (
+        "scenario.toml",
+        f"scheme = {'[' * 100_000}\n",
+        "scenario.toml: not TOML: nested too deeply",
     ),
     "missing file": (
         "scenario.toml",
@@ -212,34 +217,34 @@ WRONG = {
     "unknown fault": (
         "scenario.toml",
         SCENARIO + '[[faults]]\nkind = "meteor"\nstart = 0\nend = 1\n',
-        "scenario.toml: faults[0].kind is 'meteor'; choose one of: link_down",
+        "scenario.toml:14: faults[0].kind is 'meteor'; choose one of: link_down",
     ),
     "fault on no link": (
         "scenario.toml",
         SCENARIO + '[[faults]]\nkind = "link_down"\nlink = ["0", "6"]\nstart = 0\nend = 1\n',
-        "scenario.toml: faults[0].link is ['0', '6']; name two brokers that a link joins",
+        "scenario.toml:15: faults[0].link is ['0', '6']; name two brokers that a link joins",
     ),
     "fault that ends early": (
         "scenario.toml",
         SCENARIO + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 2\nend = 1\n',
-        "scenario.toml: faults[0].end is 1.0; let the fault end after it starts",
+        "scenario.toml:17: faults[0].end is 1.0; let the fault end after it starts",
     ),
     "crash during a crash": (
         "scenario.toml",
         SCENARIO
         + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 0\nend = 2\n'
         + '[[faults]]\nkind = "crash"\nbroker = "0"\nstart = 1\nend = 3\n',
-        "scenario.toml: faults[1].start is 1.0; let it restart before it crashes again",
+        "scenario.toml:21: faults[1].start is 1.0; let it restart before it crashes again",
     ),
     "share above one": (
         "scenario.toml",
         SCENARIO + '[[faults]]\nkind = "aside_loss"\nshare = 1.5\nstart = 0\nend = 2\n',
-        "scenario.toml: faults[0].share is 1.5; give a share of at most 1",
+        "scenario.toml:15: faults[0].share is 1.5; give a share of at most 1",
     ),
     "buffer without rate": (
         "scenario.toml",
         SCENARIO + "[brokers]\nbuffer = 5\n",
-        "scenario.toml: brokers.buffer is 5; set brokers.rate_per_s too",
+        "scenario.toml:14: brokers.buffer is 5; set brokers.rate_per_s too",
     ),
 }
 
@@ -263,7 +268,7 @@ def test_a_wrong_scenario_exits_with_2_and_no_traceback(folder: Path) -> None:
     (folder / "scenario.toml").write_text("sede = 1\n" + SCENARIO)
     code, out, err = simulate(folder)
     assert (code, out) == (2, "")
-    assert err == "postroad: scenario.toml: unknown key sede = 1; did you mean 'seed'?\n"
+    assert err == "postroad: scenario.toml:1: unknown key sede = 1; did you mean 'seed'?\n"
 
 
 def test_a_place_that_cannot_be_written_is_told(folder: Path) -> None:

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from postroad.errors import InputError
-from postroad.overlay.latencies import read, spanning_tree
+from postroad.overlay.files import read
+from postroad.overlay.latencies import spanning_tree
 from postroad.overlay.transit_stub import transit_stub
+from postroad.settings import overlays
+from postroad.settings.sections import Section
 
 
 def test_the_papers_network_has_its_routers_and_links() -> None:
@@ -44,14 +47,14 @@ def test_multi_homed_domains_have_a_second_link() -> None:
 def test_a_matrix_and_a_graph_are_read(tmp_path: Path) -> None:
     matrix = tmp_path / "m.csv"
     matrix.write_text("x,y,z\n0,10,30\n12,0,5\n30,5,0\n")
-    made = read(matrix)
+    made = read(matrix, "one-way")
     assert made.names == ("x", "y", "z")
     assert made.direct_us is not None
     assert made.direct_us.tolist() == [[0, 11_000, 30_000], [11_000, 0, 5_000], [30_000, 5_000, 0]]
     assert made.ends.tolist() == [[0, 1], [1, 2]]
     lines = tmp_path / "g.links"
     lines.write_text("a b 3\nb c 4\na c 9 # longer\n")
-    made = read(lines)
+    made = read(lines, "one-way")
     assert made.direct_us is not None
     assert made.direct_us.tolist() == [[0, 3, 7], [3, 0, 4], [7, 4, 0]]
 
@@ -71,7 +74,33 @@ def test_wrong_files_are_told(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError):
-        read(path)
+        read(path, "one-way")
+
+
+def test_a_file_of_round_trips_is_half_as_far_by_every_reader(tmp_path: Path) -> None:
+    """The table of the pipeline is held to the same numbers in tests/pipeline/test_ingest.py."""
+    path = tmp_path / "m.csv"
+    path.write_text("0,10,30\n12,0,5\n30,5,0\n")
+    by_reader = [
+        {
+            times: overlays.read(Section(settings | {"times": times}, "x"), tmp_path, 0).direct_us
+            for times in ("one-way", "round-trip")
+        }
+        for settings in (
+            {"kind": "latencies", "file": "m.csv"},
+            {"kind": "wide_area", "file": "m.csv", "brokers": 3},
+        )
+    ]
+    for direct_us in by_reader:
+        one_way, round_trip = direct_us["one-way"], direct_us["round-trip"]
+        assert one_way is not None
+        assert round_trip is not None
+        assert sorted(one_way.ravel().tolist()) == sorted([0] * 3 + [5000, 11_000, 30_000] * 2)
+        assert sorted(round_trip.ravel().tolist()) == sorted([0] * 3 + [2500, 5500, 15_000] * 2)
+    for kind in ("latencies", "wide_area"):
+        settings = {"kind": kind, "file": "m.csv"} | ({"brokers": 3} if kind == "wide_area" else {})
+        with pytest.raises(InputError, match="times"):
+            overlays.read(Section(settings, "x"), tmp_path, 0)
 
 
 def test_servers_at_one_place_are_spanned() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from postroad.kernels import beaconvey, swico
 from postroad.planning.churn import renew
-from postroad.planning.interests import synthetic
 from postroad.planning.swico import from_pairs
+from postroad.workloads.topics import synthetic
 
 
 @given(

@@ -20,9 +20,11 @@ from postroad.kernels import beaconvey as routes
 from postroad.kernels import swico as planner
 from postroad.overlay import IntArray
 from postroad.papers.beaconvey.published import OVERLAYS, STATED, TABLES
-from postroad.planning import interests as workloads
+from postroad.planning.interests import sample
 from postroad.planning.swico import TopicInterests, support
 from postroad.routing.scribe import rendezvous
+from postroad.workloads.graphs import numbered_edges
+from postroad.workloads.topics import synthetic
 
 Row = Mapping[str, Any]
 SYSTEMS = {
@@ -57,15 +59,15 @@ EACH = 20
 
 @lru_cache(maxsize=2)
 def _edges(graph: str) -> IntArray:
-    return workloads.read_graph(Path(graph))
+    return numbered_edges(Path(graph))
 
 
 @lru_cache(maxsize=2)
 def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) -> TopicInterests:
     if graph:
-        return workloads.sample(_edges(graph), nodes, seed, friends=workload == "fb")
+        return sample(_edges(graph), nodes, seed, friends=workload == "fb")
     kind = "unif" if workload == "grow" else workload
-    return workloads.synthetic(kind, nodes, topics, EACH, seed)
+    return synthetic(kind, nodes, topics, EACH, seed)
 
 
 def publications(

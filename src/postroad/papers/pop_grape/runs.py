@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import IntArray, Overlay, from_parents
-from postroad.overlay.wide_area import generated_matrix, read_matrix
+from postroad.overlay import IntArray, Overlay, files, from_parents
+from postroad.overlay.wide_area import generated_matrix
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
 from postroad.relocation import grape, pop
 from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
 from postroad.sim.oracle import expected
-from postroad.sim.quotes import Quote, made_up_quotes, read_quotes, workload
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
+from postroad.workloads.quotes import Quote, made_up_quotes, read_quotes, workload
 
 MINUTE = 60_000_000
 METHODS = ("static", "pop", "load 100", "delay 100")
@@ -93,7 +93,7 @@ def rows(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str,
 
 @lru_cache(maxsize=2)
 def _matrix(path: str) -> IntArray:
-    return read_matrix(Path(path)) if path else generated_matrix(490, seed=1)
+    return files.matrix(Path(path), "round-trip")[1] if path else generated_matrix(490, seed=1)
 
 
 @lru_cache(maxsize=2)

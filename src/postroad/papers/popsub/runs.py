@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from postroad.kernels import popsub as kernel
-from postroad.overlay.wide_area import generated_matrix, read_matrix, topology
+from postroad.overlay import files
+from postroad.overlay.wide_area import generated_matrix, topology
 from postroad.papers.popsub.workload import Point, workload
 
 MECHANISMS = ["tree", "direct", "batching", "gossip"]
@@ -93,7 +94,7 @@ def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2)
 def _matrix(path: str) -> kernel.Ints:
-    return read_matrix(Path(path)) if path else generated_matrix(HOSTS, seed=1)
+    return files.matrix(Path(path), "round-trip")[1] if path else generated_matrix(HOSTS, seed=1)
 
 
 def _point(row: Mapping[str, Any]) -> Point:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from postroad.kernels.popsub import Floats, Workload
 from postroad.overlay import Overlay
-from postroad.overlay.wide_area import readable
-from postroad.sim.workload import follower_quantiles, shipped_followers
+from postroad.workloads.followed import follower_quantiles, shipped_followers
 
 ATTRIBUTE_MAX = 1000
 
@@ -34,17 +31,6 @@ class Point:
     batch_slope: float = 0.2  # a batch of n takes 1 + slope (n - 1) times as long as one
     direct_cost: float = 0.0  # a direct send takes its sender so many times as long as one
     mechanism: str = "tree"
-
-
-def most_followed(edges: Path, users: int) -> list[int]:
-    """The follower counts of the most followed users of a graph of `a follows b` lines."""
-    counts: Counter[str] = Counter()
-    with readable(edges) as file:
-        for line in file:
-            follower, followed = line.split()
-            if follower != followed:
-                counts[followed] += 1
-    return sorted(counts.values(), reverse=True)[:users]
 
 
 def weights(point: Point, random: np.random.Generator) -> Floats:

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 
 from postroad import draws
 from postroad.errors import InputError
-from postroad.filters import Filter, matches, parse
+from postroad.filters import Filter, literal, matches, parse
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -148,7 +148,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         super().__init__(broker, advertisement_forwarding.Config(), pool)
         self.popsub = config
         self.priority = (
-            parse(f"class IN ({quoted})") if (quoted := _quoted(config.priority)) else None
+            parse(f"class IN ({', '.join(map(literal, config.priority))})")
+            if config.priority
+            else None
         )
         self.seed = seed
         self.entries: dict[SubscriptionId, Entry] = {}
@@ -821,7 +823,3 @@ def _batch_timer(key: Key) -> str:
 
 def _gossip_timer(key: GroupKey) -> str:
     return f"gossip {key[1]} {key[0]}"
-
-
-def _quoted(words: list[str]) -> str:
-    return ", ".join("'" + word.replace("'", "''") + "'" for word in words)

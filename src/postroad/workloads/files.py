@@ -1,4 +1,4 @@
-"""Workloads: who subscribes to what, who publishes what, when. Inline, from files, or generated.
+"""Workloads from files, or listed in a scenario itself.
 
 Files are CSV (with a header) or JSON Lines. Subscriptions have `broker, client, filter` and
 optionally `id`, `time` and `until`; publications `time, broker, publisher, attributes` and
@@ -12,197 +12,50 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from postroad import draws
 from postroad.errors import FilterError, InputError
-from postroad.filters import EVERYTHING, Filter, parse
+from postroad.filters import Filter, parse
 from postroad.model import BrokerId, Scalar, TimeUs
-from postroad.sim.sections import Section
+from postroad.settings.sections import Section
+from postroad.workloads.model import (
+    Bad,
+    Interest,
+    Posting,
+    Workload,
+    derived_advertisements,
+    refuse,
+)
 
 Row = tuple[str, dict[str, Any] | InputError]
 """Where a row stands (file and line, or key and number), and what it says, or why it cannot."""
-Bad = Callable[[InputError], None]
+TABLES = ("subscriptions", "publications", "advertisements")
 
 
-@dataclass(frozen=True, slots=True)
-class Interest:
-    """A subscription or an advertisement: someone at a broker and a filter, for a while."""
-
-    id: str
-    broker: BrokerId
-    client: str
-    filter: Filter
-    time_us: TimeUs | None = None
-    until_us: TimeUs | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Posting:
-    """A publication to be made at a broker at a time."""
-
-    time_us: TimeUs
-    broker: BrokerId
-    publisher: str
-    id: str
-    attributes: Mapping[str, Scalar]
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    subscriptions: tuple[Interest, ...]
-    advertisements: tuple[Interest, ...]
-    postings: tuple[Posting, ...]
-
-
-def refuse(error: InputError) -> None:
-    raise error
-
-
-def read(
-    section: Section, folder: Path, brokers: tuple[str, ...], seed: int, bad: Bad = refuse
+def workload(
+    tables: Mapping[str, Iterable[Row]], brokers: tuple[str, ...], bad: Bad = refuse
 ) -> Workload:
-    """The workload that a scenario's `workload` table describes.
-
-    `bad` is told of every row that cannot be used; unless it raises, the others are read on.
-    """
-    from postroad.sim import followed, quotes
-
+    """The workload of such tables; advertisements are derived where there are none."""
     number = {name: broker for broker, name in enumerate(brokers)}
-    for kind, make in (
-        ("generate", generated),
-        ("followed", followed.quotes),
-        ("social", partial(followed.social, folder, bad)),
-        ("quotes", partial(quotes.read, folder, bad)),
-    ):
-        told = section.any(kind)
-        if told is not None:
-            section.done()
-            inner = Section(told, section.where, f"workload.{kind}")
-            return make(inner, len(brokers), seed)
-    subscriptions = _interests(section, "subscriptions", "client", folder, number, bad)
-    publications = _rows(section, "publications", folder)
-    advertisements = _interests(section, "advertisements", "publisher", folder, number, bad)
-    section.done()
-    postings = _postings(publications, number, bad)
-    if not advertisements:
-        advertisements = derived_advertisements(postings)
-    return Workload(subscriptions, advertisements, postings)
-
-
-def derived_advertisements(postings: tuple[Posting, ...]) -> tuple[Interest, ...]:
-    """One advertisement per publisher and broker: the classes it publishes there.
-
-    A publisher that publishes anything without a class advertises everything.
-    """
-    classes: dict[tuple[str, BrokerId], dict[Scalar | None, None]] = {}
-    for posting in postings:
-        seen = classes.setdefault((posting.publisher, posting.broker), {})
-        seen[posting.attributes.get("class")] = None
-    return tuple(
-        Interest(f"{publisher}@{broker}", broker, publisher, _any_of(list(seen)))
-        for (publisher, broker), seen in classes.items()
-    )
-
-
-def _any_of(classes: list[Scalar | None]) -> Filter:
-    if not all(isinstance(name, str) for name in classes):
-        return EVERYTHING
-    words = ", ".join("'" + str(name).replace("'", "''") + "'" for name in classes)
-    return parse(f"class IN ({words})")
-
-
-def shipped_followers() -> list[int]:
-    """How many follow each of the 200 most followed users of a social network."""
-    text = files("postroad.sim").joinpath("followers.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return [int(row["followers"]) for row in rows]
-
-
-def follower_quantiles() -> dict[str, list[float]]:
-    """How many follow a random user of that network: shares of users, followers."""
-    text = files("postroad.sim").joinpath("follower_quantiles.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
-    return {name: [float(row[name]) for row in rows] for name in ("share", "followers")}
-
-
-def generated(section: Section, brokers: int, seed: int) -> Workload:
-    """A workload of `class = … AND value >= … AND value < …` filters, all draws keyed by seed.
-
-    Classes are drawn by Zipf's law with exponent `skew` (0: uniformly) for publishers and
-    subscribers alike, values uniformly from 0..999, brokers uniformly. `selectivity` is the
-    mean share of values a filter accepts: the shares vary from 0 to twice as much. A share
-    `churn` of the subscribers leaves and comes back while publications flow.
-    """
-    subscriptions_count = section.take("subscriptions", int, least=0)
-    publications_count = section.take("publications", int, least=0)
-    publishers = section.take("publishers", int, 10, least=1)
-    classes = section.take("classes", int, 10, least=1)
-    skew = section.take("skew", float, 0.0, least=0.0)
-    selectivity = section.take("selectivity", float, 0.1, least=0.0)
-    rate_per_s = section.take("rate_per_s", float, 100.0)
-    churn = section.take("churn", float, 0.0, least=0.0)
-    section.done()
-    if selectivity > 1 or churn > 1 or rate_per_s <= 0:
-        raise InputError(
-            f"selectivity {selectivity}, churn {churn}, rate_per_s {rate_per_s}",
-            where=f"{section.where}: {section.path}",
-            remedy="give shares of at most 1 and a rate above 0",
-        )
-    weights = [1.0 / (rank + 1) ** skew for rank in range(classes)]
-    total = sum(weights)
-
-    def class_of(purpose: str, n: int) -> str:
-        left = draws.uniform(seed, purpose, 0, n) * total
-        for rank, weight in enumerate(weights):
-            left -= weight
-            if left < 0:
-                return f"class-{rank}"
-        return f"class-{classes - 1}"
-
-    gap_us = round(1_000_000 / rate_per_s)
-    span_us = publications_count * gap_us
-    parsed: dict[str, Filter] = {}
-    subscriptions: list[Interest] = []
-    for n in range(subscriptions_count):
-        share = min(1.0, 2 * selectivity * draws.uniform(seed, "generate.width", 0, n))
-        width = max(1, round(1000 * share))
-        low = draws.below(1000 - width + 1, seed, "generate.low", 0, n)
-        kind = class_of("generate.subscription", n)
-        text = f"class = '{kind}' AND value >= {low} AND value < {low + width}"
-        filter = parsed.get(text) or parsed.setdefault(text, parse(text))
-        broker = draws.below(brokers, seed, "generate.subscriber", 0, n)
-        if draws.uniform(seed, "generate.churn", 0, n) < churn:
-            leave = draws.below(span_us + 1, seed, "generate.leave", 0, n)
-            back = leave + draws.below(span_us - leave + 1, seed, "generate.back", 0, n)
-            subscriptions.append(Interest(f"s{n}", broker, f"c{n}", filter, None, leave))
-            subscriptions.append(Interest(f"s{n}+", broker, f"c{n}", filter, back))
-        else:
-            subscriptions.append(Interest(f"s{n}", broker, f"c{n}", filter))
-    homes = [draws.below(brokers, seed, "generate.publisher", 0, n) for n in range(publishers)]
-    kinds = [class_of("generate.publisher_class", n) for n in range(publishers)]
-    postings: list[Posting] = []
-    for n in range(publications_count):
-        publisher = draws.below(publishers, seed, "generate.posting", 0, n)
-        value = draws.below(1000, seed, "generate.value", 0, n)
-        attributes: dict[str, Scalar] = {"class": kinds[publisher], "value": value}
-        postings.append(Posting(n * gap_us, homes[publisher], f"p{publisher}", str(n), attributes))
-    made = tuple(postings)
-    return Workload(tuple(subscriptions), derived_advertisements(made), made)
+    subscriptions = _interests(tables, "subscriptions", "client", number, bad)
+    advertisements = _interests(tables, "advertisements", "publisher", number, bad)
+    postings = _postings(tables.get("publications", ()), number, bad)
+    return Workload(subscriptions, advertisements or derived_advertisements(postings), postings)
 
 
 def _interests(
-    section: Section, key: str, who: str, folder: Path, number: dict[str, BrokerId], bad: Bad
+    tables: Mapping[str, Iterable[Row]],
+    key: str,
+    who: str,
+    number: dict[str, BrokerId],
+    bad: Bad,
 ) -> tuple[Interest, ...]:
     parsed: dict[str, Filter] = {}
     interests: dict[str, Interest] = {}
-    for position, (where, row) in enumerate(_rows(section, key, folder)):
+    for position, (where, row) in enumerate(tables.get(key, ())):
         try:
             if isinstance(row, InputError):
                 raise row
@@ -234,7 +87,7 @@ def _interests(
     return tuple(interests.values())
 
 
-def _postings(rows: Iterator[Row], number: dict[str, BrokerId], bad: Bad) -> tuple[Posting, ...]:
+def _postings(rows: Iterable[Row], number: dict[str, BrokerId], bad: Bad) -> tuple[Posting, ...]:
     postings: list[Posting] = []
     counts: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
@@ -265,7 +118,7 @@ def _postings(rows: Iterator[Row], number: dict[str, BrokerId], bad: Bad) -> tup
     return tuple(postings)
 
 
-def _rows(section: Section, key: str, folder: Path) -> Iterator[Row]:
+def rows(section: Section, key: str, folder: Path) -> Iterator[Row]:
     """The rows under a key: a list of tables in the scenario itself, or a file's name."""
     value = section.any(key)
     if value is None:

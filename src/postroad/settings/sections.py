@@ -1,4 +1,8 @@
-"""Reading a table of settings key by key, with errors that name the key."""
+"""Settings read key by key, with errors that name the key, and the line where it is known.
+
+A table of settings is a dataclass: its fields are the keys, its defaults theirs, and what a value
+must be is checked where it is made, so that Python callers and files get the same errors.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,9 @@ class Section:
         values: dict[str, Any] = {}
         for field in dataclasses.fields(config):  # type: ignore[arg-type]
             kind, optional = _plain(hints[field.name])
-            default: Any = None if optional else field.default
+            default: Any = _MISSING if field.default is dataclasses.MISSING else field.default
+            if optional and default is _MISSING:
+                default = None
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
             values[field.name] = self.take(field.name, kind, default)
@@ -95,7 +101,13 @@ class Section:
         try:
             return config(**values)
         except InputError as error:
-            raise error.at(f"{self.where}: {self.path}") from None
+            raise error.at(self.place) from None
+
+    @property
+    def place(self) -> str:
+        """Where this table stands."""
+        place = self._place(self.path)
+        return f"{place}: {self.path}" if place == self.where and self.path else place
 
     def wrong(self, key: str, value: Any, remedy: str) -> InputError:
         return self._wrong(self._key(key), value, remedy)
@@ -111,6 +123,28 @@ class Section:
         while key and key not in self.lines:
             key = key.rpartition(".")[0]
         return f"{self.where}:{self.lines[key]}" if key else self.where
+
+
+def at_least(settings: object, least: float, *names: str) -> None:
+    """Each of these settings is at least so large, where it is given."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value >= least:
+            raise InputError(f"{name} is {value!r}", remedy=f"give {least} or more")
+
+
+def at_most(settings: object, most: float, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value <= most:
+            raise InputError(f"{name} is {value!r}", remedy=f"give {most} or less")
+
+
+def above(settings: object, bound: float, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value > bound:
+            raise InputError(f"{name} is {value!r}", remedy=f"give a number above {bound}")
 
 
 def key_lines(text: str) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """Stock quotes, and subscribers that sink a tenth, half or all of them (GRAPE, section V-A).
 
-[workload.quotes]: each publisher quotes one symbol of a daily OHLCV file once a second, its
-subscribers are at `spread` brokers. Without a file, a look-alike series.
+Each publisher quotes one symbol of a daily OHLCV file once a second, its subscribers are at
+`spread` brokers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from postroad.errors import InputError
-from postroad.filters import parse
+from postroad.filters import literal, parse
 from postroad.model import Scalar
-from postroad.sim.sections import Section
-from postroad.sim.workload import Bad, Interest, Posting, Workload, refuse
+from postroad.settings.sections import above, at_least
+from postroad.workloads.model import Bad, Interest, Posting, Workload, refuse
 
 COLUMNS = ("date", "symbol", "open", "high", "low", "close", "volume")
 SUBSCRIBERS = ("random", "enterprise")
@@ -121,23 +122,37 @@ def made_up_quotes(symbols: int, days: int, seed: int) -> dict[str, list[Quote]]
     return made
 
 
-def read(folder: Path, bad: Bad, section: Section, brokers: int, seed: int) -> Workload:
-    """The workload of a scenario's `workload.quotes` table."""
-    name: str | None = section.take("file", str, None)
-    publishers = section.take("publishers", int, 40, least=1)
-    per_publisher = section.take("per_publisher", int, 50, least=1)
-    spread = section.take("spread", int, 16, least=1)
-    subscribers = section.choice("subscribers", list(SUBSCRIBERS), "random")
-    minutes = section.take("minutes", float, 1.0)
-    if minutes <= 0:
-        raise section.wrong("minutes", minutes, "give a time above 0")
-    section.done()
-    quotes = made_up_quotes(publishers, 1500, seed) if name is None else read_quotes(
-        folder / name, bad
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Quotes:
+    """Settings of `[workload.quotes]`; without a `file` of OHLCV rows, a look-alike series."""
+
+    file: str | None = None
+    publishers: int = 40
+    per_publisher: int = 50
+    spread: int = 16
+    subscribers: str = "random"
+    minutes: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "publishers", "per_publisher", "spread")
+        above(self, 0, "minutes")
+        if self.subscribers not in SUBSCRIBERS:
+            raise InputError(
+                f"subscribers is {self.subscribers!r}",
+                remedy=f"choose one of: {', '.join(SUBSCRIBERS)}",
+            )
+
+
+def read(settings: Quotes, folder: Path, brokers: int, seed: int, bad: Bad = refuse) -> Workload:
+    """The quotes of the file, or made-up ones, as a workload."""
+    if settings.file is None:
+        quotes = made_up_quotes(settings.publishers, 1500, seed)
+    else:
+        quotes = read_quotes(folder / settings.file, bad)
     return workload(
-        quotes, brokers=brokers, publishers=publishers, per_publisher=per_publisher,
-        spread=spread, subscribers=subscribers, minutes=minutes, seed=seed,
+        quotes, brokers=brokers, publishers=settings.publishers,
+        per_publisher=settings.per_publisher, spread=settings.spread,
+        subscribers=settings.subscribers, minutes=settings.minutes, seed=seed,
     )  # fmt: skip
 
 
@@ -166,8 +181,7 @@ def workload(
         series = quotes[symbol]
         swing = float(np.quantile([quote.swing for quote in series], 0.9))
         volume = int(np.quantile([quote.volume for quote in series], 0.5))
-        quoted = symbol.replace("'", "''")
-        everything = f"class = 'STOCK' AND symbol = '{quoted}'"
+        everything = f"class = 'STOCK' AND symbol = {literal(symbol)}"
         filters = {
             "low": parse(f"{everything} AND `highLow%Diff` > {swing:.6f}"),
             "medium": parse(f"{everything} AND volume > {volume}"),
