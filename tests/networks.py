@@ -10,14 +10,9 @@ from postroad.filters import Filter, matches, parse
 from postroad.model import BrokerId, Publication, Scalar
 from postroad.overlay import Overlay, from_parents
 from postroad.routing import SCHEMES, Interests
-from postroad.routing.base import Message, Plan, PublicationMessage
-from postroad.routing.beaconvey import RangeMessage
-from postroad.routing.direct import ListedMessage, PathsMessage
-from postroad.routing.kyra import NewPublication, TreePublication
+from postroad.routing.base import Message, Plan
 from postroad.routing.popsub.gossip import HOME_ROUNDS
-from postroad.routing.popsub.messages import Batch, TreePost
 from postroad.routing.ring import RingPlan, topics
-from postroad.routing.scribe import DownMessage, TargetsMessage, UpMessage
 
 CLASSES = ["A", "B", "C"]
 WORDS = ["a", "ab", "b"]
@@ -130,24 +125,9 @@ def matching_attributes(draw: random.Random, advertised: Filter) -> dict[str, Sc
     return None
 
 
-def forwarded(message: Message) -> list[Publication]:
+def forwarded(message: Message) -> tuple[Publication, ...]:
     """The publications that a message carries over a link of the tree."""
-    match message:
-        case PublicationMessage(publication, _):
-            return [publication]
-        case TreePost(post, _):
-            return [post.publication]
-        case RangeMessage(publication) | UpMessage(publication) | DownMessage(publication):
-            return [publication]
-        case TargetsMessage(publication) | ListedMessage(publication) | PathsMessage(publication):
-            return [publication]
-        case NewPublication(_, publication) | TreePublication(_, _, _, publication):
-            return [publication]
-        case Batch(posts, _):
-            return [post.publication for post in posts]
-        case _:
-            assert not message.forwards
-            return []
+    return message.publications if message.forwards else ()
 
 
 def behind(made: Overlay, source: BrokerId, target: BrokerId) -> set[BrokerId]:

@@ -55,6 +55,11 @@ class Publication(msgspec.Struct, frozen=True, eq=False):
     def key(self) -> PublicationKey:
         return (self.publisher, self.id)
 
+    @property
+    def name(self) -> str:
+        """The key as people read it."""
+        return f"{self.publisher}/{self.id}"
+
     def __hash__(self) -> int:
         return hash((self.publisher, self.id))
 

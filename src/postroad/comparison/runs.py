@@ -17,9 +17,8 @@ from postroad.comparison import settings
 from postroad.comparison.rows import SHARE, TRACED
 from postroad.errors import InputError
 from postroad.overlay.small_world import Ring
-from postroad.relocation import RELOCATIONS
+from postroad.relocation import RELOCATIONS, all_messages
 from postroad.routing import SCHEMES
-from postroad.routing.base import Message
 from postroad.routing.ring import ANY, topics
 from postroad.sim.oracle import expected
 from postroad.sim.run import Result, run
@@ -136,14 +135,7 @@ def on_ring(scenario: Scenario, config: Any) -> Scenario:
 
 def carrying() -> set[str]:
     """The kinds of messages that carry publications, in all schemes."""
-    found: set[str] = set()
-    waiting: list[type[Message]] = [Message]
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if kind.carries:
-            found.add(kind.kind)
-    return found
+    return {message.kind for message in all_messages() if message.carries}
 
 
 def measured(result: Result, details: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Messages between brokers as bytes: MessagePack, each named by its module and class.
+"""Messages between brokers as bytes: MessagePack, each under the name that it gives itself.
 
 Routing messages are dataclasses and are encoded as they stand; a filter travels as its canonical
 text. To these come the few messages that brokers exchange about themselves, whatever the scheme.
@@ -6,7 +6,6 @@ text. To these come the few messages that brokers exchange about themselves, wha
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ import msgspec
 from postroad import model
 from postroad.errors import FilterError
 from postroad.filters import Filter, parse
+from postroad.relocation import all_messages
 from postroad.routing.base import Message
 
 # `model` shows Filter to the type checker alone; msgspec resolves annotations at run time.
@@ -32,6 +32,7 @@ class Wave(Message):
     """
 
     kind = "wave"
+    wire = "messages.Wave"
     origin: int
     number: int
 
@@ -39,6 +40,7 @@ class Wave(Message):
 @dataclass(frozen=True, slots=True)
 class Echo(Message):
     kind = "echo"
+    wire = "messages.Echo"
     origin: int
     number: int
 
@@ -48,6 +50,7 @@ class Retain(Message):
     """A topic's retained publication (none if `kept` is empty), as of a version: newest wins."""
 
     kind = "retain"
+    wire = "messages.Retain"
     topic: str
     version: tuple[int, int]  # time and broker
     kept: bytes
@@ -59,6 +62,7 @@ class RetainedVersions(Message):
     """Which retained publications the sender has, so that only the others need to travel."""
 
     kind = "retained_versions"
+    wire = "messages.RetainedVersions"
     versions: dict[str, tuple[int, int]]
 
 
@@ -67,6 +71,7 @@ class WantsVersions(Message):
     """As of when the sender knows what each broker's own clients want."""
 
     kind = "wants_versions"
+    wire = "messages.WantsVersions"
     versions: dict[int, int]
     acquainted: bool  # whether it has been told of all brokers
 
@@ -76,6 +81,7 @@ class Wants(Message):
     """All that one broker's own clients want, as of a version."""
 
     kind = "wants"
+    wire = "messages.Wants"
     broker: int
     version: int
     filters: list[str]
@@ -86,6 +92,7 @@ class WantsChange(Message):
     """How that changed between two versions."""
 
     kind = "wants_change"
+    wire = "messages.WantsChange"
     broker: int
     before: int
     version: int
@@ -119,17 +126,28 @@ _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _split = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
 
 
+# What brokers say to each other whatever the scheme.
+MESSAGES: tuple[type[Message], ...] = (
+    Wave,
+    Echo,
+    Retain,
+    RetainedVersions,
+    WantsVersions,
+    Wants,
+    WantsChange,
+)
+
+
 class Codec:
-    """Encodes and decodes every message class there is once the schemes are imported."""
+    """Encodes and decodes the messages of every scheme and relocation, and the brokers' own."""
 
     def __init__(self) -> None:
         self._decoders: dict[str, Callable[[Any], Message]] = {}
         self._names: dict[type, str] = {}
-        for kind in _descendants(Message):
-            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
-            assert name not in self._decoders, f"two messages named {name}"
-            self._names[kind] = name
-            self._decoders[name] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
+        for kind in (*MESSAGES, *all_messages()):
+            assert kind.wire not in self._decoders, f"two messages named {kind.wire}"
+            self._names[kind] = kind.wire
+            self._decoders[kind.wire] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
 
     def encode(self, message: Message) -> bytes:
         return _encode((self._names[type(message)], message))
@@ -142,14 +160,3 @@ class Codec:
             raise BadMessage(f"no message is named {name[:40]!r}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadMessage(str(error)) from None
-
-
-def _descendants(kind: type) -> list[type]:
-    found: list[type] = []
-    child: type
-    for child in kind.__subclasses__():
-        # A dataclass with slots is a copy of the class that was written; that one is not meant.
-        if vars(sys.modules[child.__module__]).get(child.__name__) is child:
-            found.append(child)
-        found.extend(_descendants(child))
-    return found

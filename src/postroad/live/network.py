@@ -43,14 +43,12 @@ import numpy as np
 from postroad import relocation
 from postroad.errors import InputError
 from postroad.model import BrokerId
-from postroad.overlay import Overlay, from_links, small_world
-from postroad.planning import kyra
+from postroad.overlay import Overlay, from_links
 from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
 from postroad.settings.sections import Section, key_lines
 
-# Whose routes are what clients and neighbours have said, and so can be kept and said again.
-DURABLE = ("flooding", "subscription_forwarding", "advertisement_forwarding", "fbr")
+DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
 
 
@@ -279,12 +277,12 @@ def _overlay(
 ) -> Overlay:
     pairs = top.take("links", list, [])
     if plan is not None:
-        planned: Overlay
-        if SCHEMES[scheme].overlay != "ring" and scheme != "kyra":
+        read_plan = SCHEMES[scheme].read_plan
+        if read_plan is None:
             raise top.wrong("plan", plan.name, f"leave it out: {scheme} runs on a tree of links")
         if pairs:
             raise top.wrong("links", pairs, "leave them out: the plan has the links")
-        planned = kyra.load(plan) if scheme == "kyra" else small_world.load(plan, LATENCY_US)
+        planned = read_plan(plan, LATENCY_US)
         if sorted(planned.names) != sorted(names):
             raise top.wrong("plan", plan.name, "let brokers and plan name the same brokers")
         return planned

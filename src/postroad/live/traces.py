@@ -12,7 +12,7 @@ from typing import IO, Any
 import msgspec
 
 from postroad.model import BrokerId, Publication, TimeUs
-from postroad.routing.base import Deliver, Message, PublicationMessage
+from postroad.routing.base import Deliver, Message
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,13 +50,13 @@ class Traces:
         )  # fmt: skip
 
     def sent(self, peer: BrokerId, message: Message, size: int, now: TimeUs) -> None:
-        publication = message.publication if isinstance(message, PublicationMessage) else None
+        publication = message.publications[0] if message.size == 1 and message.carries else None
         self._row(
             "send", now, publication, peer=self.names[peer], mechanism=message.kind, bytes=size
         )
 
     def received(self, peer: BrokerId, message: Message, size: int, now: TimeUs) -> None:
-        publication = message.publication if isinstance(message, PublicationMessage) else None
+        publication = message.publications[0] if message.size == 1 and message.carries else None
         self._row(
             "receive", now, publication, peer=self.names[peer], mechanism=message.kind, bytes=size
         )

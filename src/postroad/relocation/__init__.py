@@ -13,9 +13,9 @@ from typing import Any
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import Overlay
-from postroad.relocation import grape, on_popsub, pop
-from postroad.routing import TreePlan
-from postroad.routing.base import Plan, Router
+from postroad.relocation import grape, migration, on_popsub, pop
+from postroad.routing import SCHEMES, TreePlan
+from postroad.routing.base import Message, Plan, Router
 from postroad.routing.pool import FilterPool
 
 
@@ -25,16 +25,28 @@ class Relocation:
 
     config: type[Any]
     routers: dict[str, Callable[..., Router]]
+    messages: tuple[type[Message], ...]  # besides those of the scheme
 
 
 RELOCATIONS: dict[str, Relocation] = {
     "pop": Relocation(
-        pop.Config, {"advertisement_forwarding": pop.Pop, "popsub": on_popsub.PopOnPopSub}
+        pop.Config,
+        {"advertisement_forwarding": pop.Pop, "popsub": on_popsub.PopOnPopSub},
+        (*migration.MESSAGES, pop.TraceResult, pop.RelocationRequest, pop.RelocationAnswer),
     ),
     "grape": Relocation(
-        grape.Config, {"advertisement_forwarding": grape.Grape, "popsub": on_popsub.GrapeOnPopSub}
+        grape.Config,
+        {"advertisement_forwarding": grape.Grape, "popsub": on_popsub.GrapeOnPopSub},
+        (*migration.MESSAGES, grape.TraceRequest, grape.TraceAnswer),
     ),
 }
+
+
+def all_messages() -> list[type[Message]]:
+    """The messages of every scheme and relocation, each once."""
+    schemes = (message for scheme in SCHEMES.values() for message in scheme.messages)
+    more = (message for relocation in RELOCATIONS.values() for message in relocation.messages)
+    return list(dict.fromkeys((*schemes, *more)))
 
 
 def check(name: str, scheme: str, config: Any) -> None:

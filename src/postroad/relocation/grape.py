@@ -38,6 +38,7 @@ from postroad.routing.base import (
     Pinged,
     Relocating,
     Send,
+    commas,
 )
 from postroad.routing.tables import LOCAL
 
@@ -69,8 +70,12 @@ class TraceRequest(Message):
     """TIR: what did you and those behind you deliver in this session?"""
 
     kind = "trace_request"
+    wire = "grape.TraceRequest"
     advertisement_id: AdvertisementId
     session: str
+
+    def __str__(self) -> str:
+        return f"trace_request {self.session}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,17 @@ class TraceAnswer(Message):
     """TIA: the sender's report and those of all behind it."""
 
     kind = "trace_answer"
+    wire = "grape.TraceAnswer"
     advertisement_id: AdvertisementId
     session: str
     reports: tuple[Report, ...]
+
+    def __str__(self) -> str:
+        reports = commas(
+            f"{one.broker}: {one.deliveries} as {int.from_bytes(one.vector, 'little'):b}"
+            for one in self.reports
+        )
+        return f"trace_answer {self.session}: {reports}"
 
 
 @dataclass(slots=True)

@@ -54,7 +54,11 @@ class MigrationUpdate(Message):
     """From the target to the source: the publisher comes, over the link this came over."""
 
     kind = "migration_update"
+    wire = "migration.MigrationUpdate"
     advertisement: Advertisement
+
+    def __str__(self) -> str:
+        return f"migration_update {self.advertisement.id}, epoch {self.advertisement.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,13 @@ class MigrationComplete(Message):
     """To the target: nothing more comes from the source."""
 
     kind = "migration_complete"
+    wire = "migration.MigrationComplete"
     advertisement_id: AdvertisementId
     epoch: int
     cut: bool
+
+    def __str__(self) -> str:
+        return f"migration_complete {self.advertisement_id}, epoch {self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +80,15 @@ class MigrationAbort(Message):
     """To the source: the target cannot be reached."""
 
     kind = "migration_abort"
+    wire = "migration.MigrationAbort"
     advertisement_id: AdvertisementId
     epoch: int
+
+    def __str__(self) -> str:
+        return f"migration_abort {self.advertisement_id}, epoch {self.epoch}"
+
+
+MESSAGES = (MigrationUpdate, MigrationComplete, MigrationAbort)
 
 
 @dataclass(slots=True)

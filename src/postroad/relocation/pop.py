@@ -61,9 +61,13 @@ class TraceResult(Message):
     """TRM: to how many subscribers at and behind the sender a traced publication went."""
 
     kind = "trace_result"
+    wire = "pop.TraceResult"
     advertisement_id: AdvertisementId
     publication: PublicationKey
     count: int
+
+    def __str__(self) -> str:
+        return f"trace_result {'/'.join(self.publication)}: {self.count} behind here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,13 @@ class RelocationRequest(Message):
     """RRM: find the closest broker; there is `total` behind the link this came over."""
 
     kind = "relocation_request"
+    wire = "pop.RelocationRequest"
     advertisement_id: AdvertisementId
     total: float
     path: tuple[BrokerId, ...]  # the broker it came from first, the publisher's last
+
+    def __str__(self) -> str:
+        return f"relocation_request {self.advertisement_id}, {self.total:g} on this side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +89,12 @@ class RelocationAnswer(Message):
     """RAM: the first of the path is the closest broker; back to the last of it."""
 
     kind = "relocation_answer"
+    wire = "pop.RelocationAnswer"
     advertisement_id: AdvertisementId
     path: tuple[BrokerId, ...]
+
+    def __str__(self) -> str:
+        return f"relocation_answer {self.advertisement_id}: broker {self.path[0]}"
 
 
 @dataclass(slots=True)

@@ -26,7 +26,6 @@ from postroad.model import (
 )
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
-from postroad.routing.popsub.messages import Batch, DirectPost, Gossip, TreePost
 from postroad.routing.tables import LOCAL
 
 
@@ -90,7 +89,7 @@ class Tracing(Migration):
                     one.links[effect.peer] = None
             return effects + self._trace(one, sender)
         if message.carries:
-            effects += self._observe(carried(message), effects, sender)
+            effects += self._observe(message.publications, effects, sender)
         return effects
 
     def _observe(
@@ -109,7 +108,7 @@ class Tracing(Migration):
                 if effect.publication.trace is not None:
                     seen(effect.publication, effect.publication.trace).deliveries += 1
             elif isinstance(effect, Send) and effect.message.carries:
-                for publication in carried(effect.message):
+                for publication in effect.message.publications:
                     if publication.trace is not None:
                         seen(publication, publication.trace).links[effect.peer] = None
         return [effect for one in found.values() for effect in self._trace(one, sender)]
@@ -144,18 +143,3 @@ class Tracing(Migration):
         if advertisement_id not in self.advertisements:
             self._clear(advertisement_id)
         return effects
-
-
-def carried(message: Message) -> list[Publication]:
-    """The publications in a message."""
-    match message:
-        case PublicationMessage(publication, _):
-            return [publication]
-        case TreePost(post, _) | DirectPost(post):
-            return [post.publication]
-        case Batch(posts, _):
-            return [post.publication for post in posts]
-        case Gossip():
-            return [post.publication for _, post in message.messages]
-        case _:
-            return []

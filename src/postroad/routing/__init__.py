@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from postroad.model import BrokerId, TimeUs
-from postroad.overlay import Overlay
+from postroad.overlay import Overlay, small_world
 from postroad.routing import (
     advertisement_forwarding,
     beaconvey,
@@ -26,7 +27,17 @@ from postroad.routing import (
     scribe,
     subscription_forwarding,
 )
-from postroad.routing.base import Interests, Plan, Router
+from postroad.routing.base import (
+    AdvertisementMessage,
+    Interests,
+    Message,
+    Plan,
+    PublicationMessage,
+    Router,
+    SubscriptionMessage,
+    UnadvertisementMessage,
+    UnsubscriptionMessage,
+)
 from postroad.routing.pool import FilterPool
 
 
@@ -66,8 +77,16 @@ class Scheme:
     config: type[Any]
     plan: Callable[[Overlay, Interests, Any, int], Plan]  # the last is a seed
     filters_traffic: bool  # whether no publication crosses a link that nobody behind it wants
+    messages: tuple[type[Message], ...]  # all that its routers send
     # ring: plans its own links over any network; mesh: between brokers that can all reach others
     overlay: Literal["tree", "ring", "mesh"] = "tree"
+    advertisements: bool = False  # whether publishers must say first what they will publish
+    # Whether routes are what clients and neighbours have said, so that they can be kept on disk
+    # and said again, and live brokers may survive crashes, have spare links, come and go.
+    durable: bool = False
+    # What `postroad plan` wrote for it, and the latency of links that the plan does not know.
+    read_plan: Callable[[Path, TimeUs], Overlay] | None = None
+    hand_over: Callable[[BrokerId, BrokerId], Message] | None = None  # of a seat, to a server
 
 
 def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
@@ -91,6 +110,8 @@ def _fbr(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> 
     return TreePlan(fbr.tree(overlay), router, plain, FilterPool(), seed)
 
 
+_SUBSCRIBING = (PublicationMessage, SubscriptionMessage, UnsubscriptionMessage)
+_ADVERTISING = (*_SUBSCRIBING, AdvertisementMessage, UnadvertisementMessage)
 _KYRA = "Cao, Singh: Efficient Event Routing in Content-based Publish-Subscribe Service Networks"
 
 SCHEMES: dict[str, Scheme] = {
@@ -101,6 +122,8 @@ SCHEMES: dict[str, Scheme] = {
         config=flooding.Config,
         plan=_tree(flooding.Flooding),
         filters_traffic=False,
+        messages=(PublicationMessage,),
+        durable=True,
     ),
     "subscription_forwarding": Scheme(
         summary="subscriptions flood; publications follow them back",
@@ -109,6 +132,8 @@ SCHEMES: dict[str, Scheme] = {
         config=subscription_forwarding.Config,
         plan=_tree(subscription_forwarding.SubscriptionForwarding),
         filters_traffic=True,
+        messages=_SUBSCRIBING,
+        durable=True,
     ),
     "advertisement_forwarding": Scheme(
         summary="subscriptions travel only towards advertisements they intersect",
@@ -117,6 +142,9 @@ SCHEMES: dict[str, Scheme] = {
         config=advertisement_forwarding.Config,
         plan=_tree(advertisement_forwarding.AdvertisementForwarding),
         filters_traffic=True,
+        messages=_ADVERTISING,
+        advertisements=True,
+        durable=True,
     ),
     "popsub": Scheme(
         summary="popular publications over the tree, the others direct, batched or gossiped",
@@ -125,6 +153,8 @@ SCHEMES: dict[str, Scheme] = {
         config=popsub.Config,
         plan=_popsub,
         filters_traffic=True,
+        messages=(AdvertisementMessage, UnadvertisementMessage, *popsub.messages.MESSAGES),
+        advertisements=True,
     ),
     "beaconvey": Scheme(
         summary="ranges of a small-world ring, divided among subscribing fingers",
@@ -134,6 +164,8 @@ SCHEMES: dict[str, Scheme] = {
         plan=ring.plan(beaconvey.BeaConvey),
         filters_traffic=False,
         overlay="ring",
+        messages=(ring.MembershipMessage, beaconvey.RangeMessage),
+        read_plan=small_world.load,
     ),
     "scribe": Scheme(
         summary="a tree per topic from its subscribers to a rendezvous point on a ring",
@@ -143,6 +175,8 @@ SCHEMES: dict[str, Scheme] = {
         plan=ring.plan(scribe.Scribe),
         filters_traffic=False,
         overlay="ring",
+        messages=(ring.MembershipMessage, scribe.UpMessage, scribe.DownMessage),
+        read_plan=small_world.load,
     ),
     "iscribe": Scheme(
         summary="the ways from a topic's rendezvous point on a ring to its subscribers",
@@ -152,6 +186,8 @@ SCHEMES: dict[str, Scheme] = {
         plan=ring.plan(scribe.InvertedScribe),
         filters_traffic=False,
         overlay="ring",
+        messages=(ring.MembershipMessage, scribe.UpMessage, scribe.TargetsMessage),
+        read_plan=small_world.load,
     ),
     "kyra": Scheme(
         summary="subscriptions move within cliques; a filtered tree per zone of the content",
@@ -161,6 +197,9 @@ SCHEMES: dict[str, Scheme] = {
         plan=kyra.plan,
         filters_traffic=False,
         overlay="mesh",
+        messages=kyra.MESSAGES,
+        read_plan=kyra.read_plan,
+        hand_over=kyra.HandOver,
     ),
     "fbr": Scheme(
         summary="subscription forwarding on the minimum spanning tree",
@@ -169,6 +208,8 @@ SCHEMES: dict[str, Scheme] = {
         config=fbr.Config,
         plan=_fbr,
         filters_traffic=True,
+        messages=_SUBSCRIBING,
+        durable=True,
     ),
     "mbr": Scheme(
         summary="multicast groups of content that much the same servers want",
@@ -178,6 +219,7 @@ SCHEMES: dict[str, Scheme] = {
         plan=mbr.plan,
         filters_traffic=False,
         overlay="mesh",
+        messages=(*direct.MESSAGES, mbr.GroupMessage),
     ),
     "unicast": Scheme(
         summary="a copy from the publisher's server to each matching server",
@@ -187,6 +229,7 @@ SCHEMES: dict[str, Scheme] = {
         plan=direct.plan(direct.Unicast),
         filters_traffic=False,
         overlay="mesh",
+        messages=direct.MESSAGES,
     ),
     "broadcast": Scheme(
         summary="a copy from the publisher's server to every server",
@@ -196,6 +239,7 @@ SCHEMES: dict[str, Scheme] = {
         plan=direct.plan(direct.Broadcast),
         filters_traffic=False,
         overlay="mesh",
+        messages=direct.MESSAGES,
     ),
     "ideal_multicast": Scheme(
         summary="one copy over each link that the shortest paths to matching servers share",
@@ -205,6 +249,7 @@ SCHEMES: dict[str, Scheme] = {
         plan=direct.plan(direct.IdealMulticast, direct.PathsPlan),
         filters_traffic=False,
         overlay="mesh",
+        messages=direct.MESSAGES,
     ),
     "match_early": Scheme(
         summary="matched once at the publisher; the list of servers is split hop by hop",
@@ -214,5 +259,6 @@ SCHEMES: dict[str, Scheme] = {
         plan=direct.plan(direct.MatchEarly),
         filters_traffic=False,
         overlay="mesh",
+        messages=direct.MESSAGES,
     ),
 }

@@ -14,7 +14,7 @@ dataclass takes several times as long to make.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, final
 
@@ -38,27 +38,53 @@ class Message:
     `carries` says whether it carries publications, and `size` how many; `forwards` whether
     sending it is forwarding them over the overlay: a broker that does so without a local
     subscriber for them is a pure forwarder. `chatter` says nothing new by itself: a run need
-    not wait for it.
+    not wait for it. `wire` names it between live brokers: no two messages of a network share a
+    name, and one that has been given stays. As text it reads as a transcript has it.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
+    wire: ClassVar[str]
     carries: ClassVar[bool] = False
     forwards: ClassVar[bool] = False
     # Plain attributes, because the simulator asks them of every message.
     size: ClassVar[int] = 1
     chatter: ClassVar[bool] = False
 
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        """The publications that it carries."""
+        return ()
+
+
+class CarriesOne(Message):
+    """What messages with one publication share."""
+
+    __slots__ = ()
+    carries = True
+    publication: Publication
+
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        return (self.publication,)
+
+
+def commas(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
 
 @dataclass(frozen=True, slots=True)
-class PublicationMessage(Message):
+class PublicationMessage(CarriesOne):
     """A publication that has crossed `hops` links once it arrives."""
 
     kind = "publication"
-    carries = True
+    wire = "base.PublicationMessage"
     forwards = True
     publication: Publication
     hops: int
+
+    def __str__(self) -> str:
+        return f"publication {self.publication.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +92,11 @@ class SubscriptionMessage(Message):
     """The sender wants what `filter` matches."""
 
     kind = "subscription"
+    wire = "base.SubscriptionMessage"
     filter: Filter
+
+    def __str__(self) -> str:
+        return f"subscription {self.filter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +104,11 @@ class UnsubscriptionMessage(Message):
     """The sender no longer needs what `filter` alone matches."""
 
     kind = "unsubscription"
+    wire = "base.UnsubscriptionMessage"
     filter: Filter
+
+    def __str__(self) -> str:
+        return f"unsubscription {self.filter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +116,11 @@ class AdvertisementMessage(Message):
     """A publisher behind the sender announces what it will publish."""
 
     kind = "advertisement"
+    wire = "base.AdvertisementMessage"
     advertisement: Advertisement
+
+    def __str__(self) -> str:
+        return f"advertisement {self.advertisement.id}: {self.advertisement.filter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +128,11 @@ class UnadvertisementMessage(Message):
     """An advertisement that came over this link is withdrawn."""
 
     kind = "unadvertisement"
+    wire = "base.UnadvertisementMessage"
     advertisement_id: AdvertisementId
+
+    def __str__(self) -> str:
+        return f"unadvertisement {self.advertisement_id}"
 
 
 @dataclass(frozen=True, slots=True)

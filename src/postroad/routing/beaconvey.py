@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from postroad.model import BrokerId, Publication, TimeUs
-from postroad.routing.base import Effect, Message
+from postroad.routing.base import CarriesOne, Effect, Message
 from postroad.routing.ring import (
     LONG,
     OVERLAYS,
@@ -58,16 +58,19 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeMessage(Message):
+class RangeMessage(CarriesOne):
     """A publication for the subscribers in [low, high); the whole ring if low is high."""
 
     kind = "publication"
-    carries = True
+    wire = "beaconvey.RangeMessage"
     forwards = True
     publication: Publication
     low: int
     high: int
     hops: int
+
+    def __str__(self) -> str:
+        return f"publication {self.publication.name} for positions {self.low} to before {self.high}"
 
 
 class BeaConvey(RingRouter):

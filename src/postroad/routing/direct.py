@@ -37,6 +37,7 @@ from postroad.overlay import IntArray, Overlay
 from postroad.overlay.latencies import between_all, spanning_tree
 from postroad.overlay.transit_stub import Routed
 from postroad.routing.base import (
+    CarriesOne,
     Effect,
     Interests,
     Message,
@@ -47,6 +48,7 @@ from postroad.routing.base import (
     Send,
     SubscriptionMessage,
     UnsubscriptionMessage,
+    commas,
 )
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL, SourceTable
@@ -58,15 +60,18 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedMessage(Message):
+class ListedMessage(CarriesOne):
     """A publication and the servers that this copy is for."""
 
     kind = "publication"
-    carries = True
+    wire = "direct.ListedMessage"
     forwards = True
     publication: Publication
     servers: tuple[BrokerId, ...]
     hops: int
+
+    def __str__(self) -> str:
+        return f"publication {self.publication.name} for brokers {commas(self.servers)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +84,18 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class PathsMessage(Message):
+class PathsMessage(CarriesOne):
     """A publication on its way along merged shortest paths."""
 
     kind = "publication"
-    carries = True
+    wire = "direct.PathsMessage"
     forwards = True
     publication: Publication
     way: Way
     hops: int
+
+    def __str__(self) -> str:
+        return f"publication {self.publication.name} on shortest paths"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,16 @@ class AnewMessage(Message):
     """The sender has lost sight of the receiver: forget what was planned, and tell everything."""
 
     kind = "anew"
+    wire = "direct.AnewMessage"
+
+    def __str__(self) -> str:
+        return "anew"
+
+
+MESSAGES = (
+    PublicationMessage, SubscriptionMessage, UnsubscriptionMessage, ListedMessage, PathsMessage,
+    AnewMessage,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

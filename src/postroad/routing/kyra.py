@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from postroad.errors import InputError
 from postroad.filters import Filter
@@ -50,6 +51,7 @@ from postroad.planning.kyra import Layout, Planned
 from postroad.planning.zones import ALPHA, zone_of
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import (
+    CarriesOne,
     Deliver,
     Effect,
     Interests,
@@ -99,15 +101,23 @@ class ProxyMessage(Message):
     """The sender has subscriptions for what this filter matches in the seat's zone."""
 
     kind = "proxy"
+    wire = "kyra.ProxyMessage"
     seat: Seat
     filter: Filter
+
+    def __str__(self) -> str:
+        return f"proxy {self.filter}"
 
 
 @dataclass(frozen=True, slots=True)
 class UnproxyMessage(Message):
     kind = "unproxy"
+    wire = "kyra.UnproxyMessage"
     seat: Seat
     filter: Filter
+
+    def __str__(self) -> str:
+        return f"unproxy {self.filter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +125,33 @@ class TreeSubscription(Message):
     """On a tree, from one seat to its neighbour."""
 
     kind = "subscription"
+    wire = "kyra.TreeSubscription"
     tree: int
     source: Seat
     seat: Seat
     filter: Filter
+
+    def __str__(self) -> str:
+        return f"subscription on tree {self.tree}: {self.filter}"
 
 
 @dataclass(frozen=True, slots=True)
 class TreeUnsubscription(Message):
     kind = "unsubscription"
+    wire = "kyra.TreeUnsubscription"
     tree: int
     source: Seat
     seat: Seat
     filter: Filter
 
+    def __str__(self) -> str:
+        return f"unsubscription on tree {self.tree}: {self.filter}"
+
 
 @dataclass(frozen=True, slots=True)
-class TreePublication(Message):
+class TreePublication(CarriesOne):
     kind = "publication"
-    carries = True
+    wire = "kyra.TreePublication"
     forwards = True
     tree: int
     source: Seat
@@ -141,27 +159,36 @@ class TreePublication(Message):
     publication: Publication
     hops: int
 
+    def __str__(self) -> str:
+        return f"publication {self.publication.name} on tree {self.tree}"
+
 
 @dataclass(frozen=True, slots=True)
-class NewPublication(Message):
+class NewPublication(CarriesOne):
     """Published at the sender; in the seat's zone."""
 
     kind = "publication"
-    carries = True
+    wire = "kyra.NewPublication"
     forwards = True
     seat: Seat
     publication: Publication
     hops: int
 
+    def __str__(self) -> str:
+        return f"publication {self.publication.name}"
+
 
 @dataclass(frozen=True, slots=True)
-class Notification(Message):
+class Notification(CarriesOne):
     """A publication that a subscription of the receiver's matches."""
 
     kind = "notification"
-    carries = True
+    wire = "kyra.Notification"
     publication: Publication
     hops: int
+
+    def __str__(self) -> str:
+        return f"notification {self.publication.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +196,12 @@ class HandOver(Message):
     """To the host of a seat, from its operator: let this server of the clique have the seat."""
 
     kind = "hand_over"
+    wire = "kyra.HandOver"
     seat: Seat
     to: BrokerId
+
+    def __str__(self) -> str:
+        return f"hand_over seat {self.seat} to broker {self.to}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +209,23 @@ class Moving(Message):
     """The seat's `turn`-th hand-over begins."""
 
     kind = "moving"
+    wire = "kyra.Moving"
     seat: Seat
     to: BrokerId
     turn: int
+
+    def __str__(self) -> str:
+        return f"moving seat {self.seat} to broker {self.to}"
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed(Message):
     kind = "flushed"
+    wire = "kyra.Flushed"
     seat: Seat
+
+    def __str__(self) -> str:
+        return f"flushed seat {self.seat}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +234,35 @@ class Seated(Message):
     and who hosts the neighbours."""
 
     kind = "seated"
+    wire = "kyra.Seated"
     seat: Seat
     proxied: tuple[tuple[Filter, BrokerId], ...]
     heard: tuple[tuple[int, Seat, Filter], ...]
     hosts: tuple[tuple[Seat, BrokerId, int], ...]
 
+    def __str__(self) -> str:
+        sizes = f"{len(self.proxied)} of the clique, {len(self.heard)} of the trees"
+        return f"seated {self.seat}: {sizes}"
+
 
 @dataclass(frozen=True, slots=True)
 class Done(Message):
     kind = "done"
+    wire = "kyra.Done"
     seat: Seat
+
+    def __str__(self) -> str:
+        return f"done seat {self.seat}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready(Message):
     kind = "ready"
+    wire = "kyra.Ready"
     seat: Seat
+
+    def __str__(self) -> str:
+        return f"ready seat {self.seat}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +270,13 @@ class Hosted(Message):
     """Since its `turn`-th hand-over this server has the seat."""
 
     kind = "hosted"
+    wire = "kyra.Hosted"
     seat: Seat
     host: BrokerId
     turn: int
+
+    def __str__(self) -> str:
+        return f"hosted seat {self.seat} by broker {self.host}, turn {self.turn}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +284,23 @@ class Afresh(Message):
     """The sender has the seat and knows nothing of what the receiver told it: tell it again."""
 
     kind = "afresh"
+    wire = "kyra.Afresh"
     seat: Seat
     turn: int
+
+    def __str__(self) -> str:
+        return f"afresh seat {self.seat}, turn {self.turn}"
+
+
+MESSAGES = (
+    ProxyMessage, UnproxyMessage, TreeSubscription, TreeUnsubscription, TreePublication,
+    NewPublication, Notification, HandOver, Moving, Flushed, Seated, Done, Ready, Hosted, Afresh,
+)  # fmt: skip
+
+
+def read_plan(path: Path, latency_us: TimeUs) -> Planned:
+    """What `postroad plan kyra` wrote, which knows all latencies."""
+    return planning.load(path)
 
 
 AtSeat = ProxyMessage | UnproxyMessage | NewPublication

@@ -62,8 +62,12 @@ class GroupMessage(Message):
     """Whether the sender is a member of a group."""
 
     kind = "membership"
+    wire = "mbr.GroupMessage"
     group: int
     present: bool
+
+    def __str__(self) -> str:
+        return f"membership: {'joins' if self.present else 'leaves'} group {self.group}"
 
 
 Peers = dict[BrokerId, list[BrokerId]]

@@ -106,10 +106,15 @@ class MembershipMessage(Message):
     """Whether the broker at a position is interested in a topic, as of a version."""
 
     kind = "membership"
+    wire = "ring.MembershipMessage"
     topic: Topic
     position: int
     version: int
     present: bool
+
+    def __str__(self) -> str:
+        change = f"{'joins' if self.present else 'leaves'} {self.topic!r}, version {self.version}"
+        return f"membership: position {self.position} {change}"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from postroad import draws
 from postroad.model import Publication, TimeUs
-from postroad.routing.base import Effect, Message, Note, Send
+from postroad.routing.base import CarriesOne, Effect, Message, Note, Send, commas
 from postroad.routing.ring import LONG, OVERLAYS, RingRouter, Topic, check_cells, check_choice
 
 
@@ -47,37 +47,46 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class UpMessage(Message):
+class UpMessage(CarriesOne):
     """A publication on its way to the rendezvous point."""
 
     kind = "publication"
-    carries = True
+    wire = "scribe.UpMessage"
     forwards = True
     publication: Publication
     hops: int
 
+    def __str__(self) -> str:
+        return f"publication {self.publication.name}, up"
+
 
 @dataclass(frozen=True, slots=True)
-class DownMessage(Message):
+class DownMessage(CarriesOne):
     """A publication on its way down Scribe's tree."""
 
     kind = "publication"
-    carries = True
+    wire = "scribe.DownMessage"
     forwards = True
     publication: Publication
     hops: int
 
+    def __str__(self) -> str:
+        return f"publication {self.publication.name}, down"
+
 
 @dataclass(frozen=True, slots=True)
-class TargetsMessage(Message):
+class TargetsMessage(CarriesOne):
     """A publication on its way from the rendezvous point to these positions."""
 
     kind = "publication"
-    carries = True
+    wire = "scribe.TargetsMessage"
     forwards = True
     publication: Publication
     hops: int
     targets: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"publication {self.publication.name} for positions {commas(self.targets)}"
 
 
 def rendezvous(topic: Topic, count: int, seed: int) -> int:

@@ -37,7 +37,6 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.routing.kyra import HandOver
 from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
@@ -193,7 +192,9 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         simulator.fault(replace(fault, start_us=begin, end_us=end))
     host: dict[BrokerId, BrokerId] = {}
     for move in scenario.hand_overs:
-        given = Received(HandOver(move.seat, move.to), host.get(move.seat, move.seat))
+        hand_over = SCHEMES[scenario.scheme].hand_over
+        assert hand_over is not None
+        given = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
         later.append((move.time_us, 0, given.sender, given))
         host[move.seat] = move.to
     published_us: dict[PublicationKey, TimeUs] = {}

@@ -215,8 +215,9 @@ def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ..
     found = []
     for position, values in enumerate(top.take("hand_overs", list, [])):
         section = Section(values, top.where, f"hand_overs[{position}]", top.lines)
-        if scheme != "kyra":
-            raise top.wrong("scheme", scheme, "only kyra has seats that move")
+        if SCHEMES[scheme].hand_over is None:
+            seats = ", ".join(name for name, row in SCHEMES.items() if row.hand_over is not None)
+            raise top.wrong("scheme", scheme, f"seats that move are in: {seats}")
         time_us = round(section.take("time", float, least=0) * 1_000_000)
         ends = []
         for key in ("seat", "to"):

@@ -7,7 +7,7 @@ from typing import Final
 
 from postroad.filters import Filter
 from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId
-from postroad.routing.base import Message
+from postroad.routing.base import Message, commas
 
 EPOCH: Final = 1 << 32
 
@@ -29,16 +29,25 @@ class CountedSubscription(Message):
     """A subscription made at broker `origin`, `hops` links away once this arrives."""
 
     kind = "subscription"
+    wire = "messages.CountedSubscription"
     subscription_id: SubscriptionId
     filter: Filter
     origin: BrokerId
     hops: int
 
+    def __str__(self) -> str:
+        origin = f"of broker {self.origin}, {self.hops} hops"
+        return f"subscription {self.subscription_id} {origin}: {self.filter}"
+
 
 @dataclass(frozen=True, slots=True)
 class CountedUnsubscription(Message):
     kind = "unsubscription"
+    wire = "messages.CountedUnsubscription"
     subscription_id: SubscriptionId
+
+    def __str__(self) -> str:
+        return f"unsubscription {self.subscription_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +55,18 @@ class TreePost(Message):
     """A publication that is routed over the tree."""
 
     kind = "publication"
+    wire = "messages.TreePost"
     carries = True
     forwards = True
     post: Post
     hops: int
+
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        return (self.post.publication,)
+
+    def __str__(self) -> str:
+        return f"publication {self.post.publication.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +74,16 @@ class DirectPost(Message):
     """An unpopular publication, straight to a broker with a matching subscription."""
 
     kind = "direct"
+    wire = "messages.DirectPost"
     carries = True
     post: Post
+
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        return (self.post.publication,)
+
+    def __str__(self) -> str:
+        return f"directly {self.post.publication.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,7 @@ class Batch(Message):
     """Unpopular publications of one advertisement, together over the tree."""
 
     kind = "batch"
+    wire = "messages.Batch"
     carries = True
     forwards = True
     posts: tuple[Post, ...]
@@ -74,6 +100,14 @@ class Batch(Message):
     @property
     def size(self) -> int:  # type: ignore[override]
         return len(self.posts)
+
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        return tuple(post.publication for post in self.posts)
+
+    def __str__(self) -> str:
+        names = commas(publication.name for publication in self.publications)
+        return f"batch of {len(self.posts)}: {names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +120,17 @@ class Switch(Message):
     """
 
     kind = "switch"
+    wire = "messages.Switch"
     advertisement_id: AdvertisementId
     epoch: int
     publisher: BrokerId
     to_gossip: bool
     number: int
     view: tuple[BrokerId, ...]
+
+    def __str__(self) -> str:
+        way = "gossip" if self.to_gossip else "tree"
+        return f"switch {self.advertisement_id} to {way} at {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +144,7 @@ class Gossip(Message):
     """
 
     kind = "gossip"
+    wire = "messages.Gossip"
     carries = True
     advertisement_id: AdvertisementId
     epoch: int
@@ -123,3 +163,16 @@ class Gossip(Message):
     @property
     def chatter(self) -> bool:  # type: ignore[override]
         return not self.messages
+
+    @property
+    def publications(self) -> tuple[Publication, ...]:
+        return tuple(post.publication for _, post in self.messages)
+
+    def __str__(self) -> str:
+        names = commas(publication.name for publication in self.publications) or "nothing new"
+        return f"gossip ({self.purpose}) about {self.advertisement_id}: {names}"
+
+
+MESSAGES = (
+    CountedSubscription, CountedUnsubscription, TreePost, DirectPost, Batch, Switch, Gossip,
+)  # fmt: skip
