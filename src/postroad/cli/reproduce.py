@@ -282,8 +282,8 @@ def beaconvey(
     page.write_text(text, encoding="utf-8")
     for claim in claims:
         click.echo(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.text} ({claim.numbers})")
-    near = sum(abs(cell.off) <= beaconvey_page.FAR for cell in cells)
-    click.echo(f"{near} of {len(cells)} published numbers within {beaconvey_page.FAR:.0%}")
+    near = beaconvey_page.near(cells)
+    click.echo(f"{near} published numbers within {beaconvey_page.FAR:.0%}")
     click.echo(f"{len(found)} overlays in {took:.1f} s; results.csv and figures in {out}, {page}")
 
 

@@ -46,21 +46,14 @@ SHOWN: dict[str, tuple[str, str, list[str]]] = {
     ),
 }
 
-DIFFERENCES = """\
-## Where ours differ, and why
+GROUNDS = """\
+## What the numbers rest on
 
 - The paper's numbers of publishers and subscribers, its matching times and its figures are not in
   the text; how we filled the gaps is in `src/postroad/papers/pop_grape/__init__.py`.
-  Matching times, copy
-  costs and subscriber counts were chosen so that the delay comes near the paper's, so the largest
-  changes show that its numbers can be reached, not that they are confirmed. Compare
-  changes against static, not absolute values.
-- Input utilisation and delay fall by more or less with the cost of a copy against the cost of
-  matching: what subscribers cost at their own broker no placement can save.
-- The paper finds POP's delay lowest under the random workload. Ours does not show it.
-- Under the enterprise workload POP goes on moving publishers when nothing changes: filters that a
-  tenth of the publications pass make its running average jump. The last table shows what a
-  margin does about it.
+  Matching times, copy costs and subscriber counts were chosen so that the delay comes near the
+  paper's, so the largest changes show that its numbers can be reached, not that they are confirmed.
+  Compare changes against static, not absolute values.
 - Table entries are counted, not bytes: routing tables, profiles, sessions and answers, the most
   that a broker held at once.
 """
@@ -79,7 +72,7 @@ def page(
     lines += ["Changes are against static, in percent. Paper: PlanetLab, up to.", ""]
     lines += ["| figure | what | paper | measured |", "|---|---|---:|---:|"]
     lines += [f"| {c.figure} | {c.claim} | {c.paper:g}% | {c.measured:.1f}% |" for c in claims]
-    lines += ["", DIFFERENCES]
+    lines += ["", GROUNDS]
     for name, (heading, axis, _) in SHOWN.items():
         lines += [f"## {heading}", "", f"![{name}]({figures}/{name.replace(' ', '-')}.png)", ""]
         lines.append(f"| {axis} | method | " + " | ".join(LABELS.values()) + " |")

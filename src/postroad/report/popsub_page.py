@@ -34,29 +34,15 @@ SHOWN = {
     "overload-direct": ["queue", "popular_pdl_ms"],
 }
 
-DIFFERENCES = """\
-## Where ours differ, and why
+GROUNDS = """\
+## What the numbers rest on
 
 - How much is unpopular depends on τ·φ and on how many brokers publish, each with a capacity of its
-  own; neither is in the text. The table by throughput shows how far that moves the gain and the
-  pure forwards: the paper's gains lie between τ = 400 and τ = 1,600 at φ = 0.05. The default
-  is the one at which direct sends per publication fit. The readings of who publishes and what a
-  subscription says move them as well: see the table by users.
-- In overload τ = 2,700 a second puts the baseline just above saturation, and queues there are a
-  cliff, not a slope. With φ = 0.05 the brokers that publish keep enough off the root for it to fall
-  below saturation, by whatever mechanism and however many links it has, and the queues are gone.
-  With twice that φ they fall by about half on average, by nearly all on a root with few links and
-  by next to nothing on one with many, around which many brokers publish, each with its own share of
-  popular publications. The paper's −33% for batching and −60% for direct delivery lie on that
-  cliff: the tables by τ, φ and costs show where. Batches here cost 1 + 0.2 (n − 1); at n, which is
-  what `postroad calibrate` measures for our own brokers, batching helps about as little as in the
-  paper. A direct send costs its receiver alone here; at a tenth of a publication for its sender,
-  direct delivery helps about as much as in the paper, and at a fifth it makes things worse.
-- Delays are of the latency matrix used, not of the King data: compare ratios. Gossip waits for its
-  rounds of 10 s in both, while direct sends take longer here, so their ratio is smaller.
-- Gossip does not become more precise with skew. A subscription here matches a quarter of what its
-  publisher says, so whether a member wants what it gets depends on how many subscriptions it has,
-  and the more skewed the workload, the fewer a member of an unpopular group has.
+  own; neither is in the text. The default τ was chosen so that direct sends per publication fit the
+  paper's; the table by throughput varies it, the one by users who publishes.
+- In overload a batch of n costs 1 + 0.2 (n - 1) publications, and a direct send costs its receiver
+  alone; the tables by batch and by direct cost vary both.
+- Delays are of the latency matrix used, not of the King data: compare ratios.
 - Gossip figures come from the kernel's model of gossip, which reaches everyone.
 """
 
@@ -78,7 +64,7 @@ def page(
         f"| {c.figure} | {c.claim} | {c.paper:g}{c.unit} | {c.measured:.3g}{c.unit} |"
         for c in claims
     ]
-    lines += ["", DIFFERENCES]
+    lines += ["", GROUNDS]
     lines += ["Deliveries as a share of the baseline's, over all runs:"]
     shares = [f"{_label(m)} {least:.6g} to {most:.6g}" for m, (least, most) in ratios.items()]
     lines += ["; ".join(shares) + ".", ""]

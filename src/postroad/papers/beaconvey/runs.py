@@ -55,6 +55,7 @@ READINGS: dict[str, dict[str, str]] = {
 }
 NODES = 1023
 EACH = 20
+BASE = "Scribe(-)"  # what ratios are against
 
 
 @lru_cache(maxsize=2)
@@ -188,7 +189,7 @@ class Measured:
 
     def ratio(self, workload: str, point: tuple[int, int], system: str, metric: str) -> float:
         """Against the original Scribe on the same workload."""
-        base = self.value(workload, point, "Scribe(-)", metric)
+        base = self.value(workload, point, BASE, metric)
         return self.value(workload, point, system, metric) / base
 
     def ratios(
@@ -196,12 +197,8 @@ class Measured:
     ) -> list[float]:
         """The same, of each seed."""
         values = self.seeds[workload, *point, system, metric]
-        bases = self.seeds[workload, *point, "Scribe(-)", metric]
+        bases = self.seeds[workload, *point, BASE, metric]
         return [value / base for value, base in zip(values, bases, strict=True)]
-
-    def mean_ratio(self, workload: str, system: str, metric: str) -> float:
-        points = self.points(workload)
-        return float(np.mean([self.ratio(workload, p, system, metric) for p in points]))
 
 
 @dataclass(frozen=True)
@@ -214,6 +211,7 @@ class Cell:
     paper: float
     measured: float
     samples: tuple[float, ...] = ()  # of a table: of each sample of the graph
+    counts: bool = True  # not if it is 1 by definition, or stands in an earlier table already
 
     @property
     def off(self) -> float:
@@ -225,6 +223,7 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
     """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
     made = []
     metric_of = READINGS[reading]
+    shown: set[tuple[str, str, str]] = set()
     for table, (workload, published) in TABLES.items():
         for system, ratios in published.items():
             for place, point in enumerate(measured.points(workload)):
@@ -234,7 +233,10 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
                     found = measured.ratio(workload, point, system, taken)
                     samples = tuple(measured.ratios(workload, point, system, taken))
                     column = f"{metric} {size}"
-                    made.append(Cell(f"Table {table}", system, column, paper, found, samples))
+                    counts = system != BASE and (workload, system, column) not in shown
+                    shown.add((workload, system, column))
+                    row = Cell(f"Table {table}", system, column, paper, found, samples, counts)
+                    made.append(row)
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
         if not points:
