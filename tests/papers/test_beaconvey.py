@@ -17,7 +17,6 @@ from postroad.kernels import beaconvey as compiled
 from postroad.model import Publication, Subscription
 from postroad.overlay.small_world import SmallWorld, as_overlay, chord
 from postroad.papers.beaconvey import runs
-from postroad.papers.processes import run_rows
 from postroad.planning.swico import from_pairs
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Received, Send, Subscribe
@@ -147,7 +146,7 @@ def test_the_orderings_that_the_paper_claims_hold(workload: str, graph: str) -> 
         }
         for overlay in ("SL", "S", "L", "-")
     ]
-    measured = runs.Measured(run_rows(runs.run_point, rows))
+    measured = runs.Measured(list(map(runs.run_point, rows)))
     claims = runs.claims(measured)
     assert claims
     for claim in claims:

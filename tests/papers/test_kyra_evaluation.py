@@ -9,7 +9,6 @@ import pytest
 from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.published import FIGURE_7, RATES, TABLE_3, TABLE_4
 from postroad.papers.kyra.workload import DISTRIBUTIONS, events, interests
-from postroad.papers.processes import run_rows
 from postroad.pipeline import sweep
 from postroad.workloads.content import scaled
 
@@ -22,7 +21,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def results() -> runs.Results:
-    return runs.Results(run_rows(runs.run_point, ROWS))
+    return runs.Results(list(map(runs.run_point, ROWS)))
 
 
 @pytest.mark.parametrize("metric", TABLE_3)
@@ -71,7 +70,7 @@ def test_table_2_arrows() -> None:
          "schemes": "kyra", "clique_ms": clique_ms, "trees": trees}
         for rate in RATES for clique_ms in (0, 100, 300, 500) for trees in (1, 20)
     ]  # fmt: skip
-    claims = runs.arrows(runs.Results(run_rows(runs.run_point, points)))
+    claims = runs.arrows(runs.Results(list(map(runs.run_point, points))))
     assert len(claims) == 10
     unlike = [claim for claim in claims if not claim.holds]
     assert {claim.text for claim in unlike} <= {

@@ -194,7 +194,7 @@ def test_quick_mode_stays_within_the_stated_error(reproduced: tuple[str, Path]) 
     assert max(errors) < 3.0
     assert sum(error < 1.0 for error in errors) > 0.85 * len(errors)
     for key in TRAFFIC_TABLES:
-        assert f"Table {key}: within 3%" in reproduced[0]
+        assert f"holds: Table {key} within 3%" in reproduced[0]
 
 
 def test_quick_mode_finds_the_published_deviations(reproduced: tuple[str, Path]) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from postroad.papers.beaconvey.runs import Cell, Claim
+from postroad.papers import Cell, Claim
+from postroad.papers.beaconvey import runs
+from postroad.report.figures import beaconvey as figures
+from postroad.report.markdown import claim_lines, grid
+from postroad.report.papers import Asked, Findings, Paper, Rows
 
 FAR = 0.2
 
@@ -12,9 +17,9 @@ FAR = 0.2
 def page(
     readings: Mapping[str, Sequence[Cell]], claims: Sequence[Claim],
     expo: Sequence[Mapping[str, str]], plans: Sequence[Mapping[str, str]], how: str,
-    pictures: Mapping[str, str],
+    names: Iterable[str], folder: str,
 ) -> str:  # fmt: skip
-    """Markdown. `how` says what made it; `pictures` are titles and files of the figures.
+    """Markdown. `how` says what made it; `names` are the figures in `folder`.
 
     `readings` are the cells under each reading of the paper, ours first.
     """
@@ -26,7 +31,7 @@ def page(
         "",
         "## What the paper claims",
         "",
-        *_grid(
+        *grid(
             ["claim", "holds here", "measured (means over the workload's points)"],
             [[c.text, "yes" if c.holds else "**no**", c.numbers] for c in claims],
         ),
@@ -36,7 +41,7 @@ def page(
         columns = list(dict.fromkeys(cell.column for cell in mine))
         found = {(cell.row, cell.column): f"{cell.paper:g} / {cell.measured:.3f}" for cell in mine}
         lines += ["", f"## {table}: published / measured", ""]
-        lines += _grid(
+        lines += grid(
             ["system", *columns],
             [
                 [row, *(found.get((row, column), "") for column in columns)]
@@ -44,7 +49,7 @@ def page(
             ],
         )
     lines += ["", "## What the text says of the figures", ""]
-    lines += _grid(
+    lines += grid(
         ["figure", "system", "what", "published", "measured", "off"],
         [
             [c.table, c.row, c.column, f"{c.paper:g}", f"{c.measured:.3f}", f"{c.off:+.0%}"]
@@ -58,7 +63,7 @@ def page(
         f"numbers come within {FAR:.0%}, and how far off on average those are that it moves.",
         "",
     ]
-    lines += _grid(
+    lines += grid(
         ["reading", f"within {FAR:.0%}", "numbers moved", "off with ours", "off with it"],
         [_effect(name, cells, each) for name, each in readings.items()],
     )
@@ -72,7 +77,7 @@ def page(
         "that comes nearest to the published number where that is not ours.",
         "",
     ]
-    lines += _grid(
+    lines += grid(
         ["number", "published", "measured", "over our samples", "nearest with another reading"],
         [
             [
@@ -91,20 +96,19 @@ def page(
             "The paper names this workload but shows no result; ratios against Scribe(-).",
             "",
         ]
-        lines += _grid(list(expo[0]), [list(row.values()) for row in expo])
+        lines += grid(list(expo[0]), [list(row.values()) for row in expo])
     lines += ["", "## Overlays", ""]
-    lines += _grid(list(plans[0]), [list(plan.values()) for plan in plans])
+    lines += grid(list(plans[0]), [list(plan.values()) for plan in plans])
     lines += ["", "## Figures", ""]
-    lines += [f"![{title}]({path})" for title, path in pictures.items()]
+    lines += [f"![{name}]({folder}/{name}.png)" for name in names]
     return "\n".join(lines) + "\n"
 
 
 def _spread(cell: Cell) -> str:
-    if not cell.samples:
+    if not cell.samples or cell.paper is None:
         return ""
-    low, high = min(cell.samples), max(cell.samples)
-    within = ", the published number among them" if low <= cell.paper <= high else ""
-    return f"{low:.3f} to {high:.3f} in {len(cell.samples)}{within}"
+    within = ", the published number among them" if cell.low <= cell.paper <= cell.high else ""
+    return f"{cell.low:.3f} to {cell.high:.3f} in {len(cell.samples)}{within}"
 
 
 def near(cells: Sequence[Cell]) -> str:
@@ -130,9 +134,76 @@ def _nearest(at: int, readings: Mapping[str, Sequence[Cell]]) -> str:
     return f"{readings[name][at].measured:.3f}: {name}"
 
 
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * len(header),
-        *("| " + " | ".join(row) + " |" for row in rows),
+def rows(asked: Asked) -> Rows:
+    return runs.rows(asked.full, _graphs(asked), asked.choices.get("long", "chord"))
+
+
+def _graphs(asked: Asked) -> dict[str, Path]:
+    names = {"facebook": "fb", "twitter": "tw"}
+    return {names[name]: path for name, path in asked.files.items()}
+
+
+def findings(found: Rows, asked: Asked) -> Findings:
+    measured = runs.Measured(found)
+    readings = {name: runs.cells(measured, name) for name in runs.READINGS}
+    claims = runs.claims(measured)
+    drawn = {
+        f"figure-{number}": figures.families(measured, workload, metric, f"Figure {number}: {text}")
+        for number, workload, metric, text in (
+            (4, "zipf", "overhead", "routing overhead, Zipf"),
+            (5, "zipf", "path_mean", "average path length, Zipf"),
+            (6, "unif", "overhead", "routing overhead, Unif"),
+            (7, "unif", "path_mean", "average path length, Unif"),
+        )
+    } | {"figure-8": figures.growth(measured)}
+    if asked.files:
+        samples = {
+            f"{name.upper()} {size}": runs.counts_ccdf(
+                runs.interests_of(name, count, 0, str(path), 0)
+            )
+            for name, path in _graphs(asked).items()
+            for size, count in (("10K", 10_000), ("all", 10**9))
+        }
+        drawn = {"figure-3": figures.ccdf(samples), **drawn}
+    table: list[list[object]] = [
+        ["workload", "nodes", "topics", "overlay", "long", "seed", "publications",
+         "tco_support", "plan_s", "system", *runs.METRICS]
+    ]  # fmt: skip
+    for row in found:
+        shared = [row["workload"], int(row["nodes_found"])]
+        shared += [row[key] for key in ("topics", "overlay", "long", "seed", "publications")]
+        shared += [f"{row['tco_support']:.4f}", f"{row['plan_s']:.2f}"]
+        for system in runs.SYSTEMS.values():
+            name = system.format(row["overlay"])
+            values = [f"{row[f'{name}|{metric}']:.4f}" for metric in runs.METRICS]
+            table.append([*shared, name, *values])
+    plans = [
+        {
+            "workload": row["workload"],
+            "nodes": f"{row['nodes_found']:,.0f}",
+            "topics": f"{row['topics'] or row['nodes_found']:,.0f}",
+            "overlay": row["overlay"],
+            "TcoSuppR": f"{row['tco_support']:.4f}",
+        }
+        for row in found
+        if row["seed"] == 0
     ]
+    said = [*claim_lines(claims), f"{near(readings['ours'])} published numbers within {FAR:.0%}"]
+    return Findings(
+        table,
+        drawn,
+        lambda how, folder: page(readings, claims, runs.expo(measured), plans, how, drawn, folder),
+        said,
+    )
+
+
+PAPER = Paper(
+    "Tables 3 to 5 and Figures 3 to 8 of BeaConvey.\n\n"
+    "The tables need the social graphs; without them only Figures 4 to 8 are made.",
+    "Few points and one seed (default), or all.",
+    "postroad.papers.beaconvey.runs:sweep_case",
+    rows,
+    findings,
+    files={"facebook": "Friendships: lines `a b`.", "twitter": "Lines `a b`: a follows b."},
+    choices={"long": ("chord", "random")},
+)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from postroad.papers import Cell, Claim
+from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.alpha import Fit
 from postroad.papers.kyra.published import FIGURE_7, RATES
-from postroad.papers.kyra.runs import ALL, Cell, Claim, Results
+from postroad.papers.kyra.runs import ALL, Results
 from postroad.papers.kyra.workload import DISTRIBUTIONS
+from postroad.report.figures import kyra as figures
+from postroad.report.markdown import claim_lines, grid
+from postroad.report.papers import Asked, Findings, Paper, Rows
 
 FAR = 0.2
 
 
 def page(
     cells: Sequence[Cell], claims: Sequence[Claim], fit: Fit, results: Results, how: str,
-    pictures: Mapping[str, str],
+    names: Iterable[str], folder: str,
 ) -> str:  # fmt: skip
-    """Markdown. `how` says what made it; `pictures` are titles and files of the figures."""
+    """Markdown. `how` says what made it; `names` are the figures in `folder`."""
     lines = ["# Kyra", "", how, ""]
     lines += [
         "Published / measured; the measured number is a mean over networks and seeds, with the",
@@ -25,7 +30,7 @@ def page(
         "",
         "## What the paper claims",
         "",
-        *_grid(
+        *grid(
             ["claim", "holds here", "measured"],
             [[c.text, "yes" if c.holds else "**no**", c.numbers] for c in claims],
         ),
@@ -39,7 +44,7 @@ def page(
         columns = list(dict.fromkeys(cell.column for cell in mine))
         found = {(cell.row, cell.column): _shown(cell) for cell in mine}
         lines += ["", f"## {table[0].upper()}{table[1:]}: published / measured", ""]
-        lines += _grid(
+        lines += grid(
             ["", *columns],
             [
                 [row, *(found.get((row, column), "") for column in columns)]
@@ -47,7 +52,7 @@ def page(
             ],
         )
     lines += ["", "## All schemes: NRU, and average and maximum node stress", ""]
-    lines += _grid(
+    lines += grid(
         ["distribution", "interest", *ALL],
         [
             [distribution, f"{rate:.0%}", *(_line(results, distribution, rate, s) for s in ALL)]
@@ -57,13 +62,13 @@ def page(
     )
     far = [cell for cell in cells if abs(cell.off) > FAR]
     lines += ["", f"## More than {FAR:.0%} off", "", f"{len(far)} of {len(cells)} numbers.", ""]
-    lines += _grid(
+    lines += grid(
         ["number", "published", "measured", "off", "over our networks and seeds"],
         [
             [
                 f"{c.table}, {c.row}, {c.column}",
                 f"{c.paper:g}",
-                _number(c.measured.mean),
+                _number(c.measured),
                 f"{c.off:+.0%}",
                 _spread(c),
             ]
@@ -71,13 +76,13 @@ def page(
         ],
     )
     lines += ["", "## Figures", ""]
-    lines += [f"![{title}]({path})" for title, path in pictures.items()]
+    lines += [f"![{name}]({folder}/{name}.png)" for name in names]
     return "\n".join(lines) + "\n"
 
 
 def _shown(cell: Cell) -> str:
-    m = cell.measured
-    return f"{cell.paper:g} / {_number(m.mean)} ({_number(m.low)} to {_number(m.high)})"
+    spread = f"({_number(cell.low)} to {_number(cell.high)})"
+    return f"{cell.paper:g} / {_number(cell.measured)} {spread}"
 
 
 def _number(value: float) -> str:
@@ -96,14 +101,45 @@ def _line(results: Results, distribution: str, rate: float, scheme: str) -> str:
 
 
 def _spread(cell: Cell) -> str:
-    low, high = cell.measured.low, cell.measured.high
-    within = ", the published number among them" if low <= cell.paper <= high else ""
-    return f"{_number(low)} to {_number(high)}{within}"
+    assert cell.paper is not None
+    within = ", the published number among them" if cell.low <= cell.paper <= cell.high else ""
+    return f"{_number(cell.low)} to {_number(cell.high)}{within}"
 
 
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * len(header),
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
+def findings(found: Rows, asked: Asked) -> Findings:
+    results = Results(found)
+    cells, claims = runs.cells(results), runs.claims(results)
+    fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
+    drawn = {
+        "figure-7": figures.passed(fit),
+        "figure-10": figures.grid(results, "storage", "Figure 10: storage", log=True),
+        "figure-11": figures.grid(results, "processing", "Figure 11: processing load"),
+        "figure-12": figures.grid(results, "node_mean", "Figure 12: average node stress"),
+        "figure-13": figures.grid(results, "link_mean", "Figure 13: average link stress"),
+        "figure-14": figures.grid(results, "nru", "Figure 14: NRU"),
+        "figure-15": figures.nru(results),
+        "figure-16": figures.spread(results),
+    }
+    keys = ("kind", "topology", "seed", "distribution", "rate", "clique_ms", "trees", "multi_homed")
+    table: list[list[object]] = [[*keys, "scheme", *runs.METRICS]]
+    for row in found:
+        for scheme in row["schemes"].split():
+            values = [row.get(f"{scheme}|{metric}") for metric in runs.METRICS]
+            shown = ["" if value is None or value != value else f"{value:.6g}" for value in values]
+            table.append([*(row.get(key, "") for key in keys), scheme, *shown])
+    near = sum(abs(cell.off) <= FAR for cell in cells)
+    return Findings(
+        table,
+        drawn,
+        lambda how, folder: page(cells, claims, fit, results, how, drawn, folder),
+        [*claim_lines(claims), f"{near} of {len(cells)} published numbers within {FAR:.0%}"],
+    )
+
+
+PAPER = Paper(
+    "Tables I to IV and Figures 7 and 10 to 16 of Kyra.",
+    "One network and few points (default), or 4 networks x 2 seeds.",
+    "postroad.papers.kyra.runs:sweep_case",
+    lambda asked: runs.rows(asked.full),
+    findings,
+)

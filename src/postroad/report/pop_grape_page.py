@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.papers.pop_grape.runs import Claim
+from postroad.papers import Cell
+from postroad.papers.pop_grape import runs
+from postroad.report.figures import pop_grape as figures
 from postroad.report.figures.pop_grape import LABELS
+from postroad.report.markdown import results, stated_lines, summary
+from postroad.report.papers import Asked, Findings, Paper, Rows
 
 # Per experiment: its heading, what it varies, and the metrics shown in the figure.
 SHOWN: dict[str, tuple[str, str, list[str]]] = {
@@ -61,26 +65,25 @@ GROUNDS = """\
 
 def page(
     table: Mapping[tuple[str, float, str], Mapping[str, float]],
-    claims: Sequence[Claim],
+    cells: Sequence[Cell],
     how: str,
-    figures: str,
+    folder: str,
 ) -> str:
     lines = ["# POP and GRAPE: paper and ours", "", how, ""]
     lost = sum(found["lost"] + found["twice"] for found in table.values())
     lines += [f"Publications lost or delivered twice, over all runs: {lost:g}.", ""]
     lines += ["## The paper's stated numbers", ""]
     lines += ["Changes are against static, in percent. Paper: PlanetLab, up to.", ""]
-    lines += ["| figure | what | paper | measured |", "|---|---|---:|---:|"]
-    lines += [f"| {c.figure} | {c.claim} | {c.paper:g}% | {c.measured:.1f}% |" for c in claims]
+    lines += stated_lines(cells)
     lines += ["", GROUNDS]
     for name, (heading, axis, _) in SHOWN.items():
-        lines += [f"## {heading}", "", f"![{name}]({figures}/{name.replace(' ', '-')}.png)", ""]
+        lines += [f"## {heading}", "", f"![{name}]({folder}/{name.replace(' ', '-')}.png)", ""]
         lines.append(f"| {axis} | method | " + " | ".join(LABELS.values()) + " |")
         lines.append("|---:|---|" + "---:|" * len(LABELS))
         for (experiment, value, method), found in table.items():
             if experiment == name:
-                cells = [_shown(found[metric]) for metric in LABELS]
-                lines.append(f"| {value:g} | {method} | " + " | ".join(cells) + " |")
+                values = [_shown(found[metric]) for metric in LABELS]
+                lines.append(f"| {value:g} | {method} | " + " | ".join(values) + " |")
         lines.append("")
     return "\n".join(lines)
 
@@ -88,3 +91,35 @@ def page(
 def _shown(value: float) -> str:
     """Three digits, and never an exponent where a reader expects a number."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def findings(found: Rows, asked: Asked) -> Findings:
+    table = runs.means(found)
+    cells = runs.cells(table)
+    drawn = {
+        name.replace(" ", "-"): figures.weights(table, metrics)
+        if name == "weights"
+        else figures.panels(table, name, axis, metrics)
+        for name, (_, axis, metrics) in SHOWN.items()
+    }
+    lost = sum(row["lost"] + row["twice"] for row in found)
+    return Findings(
+        results(cells, table),
+        drawn,
+        lambda how, folder: page(table, cells, how, folder),
+        summary(cells),
+        f"{lost:g} publications were lost or delivered twice" if lost else None,
+    )
+
+
+PAPER = Paper(
+    "Figures 5 to 7 of POP and GRAPE.",
+    "Few small runs (default), or all points, twice, at full length.",
+    "postroad.papers.pop_grape.runs:sweep_case",
+    lambda asked: runs.rows(asked.full, asked.files.get("quotes"), asked.files.get("latencies")),
+    findings,
+    files={
+        "quotes": "Daily OHLCV quotes (CSV, gzip too); without them a series is generated.",
+        "latencies": "Square matrix of round trips in ms (CSV, gzip too); else one is generated.",
+    },
+)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, TRENDS, Claim, followed
+from postroad.papers import Cell
+from postroad.papers.popsub import runs
+from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, TRENDS, followed
+from postroad.report.figures import popsub as figures
 from postroad.report.figures.popsub import LABELS
+from postroad.report.markdown import results, stated_lines, summary
+from postroad.report.papers import Asked, Findings, Paper, Rows
 
 SHOWN = {
     "phi": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
@@ -49,21 +54,17 @@ GROUNDS = """\
 
 def page(
     table: Mapping[tuple[str, float, str], Mapping[str, float]],
-    claims: Sequence[Claim],
+    cells: Sequence[Cell],
     topologies: Sequence[Mapping[str, float]],
     ratios: Mapping[str, tuple[float, float]],
     how: str,
-    figures: str,
+    folder: str,
 ) -> str:
     lines = ["# PopSub: paper and ours", "", how, ""]
     lines += ["How the paper was read is written in `src/postroad/papers/popsub/__init__.py`.", ""]
     lines += ["## The paper's stated numbers", ""]
     lines += ["Changes in percent are the largest over the experiment, against the baseline.", ""]
-    lines += ["| figure | what | paper | measured |", "|---|---|---:|---:|"]
-    lines += [
-        f"| {c.figure} | {c.claim} | {c.paper:g}{c.unit} | {c.measured:.3g}{c.unit} |"
-        for c in claims
-    ]
+    lines += stated_lines(cells)
     lines += ["", GROUNDS]
     lines += ["Deliveries as a share of the baseline's, over all runs:"]
     shares = [f"{_label(m)} {least:.6g} to {most:.6g}" for m, (least, most) in ratios.items()]
@@ -82,7 +83,7 @@ def page(
     for experiment in EXPERIMENTS:
         name = experiment.name
         lines += [f"## Figures {experiment.figures}: {name}", ""]
-        lines += [f"![{name}]({figures}/{name}.png)", ""]
+        lines += [f"![{name}]({folder}/{name}.png)", ""]
         metrics = SHOWN[name]
         heads = [experiment.field, "mechanism", *(LABELS[metric] for metric in metrics)]
         lines.append("| " + " | ".join(heads) + " |")
@@ -91,8 +92,8 @@ def page(
         for value in values:
             for mechanism in MECHANISMS:
                 found = table[name, value, mechanism]
-                cells = [f"{found[metric]:,.4g}" for metric in metrics]
-                lines.append(f"| {value:g} | {_label(mechanism)} | " + " | ".join(cells) + " |")
+                values_of = [f"{found[metric]:,.4g}" for metric in metrics]
+                lines.append(f"| {value:g} | {_label(mechanism)} | " + " | ".join(values_of) + " |")
         lines.append("")
     lines += ["## Figure 4b by topology", ""]
     lines += ["Average queue of the baseline, and how the mechanisms change it.", ""]
@@ -106,3 +107,41 @@ def page(
 
 def _label(mechanism: str) -> str:
     return "baseline" if mechanism == "tree" else mechanism
+
+
+def _todo(asked: Asked) -> Rows:
+    return runs.rows(asked.full, asked.files.get("latencies"))
+
+
+def findings(ran: Rows, asked: Asked) -> Findings:
+    """Rows that are equal in what is simulated have run once: see `runs.distinct`."""
+    todo = _todo(asked)
+    _, place_of = runs.distinct(todo)
+    found = [{**ran[place], **row} for row, place in zip(todo, place_of, strict=True)]
+    table = runs.means(found)
+    cells = runs.cells(table)
+    drawn = {
+        experiment.name: figures.panels(
+            table, experiment.name, experiment.field, SHOWN[experiment.name]
+        )
+        for experiment in EXPERIMENTS
+    }
+    topologies, ratios = runs.queues_by_topology(found), runs.delivery_ratios(found)
+    return Findings(
+        results(cells, table),
+        drawn,
+        lambda how, folder: page(table, cells, topologies, ratios, how, folder),
+        summary(cells),
+    )
+
+
+PAPER = Paper(
+    "Figures 3a to 3o and 4a to 4d of PopSub.",
+    "One run per point (default), or 5 x 5.",
+    "postroad.papers.popsub.runs:sweep_case",
+    lambda asked: runs.distinct(_todo(asked))[0],
+    findings,
+    files={
+        "latencies": "Square matrix of round trips in ms (CSV, gzip too); else one is generated."
+    },
+)

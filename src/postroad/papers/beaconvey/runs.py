@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +18,7 @@ from postroad import draws
 from postroad.kernels import beaconvey as routes
 from postroad.kernels import swico as planner
 from postroad.overlay import IntArray
+from postroad.papers import Cell, Claim, run_alone
 from postroad.papers.beaconvey.published import OVERLAYS, STATED, TABLES
 from postroad.planning.interests import sample
 from postroad.planning.swico import TopicInterests, support
@@ -122,6 +122,10 @@ def run_point(row: Row) -> dict[str, Any]:
     return found
 
 
+def sweep_case(run: Row) -> dict[str, Any]:
+    return run_alone(run_point, run)
+
+
 def _passes_idle_root(
     given: TopicInterests, topics: IntArray, publishers: IntArray, roots: IntArray
 ) -> npt.NDArray[np.bool_]:
@@ -201,24 +205,6 @@ class Measured:
         return [value / base for value, base in zip(values, bases, strict=True)]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number: published and measured."""
-
-    table: str
-    row: str
-    column: str
-    paper: float
-    measured: float
-    samples: tuple[float, ...] = ()  # of a table: of each sample of the graph
-    counts: bool = True  # not if it is 1 by definition, or stands in an earlier table already
-
-    @property
-    def off(self) -> float:
-        """How far off, as a share of the published number."""
-        return self.measured / self.paper - 1
-
-
 def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
     """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
     made = []
@@ -235,8 +221,9 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
                     column = f"{metric} {size}"
                     counts = system != BASE and (workload, system, column) not in shown
                     shown.add((workload, system, column))
-                    row = Cell(f"Table {table}", system, column, paper, found, samples, counts)
-                    made.append(row)
+                    made.append(
+                        Cell(f"Table {table}", system, column, paper, found, samples, counts=counts)
+                    )
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
         if not points:
@@ -265,15 +252,6 @@ def expo(measured: Measured) -> list[dict[str, str]]:
         for system in systems
         if measured.points("expo")
     ]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """An ordering that the paper claims, whether ours holds, and the numbers."""
-
-    text: str
-    holds: bool
-    numbers: str
 
 
 def claims(measured: Measured) -> list[Claim]:

@@ -17,6 +17,7 @@ import numpy as np
 from postroad.kernels import kyra as kernel
 from postroad.overlay import IntArray
 from postroad.overlay.transit_stub import Underlay, transit_stub
+from postroad.papers import Cell, Claim, run_alone
 from postroad.papers.kyra.published import (
     BALANCE,
     CLIQUES_MS,
@@ -127,9 +128,7 @@ def run_point(row: Row) -> dict[str, Any]:
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
-    """`run_point` for a case of `pipeline.run.cases`: what it measures alone."""
-    case = run["parameters"]["case"]
-    return {name: value for name, value in run_point(case).items() if name not in case}
+    return run_alone(run_point, run)
 
 
 def sweep_point(run: Row) -> dict[str, Any]:
@@ -259,21 +258,6 @@ def summary(values: Sequence[float]) -> Measured:
     return Measured(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One published number, and ours: the mean, and the least and most over the networks."""
-
-    table: str
-    row: str
-    column: str
-    paper: float
-    measured: Measured
-
-    @property
-    def off(self) -> float:
-        return self.measured.mean / self.paper - 1
-
-
 def cells(results: Results) -> list[Cell]:
     """Every number that the paper prints and these rows can answer."""
     made = []
@@ -281,28 +265,28 @@ def cells(results: Results) -> list[Cell]:
         chosen = results.select("grid", clique_ms=clique_ms)
         for metric, paper in zip(("mean", "max"), TABLE_1[clique_ms], strict=True):
             found = summary([row[f"clique_{metric}"] for row in chosen])
-            made.append(Cell("Table I", f"{clique_ms} ms", f"servers per clique, {metric}", paper,
-                             found))  # fmt: skip
+            column = f"servers per clique, {metric}"
+            made.append(_cell("Table I", f"{clique_ms} ms", column, paper, found))
     for metric, ratios in TABLE_3.items():
         for rate, paper in zip(RATES, ratios, strict=True):
             pairs = results.select("compare", distribution="zipf", rate=rate)
             found = summary([row[f"kyra|{metric}"] / row[f"fbr|{metric}"] for row in pairs])
-            made.append(Cell("Table III", metric, f"{rate:.0%}", paper, found))
+            made.append(_cell("Table III", metric, f"{rate:.0%}", paper, found))
     for distribution, metrics in TABLE_4.items():
         for metric, numbers in metrics.items():
             for place, paper in enumerate(numbers):
                 rate, scheme = RATES[place // 3], TABLE_4_SCHEMES[place % 3]
                 found = results.compare(distribution, rate, scheme, metric)
                 row = f"{distribution} {metric}"
-                made.append(Cell("Table IV", row, f"{scheme} {rate:.0%}", paper, found))
+                made.append(_cell("Table IV", row, f"{scheme} {rate:.0%}", paper, found))
     if 200 in results.grid_points()[0]:
         paper = FIGURE_10["200 ms, 20 trees"]
         found = summary([v for r in RATES for v in results.grid(r, 200, 20, "storage").values])
-        made.append(Cell("Figure 10", "200 ms, 20 trees", "storage", paper, found))
+        made.append(_cell("Figure 10", "200 ms, 20 trees", "storage", paper, found))
     for name, numbers_at in (("node_max", FIGURE_16_MAX), ("node_p80", FIGURE_16_P80)):
         for scheme, paper in numbers_at.items():
             found = results.compare("zipf", 0.1, scheme, name)
-            made.append(Cell("Figure 16", scheme, name, paper, found))
+            made.append(_cell("Figure 16", scheme, name, paper, found))
     homed = results.select("homed")
     if homed:
         plain = results.select("compare", distribution="zipf", rate=0.1)
@@ -310,18 +294,13 @@ def cells(results: Results) -> list[Cell]:
             more["kyra|link_mean"] / one["kyra|link_mean"]
             for more, one in zip(homed, plain, strict=True)
         ]
-        made.append(Cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK,
-                         summary(values)))  # fmt: skip
+        found = summary(values)
+        made.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, found))
     return made
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says in words, whether ours agrees, and the numbers."""
-
-    text: str
-    holds: bool
-    numbers: str
+def _cell(table: str, row: str, column: str, paper: float, found: Measured) -> Cell:
+    return Cell(table, row, column, paper, found.mean, found.values)
 
 
 def claims(results: Results) -> list[Claim]:

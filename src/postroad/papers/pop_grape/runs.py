@@ -17,6 +17,7 @@ import numpy as np
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import IntArray, Overlay, files, from_parents
 from postroad.overlay.wide_area import generated_matrix
+from postroad.papers import Cell, run_alone
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
 from postroad.relocation import grape, pop
 from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
@@ -224,6 +225,10 @@ Key = tuple[str, float, str]
 VARIED = {"weights": "spread", "thresholds": "threshold", "ping-pong": "margin"}
 
 
+def sweep_case(run: Mapping[str, Any]) -> dict[str, Any]:
+    return run_alone(run_point, run)
+
+
 def means(found: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
     """Per experiment, varied value and method, the mean of each metric."""
     grouped: dict[Key, list[Mapping[str, Any]]] = {}
@@ -236,17 +241,7 @@ def means(found: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
     }
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A number the paper states, and what we measured for it."""
-
-    figure: str
-    claim: str
-    paper: float
-    measured: float
-
-
-def claims(table: Mapping[Key, Mapping[str, float]]) -> list[Claim]:
+def cells(table: Mapping[Key, Mapping[str, float]]) -> list[Cell]:
     """The paper's stated numbers beside ours, in percent."""
 
     def change(key: Key, metric: str) -> float:
@@ -257,17 +252,21 @@ def claims(table: Mapping[Key, Mapping[str, float]]) -> list[Claim]:
         keys = [key for key in table if key[0] == "enterprise" and key[2] == stated.method]
         best = min(change(key, stated.metric) for key in keys)
         text = f"{stated.what}, {stated.method}: largest change"
-        made.append(Claim(stated.figure, text, stated.value, best))
+        made.append(_cell(stated.figure, text, stated.value, best))
     for stated in OVERHEADS:
         experiment = "enterprise" if "defaults" in stated.what else "thresholds"
         keys = [key for key in table if key[0] == experiment and key[2] == stated.method]
         most = max(table[key][stated.metric] for key in keys)
         made.append(
-            Claim(stated.figure, f"{stated.what}, {stated.method}: most", stated.value, most)
+            _cell(stated.figure, f"{stated.what}, {stated.method}: most", stated.value, most)
         )
     for a, b in (("load 1", "delay 100"), ("delay 1", "load 100")):
         for metric, word in (("message_rate", "message rate"), ("delay_ms", "delay")):
             one, other = (table["weights", 16, method][metric] for method in (a, b))
             text = f"{word} of {a}% against {b}%"
-            made.append(Claim("7a", text, 0, 100 * (one / other - 1)))
+            made.append(_cell("7a", text, 0, 100 * (one / other - 1)))
     return made
+
+
+def _cell(figure: str, text: str, paper: float, measured: float) -> Cell:
+    return Cell(f"figure {figure}", text, "%", paper, measured)

@@ -17,6 +17,7 @@ import numpy as np
 from postroad.kernels import popsub as kernel
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
+from postroad.papers import Cell, run_alone
 from postroad.papers.popsub.workload import Point, workload
 
 MECHANISMS = ["tree", "direct", "batching", "gossip"]
@@ -168,6 +169,10 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def sweep_case(run: Mapping[str, Any]) -> dict[str, Any]:
+    return run_alone(run_point, run)
+
+
 def _pdl_ms(delays_us: kernel.Ints) -> tuple[float, float]:
     """The 99th and the 90th percentile."""
     if not len(delays_us):
@@ -233,18 +238,7 @@ def queues_by_topology(found: Iterable[Mapping[str, Any]]) -> list[dict[str, flo
     return sorted(made, key=lambda line: line["degree"])
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A number the paper states, and what we measured for it."""
-
-    figure: str
-    claim: str
-    paper: float
-    measured: float
-    unit: str
-
-
-def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[Claim]:
+def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[Cell]:
     """The paper's stated numbers beside ours; changes are against the baseline, in percent."""
     values: dict[str, list[float]] = {}
     for experiment, value, _ in table:
@@ -260,25 +254,28 @@ def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[
     ) -> float:
         return pick(change(experiment, value, mechanism, metric) for value in values[experiment])
 
+    def cell(figure: str, text: str, paper: float, measured: float, unit: str) -> Cell:
+        return Cell(f"figure {figure}", text, unit, paper, measured)
+
     first = values["phi"][0]
     baseline = table["phi", first, "tree"]
     made = [
-        Claim("3a", "gain ratio of the baseline", 2.65, baseline["gain_ratio"], ""),
-        Claim("3a", "gain ratio, batching", 62, extreme(max, "phi", "batching", "gain_ratio"), "%"),
-        Claim("3a", "gain ratio, gossip", 62, extreme(max, "phi", "gossip", "gain_ratio"), "%"),
-        Claim("3a", "gain ratio, direct", 0, change("phi", first, "direct", "gain_ratio"), "%"),
-        Claim(
+        cell("3a", "gain ratio of the baseline", 2.65, baseline["gain_ratio"], ""),
+        cell("3a", "gain ratio, batching", 62, extreme(max, "phi", "batching", "gain_ratio"), "%"),
+        cell("3a", "gain ratio, gossip", 62, extreme(max, "phi", "gossip", "gain_ratio"), "%"),
+        cell("3a", "gain ratio, direct", 0, change("phi", first, "direct", "gain_ratio"), "%"),
+        cell(
             "3c", "pure forwards, best of three", -59,
             min(extreme(min, "phi", m, "pure_forwards") for m in MECHANISMS[1:]), "%",
         ),
     ]  # fmt: skip
     for mechanism, paper in (("gossip", -56.0), ("batching", -37.0), ("direct", -42.0)):
         measured = extreme(min, "subscriptions", mechanism, "pure_forwards")
-        made.append(Claim("3i", f"pure forwards, {mechanism}", paper, measured, "%"))
+        made.append(cell("3i", f"pure forwards, {mechanism}", paper, measured, "%"))
     ends = values["subscriptions"][0], values["subscriptions"][-1]
     for value, paper in zip(ends, (29.0, 36.0), strict=True):
         measured = table["subscriptions", value, "direct"]["direct_forwards"]
-        made.append(Claim("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, ""))
+        made.append(cell("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, ""))
     for value in values["overlay"][-1:]:
         straight = table["overlay", value, "direct"]
         for figure, metric, times in (
@@ -288,9 +285,9 @@ def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[
             for mechanism, paper in zip(("batching", "gossip"), times, strict=True):
                 measured = table["overlay", value, mechanism][metric] / straight[metric]
                 claim = f"unpopular delay, {mechanism} by direct, {value:g} brokers"
-                made.append(Claim(figure, claim, paper, measured, "×"))
+                made.append(cell(figure, claim, paper, measured, "×"))
     made.append(
-        Claim("3l", "gain ratio, batching", 40, extreme(max, "skew", "batching", "gain_ratio"), "%")
+        cell("3l", "gain ratio, batching", 40, extreme(max, "skew", "batching", "gain_ratio"), "%")
     )
     even, skewed = (table["skew", values["skew"][n], "gossip"] for n in (0, -1))
     for what, metric, paper in (
@@ -298,13 +295,13 @@ def claims(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[
         ("matches per gossip", "matches_per_gossip", 18.0),
     ):
         measured = 100 * (skewed[metric] / even[metric] - 1) if even[metric] else 0.0
-        made.append(Claim("3n", f"{what}, skewed against even", paper, measured, "%"))
+        made.append(cell("3n", f"{what}, skewed against even", paper, measured, "%"))
     for mechanism, paper in (("batching", -33.0), ("direct", -60.0), ("gossip", -98.0)):
         measured = extreme(min, "overload", mechanism, "queue")
-        made.append(Claim("4b", f"average queue, {mechanism}", paper, measured, "%"))
+        made.append(cell("4b", f"average queue, {mechanism}", paper, measured, "%"))
     for mechanism, paper in (("direct", -40.0), ("gossip", -57.0)):
         measured = extreme(min, "overload", mechanism, "popular_pdl_ms")
-        made.append(Claim("4c", f"popular delay, {mechanism}", paper, measured, "%"))
+        made.append(cell("4c", f"popular delay, {mechanism}", paper, measured, "%"))
     return made
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from postroad.cost import trees as tree_cost
 from postroad.kernels import subscription_forwarding as kernel
 from postroad.overlay import rooted, trees
 from postroad.overlay.rooted import FloatArray, Rooted
+from postroad.papers import Cell, Claim, run_alone
 from postroad.papers.subscription_forwarding_model.published import STATED_ERROR, TABLES, Point
 
 Row = Mapping[str, Any]
@@ -107,6 +108,10 @@ def run_point(row: Row) -> dict[str, Any]:
     return found
 
 
+def sweep_case(run: Row) -> dict[str, Any]:
+    return run_alone(run_point, run)
+
+
 def seeds_of(point: Point, full: bool) -> range:
     """Fifty seeds in full mode; in quick mode as many as are cheap, at least two."""
     return range(SEEDS_FULL if full else min(SEEDS_FULL, max(2, 20_000 // point.brokers)))
@@ -119,18 +124,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
     return [asdict(point) | {"seed": s} for point in ordered for s in seeds_of(point, full)]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table: published, measured, and the standard error of the measurement."""
-
-    table: str
-    row: str
-    column: str
-    paper: float | None
-    measured: float
-    standard_error: float
-
-
 def cells(found: Iterable[Row]) -> list[Cell]:
     """Tables 2 to 7 in the paper's layout, from what the runs found."""
     names = list(Point.__dataclass_fields__)
@@ -138,11 +131,16 @@ def cells(found: Iterable[Row]) -> list[Cell]:
     for row in found:
         runs.setdefault(Point(**{name: row[name] for name in names}), []).append(row)
     return [
-        Cell(key, row, column, paper, *_measure(row, runs[point]))
+        _cell(key, row, column, paper, runs[point])
         for key, table in TABLES.items()
         for row, published in table.rows.items()
         for (column, point), paper in zip(table.columns.items(), published, strict=True)
     ]
+
+
+def _cell(key: str, row: str, column: str, paper: float | None, runs: Sequence[Row]) -> Cell:
+    measured, error = _measure(row, runs)
+    return Cell(key, row, column, paper, measured, standard_error=error)
 
 
 def _measure(row: str, runs: Sequence[Row]) -> tuple[float, float]:
@@ -164,28 +162,14 @@ def _standard_error(values: FloatArray) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a table stays within the stated error: its worst cell, in percent."""
-
-    table: str
-    worst: float
-    worst_cell: str
-    below_one: int
-    cells: int
-
-    @property
-    def holds(self) -> bool:
-        return self.worst <= STATED_ERROR
-
-
-def verdicts(measured: Sequence[Cell]) -> list[Verdict]:
-    """Per table: the traffic error itself, or the deviation of the load from the model.
+def claims(measured: Sequence[Cell]) -> list[Claim]:
+    """Whether each table stays within the stated error: the traffic error itself, or the
+    deviation of the load from the model.
 
     The paper states its 3% for traffic. For loads we hold the same figure against the
     deviation in percent of the maximum load, the measure its load tables give.
     """
-    answers = []
+    made = []
     for key, table in TABLES.items():
         judged = [
             cell
@@ -193,13 +177,11 @@ def verdicts(measured: Sequence[Cell]) -> list[Verdict]:
             if cell.table == key and (table.measure == "traffic" or cell.row.startswith("%"))
         ]
         worst = max(judged, key=lambda cell: abs(cell.measured))
-        answers.append(
-            Verdict(
-                key,
-                abs(worst.measured),
-                f"{worst.row}, {worst.column}",
-                sum(abs(cell.measured) < 1 for cell in judged),
-                len(judged),
-            )
+        below_one = sum(abs(cell.measured) < 1 for cell in judged)
+        numbers = (
+            f"worst {abs(worst.measured):.2f}% ({worst.row}, {worst.column}); "
+            f"{below_one} of {len(judged)} cells below 1%"
         )
-    return answers
+        holds = abs(worst.measured) <= STATED_ERROR
+        made.append(Claim(f"Table {key} within {STATED_ERROR:g}%", holds, numbers))
+    return made

@@ -1,0 +1,70 @@
+"""The papers that `postroad reproduce` redoes, one record each.
+
+A paper's record says which rows to run, what runs one, and what the runs say: cells and claims
+beside the published ones, figures, a page. Rows run as a Spark sweep, so a command that was stopped
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller asked for: all points or few, and the paper's own files and choices."""
+
+    full: bool = False
+    files: Mapping[str, Path] = field(default_factory=dict)
+    choices: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a paper's runs say, ready to be written."""
+
+    results: Sequence[Sequence[object]]  # of results.csv, the header first
+    figures: Mapping[str, Figure]
+    page: Callable[[str, str], str]  # from how it was made, and the figures' folder
+    summary: Sequence[str]  # lines for the terminal
+    failure: str | None = None  # what must not be
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One record."""
+
+    about: str
+    modes: str  # what --quick and --full run
+    run: str  # module:function that runs a row of the sweep
+    rows: Callable[[Asked], Rows]
+    findings: Callable[[Rows, Asked], Findings]
+    files: Mapping[str, str] = field(default_factory=dict)  # options that name files: their help
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the first is the default
+
+
+def papers() -> dict[str, Paper]:
+    """All of them, by the name that `postroad reproduce` gives them."""
+    from postroad.report import (
+        beaconvey_page,
+        cost_page,
+        kyra_page,
+        pop_grape_page,
+        popsub_page,
+    )
+
+    return {
+        "subscription-forwarding-model": cost_page.PAPER,
+        "beaconvey": beaconvey_page.PAPER,
+        "popsub": popsub_page.PAPER,
+        "kyra": kyra_page.PAPER,
+        "pop-grape": pop_grape_page.PAPER,
+    }
