@@ -28,6 +28,43 @@ def mixed_row(draw: random.Random) -> dict[str, Any]:
 
 
 @given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_without_calls_into_python_the_compiled_table_matches_alike(seed: int) -> None:
+    """What another CPython gets, or one where the trial at first use fails."""
+    draw = random.Random(seed)
+    native: Compiled[Any] = Compiled()
+    plain: Compiled[Any] = Compiled(plain=True)
+    assert native._native is not None
+    for number in range(draw.randint(1, 60)):
+        filter = parse(expression(draw, depth=2))
+        id = number if draw.random() < 0.9 else f"s{number}"
+        native.insert(id, filter)
+        plain.insert(id, filter)
+    for _ in range(20):
+        values = mixed_row(draw)
+        assert native.match(values) == plain.match(values)
+
+
+def test_a_failed_trial_or_another_python_is_gone_on_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled.native_works.cache_clear()
+    monkeypatch.setattr(compiled.native, "matcher", lambda state_at: lambda attributes: [])
+    try:
+        table: Compiled[int] = Compiled()
+        assert table._native is None
+        assert "disagrees" in caplog.text
+        compiled.native_works.cache_clear()
+        monkeypatch.undo()
+        monkeypatch.setattr(compiled.native, "SUPPORTED", False)
+        assert Compiled()._native is None
+    finally:
+        compiled.native_works.cache_clear()
+    table.insert(7, parse("a = 1"))
+    assert table.match({"a": 1}) == [7]
+
+
+@given(seeds)
 @settings(max_examples=200, deadline=None)
 def test_index_equals_linear_scan(seed: int) -> None:
     draw = random.Random(seed)

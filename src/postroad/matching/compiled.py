@@ -16,6 +16,7 @@ float equals, it is given as the floats around it and all accepted rows are aske
 
 from __future__ import annotations
 
+import logging
 import math
 import struct
 import sys
@@ -27,7 +28,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from postroad.filters import EVERYTHING, Filter
+from postroad.filters import EVERYTHING, Filter, parse
 from postroad.filters import like as patterns
 from postroad.filters.constraints import (
     Constraint,
@@ -48,7 +49,17 @@ Id = TypeVar("Id", bound=Hashable)
 Demand = tuple[float, float, float, int]  # Channel, low, high, flags.
 Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
 
+log = logging.getLogger("postroad.matching")
+
 INFINITY = math.inf
+_TRIAL_FILTERS = (
+    "a = 1", "a > 0.5 AND b = 'x'", "b LIKE 'xy%'", "flag = TRUE", "c IS NULL", "a <> 3",
+    "a IN (1, 2, 1000000) OR b IN ('x', 'z')", "b NOT IN ('x')", "a IS NOT NULL",
+)  # fmt: skip
+_TRIAL_ROWS: tuple[dict[str, Scalar | None], ...] = (
+    {}, {"a": 1}, {"a": 1.0, "b": "x", "c": 0}, {"b": "xyz", "flag": True}, {"a": 10**6, "c": None},
+    {"a": 3, "flag": False}, {"a": 2**60}, {"a": float("nan")}, {"b": "é"}, {"b": "z", "d": "?"},
+)  # fmt: skip
 _SPREAD_MAX = 16  # An IN list of so many values becomes a row per value, whatever else is asked.
 _LENGTHS_MAX = 32  # So many lengths of prefixes per attribute have their own channels.
 _REFILE_AT = 4  # Rows are filed anew when there are so many times more of them,
@@ -88,9 +99,13 @@ class _Attribute:
 
 
 class Compiled(Generic[Id]):
-    """The same interface as `Index`, for thousands to millions of filters."""
+    """The same interface as `Index`, for thousands to millions of filters.
 
-    def __init__(self) -> None:
+    `plain` keeps to what Python itself can do to read a publication and make the list of ids; so
+    does every table where `native` is not known to work.
+    """
+
+    def __init__(self, plain: bool = False) -> None:
         self._attributes: dict[str, _Attribute] = {}
         self._nullable: list[tuple[str, float]] = []
         self._channels = 0
@@ -116,7 +131,9 @@ class Compiled(Generic[Id]):
         self._refiled = 64
         self._row = np.zeros(kernels.ROW)
         self._state = np.zeros(native.STATE, dtype=np.int64)
-        self._native = native.matcher(self._state.ctypes.data)
+        self._native: Any = None
+        if not plain and native_works():
+            self._native = native.matcher(self._state.ctypes.data)
         self._stale = True  # The state no longer says where everything is.
 
     def __len__(self) -> int:
@@ -178,7 +195,7 @@ class Compiled(Generic[Id]):
             self._tell()
         answer: list[Id] | None = None
         state = self._state
-        if type(attributes) is dict:
+        if self._native is not None and type(attributes) is dict:
             answer = self._native(attributes)
             if answer is None and state[native.FOUND] < 0:
                 answer = self._run(self._describe(attributes))
@@ -272,7 +289,15 @@ class Compiled(Generic[Id]):
             self._pairs = np.zeros((2 * given, 2))
             self._tell()
         self._pairs.ravel()[: 2 * given] = pairs
-        self._state[native.GIVEN] = given
+        state = self._state
+        state[native.GIVEN] = given
+        if self._native is None:
+            state[native.FOUND], state[native.CHECKS] = kernels.match(
+                self._pairs[:given], given, self._point, self._values, self._breaks, self._windows,
+                self._heads, self._couples, self._blocks, self._rows, self._briefs, self._tags,
+                self._words, self._allocator, self._candidates, self._out, self._spare,
+            )  # fmt: skip
+            return None
         answer: list[Id] | None = self._native(None)
         return answer
 
@@ -708,6 +733,29 @@ def floats_around(value: int) -> tuple[float, float]:
     if nearest < value:
         return nearest, math.nextafter(nearest, INFINITY)
     return math.nextafter(nearest, -INFINITY), nearest
+
+
+@lru_cache(maxsize=1)
+def native_works() -> bool:
+    """Whether `native` runs here: a Python it was tried on, and equal to plain Python on a trial.
+
+    See docs/decisions/compiled-python-calls.md.
+    """
+    if not native.SUPPORTED:
+        return False
+    trial: Compiled[Hashable] = Compiled(plain=True)
+    for id, text in enumerate(_TRIAL_FILTERS):
+        trial.insert(id, parse(text))
+    plain = [trial.match(attributes) for attributes in _TRIAL_ROWS]
+    trial._native = native.matcher(trial._state.ctypes.data)
+    works = [trial.match(attributes) for attributes in _TRIAL_ROWS] == plain
+    trial.insert("named", EVERYTHING)  # ids that are no integers are kept another way
+    works = works and [trial.match(attributes) for attributes in _TRIAL_ROWS] == [
+        [*ids, "named"] for ids in plain
+    ]
+    if not works:
+        log.error("compiled matching disagrees with Python on this machine: going on without it")
+    return works
 
 
 @lru_cache(maxsize=1)

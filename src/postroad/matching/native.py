@@ -12,6 +12,9 @@ must be checked in Python are left to `compiled.py`, which can say all that is s
 from __future__ import annotations
 
 import ctypes
+import platform
+import sys
+import sysconfig
 import zlib
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +26,15 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from postroad.matching import kernels
+
+# Whom it was tried on. Another Python need not lay out its calls alike, and one without a lock
+# does not keep what is borrowed alive; both go without (`compiled.native_works`).
+TRIED = {(3, 11)}
+SUPPORTED = (
+    platform.python_implementation() == "CPython"
+    and sys.version_info[:2] in TRIED
+    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+)
 
 # Columns of the attributes' table: channels (-1 if no filter asks), then the address of the codes,
 # whether some code is excluded, and which rows of the prefixes' table are the attribute's.
