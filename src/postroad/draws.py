@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 
@@ -42,3 +45,18 @@ def uniform(seed: int, purpose: str, node: int, n: int) -> float:
 def below(bound: int, seed: int, purpose: str, node: int, n: int) -> int:
     """An integer in [0, bound), by the high half of a 128-bit product."""
     return (bits(seed, purpose, node, n) * bound) >> 64
+
+
+def bits_of_nodes(count: int, seed: int, purpose: str, n: int) -> npt.NDArray[np.uint64]:
+    """`bits` of the nodes 0 to count-1, as an array."""
+    base = mix(mix(seed & MASK) ^ purpose_key(purpose))
+    nodes = np.arange(count, dtype=np.uint64)
+    return _mix_array(_mix_array(nodes ^ np.uint64(base)) ^ np.uint64(n & MASK))
+
+
+def _mix_array(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """`mix` of each; numpy's integers wrap around by themselves."""
+    value = value + np.uint64(_GOLDEN)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

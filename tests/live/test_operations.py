@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -16,7 +15,7 @@ import pytest
 
 from live_harness import Processes, wait_for, write_network
 from postroad.errors import RunFailed
-from postroad.live import certificates, users
+from postroad.live import demo_certificates, users
 from postroad.live.client import Client
 
 
@@ -56,14 +55,12 @@ def test_sigterm_under_load_loses_nothing_that_was_taken(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed, which the demonstration certificates need")
     folder = tmp_path_factory.mktemp("guarded")
     for name in ("ann", "bob"):
         users.change(folder / "users.json", name, users.made(b"secret", ("#",), ("#",)))
     top = 'tls = "certs"\nusers = "users.json"'
     path = write_network(folder, ["A"], [], top=top, free=True)
-    certificates.demo(folder / "certs", "test", {"A": "127.0.0.1"})
+    demo_certificates.write(folder / "certs", "test", {"A": "127.0.0.1"})
     with Processes(path) as running:
         yield running
 
@@ -103,7 +100,7 @@ def test_new_certificates_and_users_are_taken_up_and_nobody_is_dropped(
         word = {"password": "secret", "tls": old}
         async with Client("127.0.0.1", port, username="ann", **word) as staying:
             await staying.subscribe("t")
-            certificates.demo(folder / "certs", "test", {"A": "127.0.0.1"})
+            demo_certificates.write(folder / "certs", "test", {"A": "127.0.0.1"})
             ann = users.load(folder / "users.json").users["ann"]
             users.change(folder / "users.json", "ann", replace(ann, publish=("t",)))
             users.change(folder / "users.json", "bob", None)

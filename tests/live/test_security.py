@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import ssl
 from collections.abc import Iterator
@@ -14,15 +13,13 @@ from click.testing import CliRunner
 from live_harness import Processes, wait_for, write_network
 from postroad.cli import cli
 from postroad.errors import RunFailed
-from postroad.live import certificates, users
+from postroad.live import certificates, demo_certificates, users
 from postroad.live import link as links
 from postroad.live.client import Client
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed, which the demonstration certificates need")
     folder = tmp_path_factory.mktemp("guarded")
     users.change(folder / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
     top = 'tls = "certs"\nusers = "users.json"'
@@ -95,7 +92,7 @@ def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> 
     wait_for(lambda: "its certificate is for" in guarded.log("A"))
     # The right name, by another authority.
     foreign = guarded.path.parent / "foreign"
-    certificates.demo(foreign, guarded.network.name, {"B": "127.0.0.1"})
+    demo_certificates.write(foreign, guarded.network.name, {"B": "127.0.0.1"})
     stranger = certificates.for_peers(foreign, "B", True)
     stranger.verify_mode = ssl.CERT_NONE
     assert answer(stranger, port, hello) == b""

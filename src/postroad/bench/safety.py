@@ -19,7 +19,7 @@ from pathlib import Path
 import mqtt5
 
 from postroad.bench.live import brokers
-from postroad.live import certificates, mqtt
+from postroad.live import demo_certificates, mqtt
 
 PUBLICATIONS = 4_000
 WINDOW = 500  # not acknowledged at a time
@@ -100,7 +100,7 @@ def measure(folder: Path, store: bool, tls: bool, spare: bool) -> tuple[float, f
     when published one at a time, at the median."""
     options = ["[limits]", "session_queue = 100000"]
     if tls:
-        certificates.demo(folder / "certs", "bench", {f"B{n}": "127.0.0.1" for n in range(3)})
+        demo_certificates.write(folder / "certs", "bench", {f"B{n}": "127.0.0.1" for n in range(3)})
         options.insert(0, 'tls = "certs"')
     if store:
         options.insert(0, 'store = "store"')

@@ -227,14 +227,14 @@ def certs() -> None:
 @click.argument("path", type=FILE)
 def certs_demo(path: Path) -> None:
     """Make an authority and certificates for every broker of a network file that has `tls`."""
-    from postroad.live import certificates
+    from postroad.live import demo_certificates
     from postroad.live.network import load
 
     network = load(path)
     if network.tls is None:
         raise InputError("tls is missing", where=str(path), remedy='set it, as in tls = "certs"')
     hosts = dict(zip(network.names, (a.host for a in network.addresses), strict=True))
-    certificates.demo(network.tls, network.name, hosts)
+    demo_certificates.write(network.tls, network.name, hosts)
     click.echo(f"{network.tls}: ca.pem for clients, and a certificate for each broker")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from postroad import draws
 from postroad.kernels.swico import (
     _contribution,
     _join,
@@ -25,7 +26,7 @@ from postroad.kernels.swico import (
     _tie,
 )
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import SmallWorld, keyed_bits
+from postroad.overlay.small_world import SmallWorld
 from postroad.planning.swico import TopicInterests, phase_starts, ring_ties
 
 _SHORT = 64  # subscribers of a topic that are all looked at
@@ -48,7 +49,7 @@ def build(interests: TopicInterests, candidates: IntArray, seed: int) -> SmallWo
 def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> IntArray:
     count = interests.nodes_count
     overlap = _overlaps(interests.start, interests.topics, candidates, count)
-    ties = keyed_bits(len(candidates), seed, "swico.candidates", 0) >> np.uint64(24)
+    ties = draws.bits_of_nodes(len(candidates), seed, "swico.candidates", 0) >> np.uint64(24)
     by_overlap = np.argsort(((overlap.max(initial=0) - overlap) << 40) + ties.view(np.int64))
     order: IntArray = _around(_ring(candidates[by_overlap], ring_ties(count, seed), count))
     return order

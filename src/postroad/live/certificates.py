@@ -6,15 +6,11 @@ authority, and its common name must be `BROKER.NETWORK`, for the broker that say
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError
-
-DAYS = "825"
 
 
 def common_name(broker: str, network: str) -> str:
@@ -58,34 +54,3 @@ def name_in(certificate: Any) -> str | None:
             if key == "commonName":
                 return str(value)
     return None
-
-
-def demo(folder: Path, network: str, hosts: dict[str, str]) -> None:
-    """An authority and a certificate per broker, good enough to try TLS on this machine."""
-    if shutil.which("openssl") is None:
-        raise InputError("openssl is not installed", remedy="install it, or bring certificates")
-    folder.mkdir(parents=True, exist_ok=True)
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    ca = ["-keyout", "ca.key", "-out", "ca.pem", "-subj", f"/CN={network} authority"]
-    _openssl(folder, "req", "-x509", *key, *ca, "-days", DAYS)
-    for broker, host in hosts.items():
-        kind = "IP" if host.replace(".", "").isdigit() or ":" in host else "DNS"
-        named = f"subjectAltName={kind}:{host},DNS:localhost"
-        subject = ["-subj", f"/CN={common_name(broker, network)}", "-addext", named]
-        out = ["-keyout", f"{broker}.key", "-out", f"{broker}.csr"]
-        _openssl(folder, "req", *key, *out, *subject)
-        signed = ["-in", f"{broker}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"]
-        signed += ["-copy_extensions", "copyall", "-days", DAYS, "-out", f"{broker}.pem"]
-        _openssl(folder, "x509", "-req", *signed)
-        (folder / f"{broker}.csr").unlink()
-    for path in folder.glob("*.key"):
-        path.chmod(0o600)
-
-
-def _openssl(folder: Path, *words: str) -> None:
-    done = subprocess.run(
-        ["openssl", *words], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise InputError(f"openssl failed: {lines[-1] if lines else words[0]}", where=str(folder))

@@ -17,15 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from postroad import draws
 from postroad.errors import InputError
 from postroad.overlay import IntArray, Overlay
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,25 +144,12 @@ def random_fingers(nodes: int, seed: int) -> IntArray:
     """RandomL: any position of each phase is as likely."""
     fingers = np.zeros((nodes, phases_count(nodes)), np.int64)
     for phase in range(fingers.shape[1]):
-        words = keyed_bits(nodes, seed, "small_world.finger", phase) % np.uint64(1 << phase)
+        words = draws.bits_of_nodes(nodes, seed, "small_world.finger", phase)
+        words %= np.uint64(1 << phase)
         fingers[:, phase] = (np.arange(nodes) + (1 << phase) + words.astype(np.int64)) % nodes
     return fingers
 
 
 def ranked(count: int, seed: int, purpose: str) -> IntArray:
     """0 to count-1 in the order of their random bits."""
-    return np.argsort(keyed_bits(count, seed, purpose, 0), kind="stable")
-
-
-def keyed_bits(count: int, seed: int, purpose: str, n: int) -> npt.NDArray[np.uint64]:
-    """`draws.bits(seed, purpose, node, n)` of the nodes 0 to count-1."""
-    base = draws.mix(draws.mix(seed & draws.MASK) ^ draws.purpose_key(purpose))
-    nodes = np.arange(count, dtype=np.uint64)
-    return _mix(_mix(nodes ^ np.uint64(base)) ^ np.uint64(n & draws.MASK))
-
-
-def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    value = value + _GOLDEN
-    value = (value ^ (value >> np.uint64(30))) * _FIRST
-    value = (value ^ (value >> np.uint64(27))) * _SECOND
-    return value ^ (value >> np.uint64(31))
+    return np.argsort(draws.bits_of_nodes(count, seed, purpose, 0), kind="stable")

@@ -7,11 +7,12 @@ Confidence intervals are Student's t at 95%.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from scipy import stats
 
 from postroad.pipeline.schemas import DIFFERENCES, MEASURES, conform
 
@@ -157,8 +158,9 @@ def _entries(parameters: str) -> Column:
 
 def t_quantile_column(freedom: Column) -> Column:
     """The 97.5% quantile of Student's t: a table, then its expansion around the normal."""
-    table = F.array(*[F.lit(t_quantile(degrees)) for degrees in range(1, _TABLE_MAX + 1)])
-    z = 1.959963984540054
+    quantiles = stats.t.ppf(0.975, np.arange(1, _TABLE_MAX + 1)).tolist()
+    table = F.array(*map(F.lit, quantiles))
+    z = float(stats.norm.ppf(0.975))
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -170,30 +172,3 @@ def t_quantile_column(freedom: Column) -> Column:
         far = far + F.lit(term) / F.pow(freedom, F.lit(power))
     near = F.get(table, (freedom - 1).cast("int"))
     return F.when(freedom < 1, F.lit(None)).when(freedom <= _TABLE_MAX, near).otherwise(far)
-
-
-def t_quantile(freedom: int) -> float:
-    """The 97.5% quantile by bisection of the closed form of Student's distribution."""
-    low, high = 0.0, 13.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _t_inside(middle, freedom) < 0.95:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _t_inside(t: float, freedom: int) -> float:
-    """P(|T| < t), by the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4."""
-    angle = math.atan(t / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    term, total = (cosine, cosine) if freedom % 2 else (1.0, 1.0)
-    for k in range(2 + freedom % 2, freedom - 1, 2):
-        term *= cosine * cosine * (k - 1) / k
-        total += term
-    if freedom == 1:
-        return 2 * angle / math.pi
-    if freedom % 2:
-        return 2 / math.pi * (angle + sine * total)
-    return sine * total

@@ -35,8 +35,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from postroad import draws
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import SmallWorld, keyed_bits, phases_count, ranked
+from postroad.overlay.small_world import SmallWorld, phases_count, ranked
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +201,8 @@ def phase_starts(nodes: int, seed: int) -> IntArray:
     """Per position and phase: a random place of the phase, counted from its begin."""
     start = np.zeros((nodes, phases_count(nodes)), np.int64)
     for phase in range(start.shape[1]):
-        start[:, phase] = keyed_bits(nodes, seed, "swico.start", phase) % np.uint64(1 << phase)
+        words = draws.bits_of_nodes(nodes, seed, "swico.start", phase)
+        start[:, phase] = words % np.uint64(1 << phase)
     return start
 
 

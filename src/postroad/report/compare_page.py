@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import re
-from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from postroad.comparison.perform import Results
@@ -40,6 +38,9 @@ SHORT = {
     "duplicated": "duplicated",
     "unexpected": "unexpected",
 }
+ENVIRONMENT = Environment(
+    loader=PackageLoader("postroad", "report"), autoescape=True, undefined=StrictUndefined
+)
 UNRANKED = ("deliveries", "lost", "duplicated", "unexpected")
 
 
@@ -59,27 +60,28 @@ def page(results: Results) -> str:
             "quarantine.csv lists them with reasons."
         )
     said = verdicts(results.outcomes, comparison.baseline, comparison.matters)
-    parts = {
-        "title": html.escape(comparison.title),
-        "facts": html.escape(facts),
-        "verdict": "".join(
-            f'<p class="{"first" if concern == comparison.matters else ""}">{_bold(text)}</p>'
-            for concern, text in said.items()
-        ),
-        "problems": "".join(f"<p>{html.escape(text)}.</p>" for text in problems(results.outcomes)),
-        "replicates": str(comparison.replicates),
-        "sensitivity": html.escape(_sensitivity(results)),
-        "estimates": _estimates(results),
-        "method": _method(results),
-        "data": json.dumps(_data(results)).replace("</", "<\\/"),
-        "plotly": get_plotlyjs(),
-    }
-    template = files("postroad.report").joinpath("compare.html").read_text(encoding="utf-8")
-    return re.sub(r"@([a-z]+)@", lambda found: parts[found[1]], template)
+    template = ENVIRONMENT.get_template("compare.html")
+    return template.render(
+        comparison=comparison,
+        facts=facts,
+        verdict={concern: _bold(text) for concern, text in said.items()},
+        problems=problems(results.outcomes),
+        sensitivity=_sensitivity(results),
+        estimates=_estimates(results),
+        method=_method(results),
+        schemes=_schemes(results),
+        data=Markup(json.dumps(_data(results)).replace("</", "<\\/")),
+        plotly=Markup(get_plotlyjs()),
+    )
 
 
-def _bold(text: str) -> str:
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+def _bold(text: str) -> Markup:
+    """What stands between two pairs of stars is strong."""
+    parts = text.split("**")
+    return Markup("").join(
+        Markup("<strong>{}</strong>").format(part) if place % 2 else part
+        for place, part in enumerate(parts)
+    )
 
 
 def _data(results: Results) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def _sensitivity(results: Results) -> str:
     )
 
 
-def _estimates(results: Results) -> str:
+def _estimates(results: Results) -> list[list[str]]:
     rows = []
     for label, formula in results.estimates.items():
         outcome = next(
@@ -183,10 +185,10 @@ def _estimates(results: Results) -> str:
             simulated = outcome.values[name][0]
             off = f"{100 * (value - simulated) / simulated:+.1f}%" if simulated else ""
             rows.append([label, MEASURES[name], f"{value:,.2f}", f"{simulated:,.2f}", off])
-    return _table(["scheme", "measure", "formula", "simulated, first replicate", "off"], rows)
+    return rows
 
 
-def _method(results: Results) -> str:
+def _method(results: Results) -> list[str]:
     comparison = results.comparison
     dealt = (
         "All replicates use the same network; each draws its workload anew."
@@ -194,7 +196,7 @@ def _method(results: Results) -> str:
         else "The workload comes from files: each replicate judges a stretch of the publications "
         "of its own."
     )
-    lines = [
+    return [
         dealt,
         "The first fifth of every replicate's publications is for training and not judged."
         + ("" if comparison.tune else " Nothing was tuned: parameters are the defaults below."),
@@ -214,7 +216,12 @@ def _method(results: Results) -> str:
         "which a publishing broker publishes; τ follows from it at φ = 0.05. traced_share is how "
         "much of its publications a publisher makes before it may be moved.",
     ]
-    rows = [
+
+
+def _schemes(results: Results) -> list[list[str]]:
+    """Every row: what it does, its parameters, and how they were chosen."""
+    comparison = results.comparison
+    return [
         [
             row.label,
             SCHEMES[row.scheme].summary
@@ -226,15 +233,3 @@ def _method(results: Results) -> str:
         ]
         for row in results.outcomes
     ]
-    listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-    return (
-        f'<ul class="plain">{listed}</ul><div class="scroll">'
-        + _table(["scheme", "what it does", "parameters", "chosen"], rows)
-        + "</div>"
-    )
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["".join(f"<th>{html.escape(name)}</th>" for name in header)]
-    lines += ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
-    return '<table class="texts">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
