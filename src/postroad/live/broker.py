@@ -22,7 +22,7 @@ from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVers
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
 from postroad.live.repair import SILENT_US, Repair
-from postroad.live.store import Journal, Kept, LinkRow, Rows
+from postroad.live.store import Journal, Kept, LinkRow, Rows, Standing
 from postroad.live.traces import Traces
 from postroad.live.tree import TreeId
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
@@ -112,6 +112,7 @@ class Neighbour:
     # Messages of this peer that are not known to be safe wherever they went, in their order.
     pending: deque[tuple[int, Onward]] = field(default_factory=deque)
     kept: LinkRow | None = None  # the link as the store knows it
+    refused: str | None = None  # why its last hello was not gone on with
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
 
@@ -126,8 +127,12 @@ class Broker:
         now: TimeUs,
         traces: Traces | None = None,
         rows: Rows | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self.network, self.number = network, number
+        self.standing = standing  # of the store that the rows are from
+        self.count = 0 if standing is None else standing.first  # of its transactions
+        self.failure: str | None = None  # why this broker must not go on
         self.name = network.names[number]
         self.boot = f"{number:x}-{now:x}"
         self.speaks = links.SPEAKS
@@ -247,6 +252,8 @@ class Broker:
             if neighbour.lasting and row != kept:
                 if kept is None or row.base != kept.base:
                     self.journal.drop_to("queue", peer, row.base)
+                neighbour.link.noted = neighbour.link.known
+                row = neighbour.link.row()
                 self.journal.put("link", peer, 0, row)
                 neighbour.kept = row
 
@@ -601,7 +608,8 @@ class Broker:
 
     def _say_hello(self, wire: Wire, link: Link) -> None:
         wire.tree = self._tree_id()
-        wire.out.append(links.pack(link.hello(self.network.identity, self.speaks, wire.tree)))
+        hello = link.hello(self.network.identity, self.speaks, wire.tree, self.standing)
+        wire.out.append(links.pack(hello))
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
         self.now = now
@@ -702,6 +710,8 @@ class Broker:
         link = neighbour.link
         if wire.tree != self._tree_id():
             self._say_hello(wire, link)
+        if self.journal is not None:
+            self._compare_stores(neighbour, hello)
         wire.link, wire.hello = link, hello
         neighbour.wire, neighbour.dialler = wire, dialler
         neighbour.dialling, neighbour.backoff_us = False, BACKOFF_US[0]
@@ -709,6 +719,30 @@ class Broker:
         if self.repair is not None:
             self.repair.connected(peer, now)
         self._open(wire, link, now)
+
+    def _compare_stores(self, neighbour: Neighbour, hello: links.Hello) -> None:
+        """Nothing may go on with a store that is behind what its broker has told: not this broker,
+        if it is its own, and no link, if it is the peer's, which finds the same in our hello."""
+        link, name = neighbour.link, self.network.names[hello.broker]
+        why = link.behind(hello)
+        if why is None and self.standing is not None and hello.known is not None:
+            why = self.standing.behind(hello.known)
+        if why is not None:
+            self.failure = (
+                f"broker {self.name} is behind what broker {name} knows of it: {why}; "
+                f"to join again without what is lost: "
+                f"postroad store reset {self.network.path} {self.name}"
+            )
+            raise Refused("this broker is behind what the other knows of it")
+        if hello.store is not None and link.known is not None:
+            why = hello.store.behind(link.known)
+        if why is None and link.up and hello.received < link.base and hello.yours == link.mine:
+            why = f"it has received {hello.received} messages, and acknowledged {link.base}"
+        if why is not None:
+            neighbour.refused = why
+            raise Refused(f"broker {name} is behind what it has told: {why}")
+        neighbour.refused = None
+        link.met(hello)
 
     def _open(self, wire: Wire, link: Link, now: TimeUs) -> None:
         """Exchange messages over a connection, if both ends are in one tree and it has the link."""
@@ -881,7 +915,7 @@ class Broker:
                 self._tree and any(other is not link for other in full)
             )
             if neighbour.wire is not None:
-                neighbour.wire.out.extend(link.frames(now))
+                neighbour.wire.out.extend(link.frames(now, self.count))
         if self.repair is not None:
             self.repair.say(now)
         if self.journal is not None:

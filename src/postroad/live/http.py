@@ -92,6 +92,7 @@ def status(server: Server) -> dict[str, Any]:
                 "resent": neighbour.link.resent,
                 "dropped": neighbour.link.dropped,
                 "cuts": neighbour.link.cuts,
+                "refused": neighbour.refused,
                 "sent": neighbour.sent,
                 "received": neighbour.received,
             }

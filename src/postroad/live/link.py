@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from postroad.live.store import LinkRow
+from postroad.live.store import LinkRow, Standing
 from postroad.live.tree import Report, Tree, TreeId
 from postroad.model import BrokerId, TimeUs
 
@@ -54,6 +54,9 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     received: int
     oldest: int = 0  # the oldest version it still speaks; 0 from one that speaks only `version`
     tree: TreeId = (0, 0)  # only brokers in the same tree exchange messages
+    base: int = 0  # up to here it knows that what it sent was received
+    store: Standing | None = None  # how far its store has come
+    known: tuple[int, int] | None = None  # and, as it knows, the other's
 
 
 class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
@@ -73,6 +76,7 @@ class Ack(msgspec.Struct, array_like=True, tag="ack", frozen=True):
     safe: int = 0
     probe: TimeUs = 0
     reply: TimeUs = 0
+    count: int = 0  # of transactions in the sender's store
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
@@ -173,17 +177,24 @@ class Link:
         self.probed_us: TimeUs = 0
         self.probe: tuple[TimeUs, TimeUs] | None = None  # the peer's last, and when it came
         self.patience_us: TimeUs | None = PATIENCE_US  # None: what waits is on disk, and waits on
+        self.before: int | None = None  # the last number sent by an earlier process, until met
+        self.known: tuple[int, int] | None = None  # how far the peer's store has come
+        self.noted: tuple[int, int] | None = None  # and what our store knows of that
 
     def restore(self, row: LinkRow, queue: list[bytes]) -> None:
         """Go on as the end that a restarted broker had left, as after a cut."""
         self.boot, self.lives, self.yours, self.up = row.boot, row.lives, row.yours, row.up
         self.received, self.base = row.received, row.base
+        self.known = self.noted = row.known
+        self.before = row.base + len(queue)
         self.sent = row.base
         for message in queue:
             self.send(message)
 
     def row(self) -> LinkRow:
-        return LinkRow(self.boot, self.lives, self.yours, self.up, self.received, self.base)
+        return LinkRow(
+            self.boot, self.lives, self.yours, self.up, self.received, self.base, self.noted
+        )
 
     @property
     def mine(self) -> str:
@@ -193,9 +204,35 @@ class Link:
     def full(self) -> bool:
         return len(self.queue) >= QUEUE_MAX or self.queue_bytes >= QUEUE_BYTES
 
-    def hello(self, network: str, speaks: tuple[int, int] = SPEAKS, tree: TreeId = (0, 0)) -> Hello:
+    def hello(
+        self,
+        network: str,
+        speaks: tuple[int, int] = SPEAKS,
+        tree: TreeId = (0, 0),
+        store: Standing | None = None,
+    ) -> Hello:
         oldest, newest = speaks
-        return Hello(newest, network, self.me, self.mine, self.yours, self.received, oldest, tree)
+        return Hello(
+            newest, network, self.me, self.mine, self.yours, self.received, oldest, tree,
+            self.base, store, self.known,
+        )  # fmt: skip
+
+    def behind(self, hello: Hello) -> str | None:
+        """What the peer knows of this end and this end does not, where both name it the same."""
+        if not (self.up and hello.mine == self.yours and hello.yours == self.mine):
+            return None
+        sent = self.base + len(self.queue) if self.before is None else self.before
+        if hello.received > sent:
+            return f"its store ends at message {sent}, and it has sent {hello.received}"
+        if hello.base > self.received:
+            return f"its store has received {self.received} messages, and it has had {hello.base}"
+        return None
+
+    def met(self, hello: Hello) -> None:
+        """The peer and this end agree on how far both have come."""
+        self.before = None
+        if hello.store is not None:
+            self.known = self.noted = (hello.store.created, hello.store.first)
 
     def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
         """The peer's hello came over a new connection."""
@@ -255,6 +292,8 @@ class Link:
         self.safe = max(self.safe, frame.safe)
         self.granted = max(self.granted, frame.until)
         if isinstance(frame, Ack):
+            if self.known is not None:
+                self.known = (self.known[0], max(self.known[1], frame.count))
             self._measure(frame, now)
             return []
         last = frame.first + len(frame.messages) - 1
@@ -282,8 +321,8 @@ class Link:
         self.queue_bytes -= size
         self.base = max(self.base, ack)
 
-    def frames(self, now: TimeUs) -> list[bytes]:
-        """All that may be written now."""
+    def frames(self, now: TimeUs, count: int = 0) -> list[bytes]:
+        """All that may be written now, after so many transactions."""
         if not self.connected:
             return []
         out: list[bytes] = []
@@ -303,7 +342,7 @@ class Link:
         probe = now if now - self.probed_us >= HEARTBEAT_US else 0
         if probe or self.probe is not None or (not out and self._ack_owed(now)):
             reply = 0 if self.probe is None else self.probe[0] + now - self.probe[1]
-            out.append(pack(Ack(self.received, self._grant(), self.settled, probe, reply)))
+            out.append(pack(Ack(self.received, self._grant(), self.settled, probe, reply, count)))
             self.probe = None
             self.probed_us = probe or self.probed_us
         if out:

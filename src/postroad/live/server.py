@@ -17,10 +17,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
+import msgspec
+
 from postroad.errors import InputError, RunFailed
 from postroad.live import certificates, http, reload, users
 from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
+from postroad.live.messages import BadMessage
+from postroad.live.mqtt import Malformed
 from postroad.live.network import Network
 from postroad.live.session import Connection
 from postroad.live.store import Store
@@ -60,10 +64,9 @@ class Server:
         self.store: Store | None = None
         if network.store is not None:
             self.store = Store(
-                network.store, network.identity, network.names[number], network.lineage
+                network.store, network.identity, network.names[number], network.lineage, started
             )
-        rows = None if self.store is None else self.store.load()
-        self.broker = Broker(network, number, started, self.traces, rows)
+        self.broker = self._broker(started)
         self.ended = asyncio.Event()
         self.hurried = False
         self.failure: RunFailed | None = None
@@ -78,6 +81,20 @@ class Server:
         self.contexts = reload.contexts(network, number)
         self.reloads = 0
         self.reload_error: str | None = None  # of the last one
+
+    def _broker(self, now: TimeUs) -> Broker:
+        store = self.store
+        if store is None:
+            return Broker(self.network, self.number, now, self.traces)
+        try:
+            rows = store.load()
+            return Broker(self.network, self.number, now, self.traces, rows, store.standing)
+        except (msgspec.DecodeError, BadMessage, Malformed) as error:
+            store.close()
+            raise RunFailed(f"the store {store.path} cannot be read: {error}") from None
+        except BaseException:
+            store.close()
+            raise
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
@@ -226,16 +243,22 @@ class Server:
         journal = self.broker.journal
         if journal is None or self.store is None:
             return True
+        if self.broker.failure is not None:
+            return self._fail(RunFailed(self.broker.failure))
         try:
             self.store.commit(journal.take())
         except RunFailed as error:
-            self.failure = error
-            log.critical("broker ends", extra={"reason": str(error)})
-            for transport in list(self.transports.values()):
-                transport.abort()
-            self.ended.set()
-            return False
+            return self._fail(error)
+        self.broker.count = self.store.count
         return True
+
+    def _fail(self, error: RunFailed) -> bool:
+        self.failure = error
+        log.critical("broker ends", extra={"reason": str(error)})
+        for transport in list(self.transports.values()):
+            transport.abort()
+        self.ended.set()
+        return False
 
     def soon(self) -> None:
         """Something may have changed: look once this turn of the loop is over."""
