@@ -95,6 +95,21 @@ def reload(path: Path) -> None:
     click.echo(f"{len(given.members)} brokers have taken it up")
 
 
+@network.command("secret")
+@click.argument("path", type=FILE)
+def make_secret(path: Path) -> None:
+    """Make the secret that a network file names, by which its brokers know each other."""
+    from postroad.live import secret
+    from postroad.live.network import load
+
+    network = load(path)
+    if network.secret is None:
+        remedy = 'set it, as in secret = "network.secret"'
+        raise InputError("secret is missing", where=str(path), remedy=remedy)
+    secret.make(network.secret)
+    click.echo(f"{network.secret}: copy it, with its mode 600, to the machine of every broker")
+
+
 @network.command("add")
 @click.argument("path", type=FILE)
 @click.argument("name")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from postroad.live.server import Server
 
 REQUEST_MAX = 8192
+OPEN_MAX = 64  # the oldest makes room
+PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
 
 class Protocol(asyncio.Protocol):
@@ -23,13 +25,30 @@ class Protocol(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self.server = server
         self.request = b""
+        self.answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        asked = self.server.asked
+        if len(asked) >= OPEN_MAX:
+            next(iter(asked)).end()
+        asked[self] = None
+        self.timer = self.server.loop.call_later(PATIENCE_S, self.end)
+
+    def end(self) -> None:
+        self.server.asked.pop(self, None)
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.timer.cancel()
+        self.server.asked.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
+        if self.answered:
+            return
         self.request += data
         if b"\r\n\r\n" in self.request or len(self.request) > REQUEST_MAX:
+            self.answered = True
             code, kind, body = answer(self.server, self.request)
             head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)

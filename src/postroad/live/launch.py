@@ -20,6 +20,7 @@ from typing import Any
 from postroad.errors import InputError, RunFailed
 from postroad.live.members import Change
 from postroad.live.network import Network
+from postroad.live.secret import check_guarded
 
 START_S = 60.0
 STOP_S = 10.0  # beyond the time that brokers may take to drain
@@ -31,6 +32,7 @@ def folder_of(network: Network) -> Path:
 
 def start(network: Network) -> None:
     """Start every broker as a process of its own; fails if one is running already."""
+    check_guarded(network)
     running = [name for name in network.member_names if _alive(network, name)]
     if running:
         raise InputError(

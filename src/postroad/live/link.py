@@ -57,6 +57,14 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     base: int = 0  # up to here it knows that what it sent was received
     store: Standing | None = None  # how far its store has come
     known: tuple[int, int] | None = None  # and, as it knows, the other's
+    nonce: bytes = b""  # of who dialled; see secret.py
+    proof: bytes = b""
+
+
+class Challenge(msgspec.Struct, array_like=True, tag="challenge", frozen=True):
+    """The first word of a broker that was dialled, where the network has a secret."""
+
+    nonce: bytes
 
 
 class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
@@ -90,7 +98,7 @@ class News(msgspec.Struct, array_like=True, tag="news", frozen=True):
     reports: list[Report]
 
 
-Frame = Hello | Data | Ack | Bye | News
+Frame = Hello | Challenge | Data | Ack | Bye | News
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
@@ -104,14 +112,14 @@ def pack(frame: Frame) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def unpack(buffer: bytearray) -> list[Frame]:
+def unpack(buffer: bytearray, bytes_max: int = FRAME_MAX) -> list[Frame]:
     """Take all whole frames off the front of a buffer."""
     frames: list[Frame] = []
     at, size = 0, len(buffer)
     with memoryview(buffer) as view:
         while size - at >= 4:
             length = int.from_bytes(view[at : at + 4], "big")
-            if length > FRAME_MAX:
+            if length > bytes_max:
                 raise Refused(f"a frame of {length} bytes")
             if size - at - 4 < length:
                 break

@@ -18,6 +18,8 @@ http = 9001                       # metrics, health and status; always on loopba
 relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
 tls = "certs"                     # a folder of certificates, see certificates.py
 users = "users.json"              # see users.py; everyone else is refused
+secret = "network.secret"         # a file that `postroad network secret` makes: brokers prove to
+                                  # each other that they know it; users need this or tls
 store = "store"                   # a folder: sessions, links and routes survive restarts
 traces = "traces"                 # a folder for rolling trace files
 removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
@@ -92,6 +94,7 @@ class Network:
     traces: Path | None
     tls: Path | None
     users: Path | None
+    secret: Path | None
     store: Path | None
     path: Path
     planned: str  # the hash of the plan's file; empty without one
@@ -199,8 +202,8 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
             relocation.check(moving, scheme, config)
         except InputError as error:
             raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
-    traces, tls, users, store = (
-        _path(top, key, path) for key in ("traces", "tls", "users", "store")
+    traces, tls, users, secret, store = (
+        _path(top, key, path) for key in ("traces", "tls", "users", "secret", "store")
     )
     if store is not None and (scheme not in DURABLE or moving is not None):
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
@@ -228,6 +231,7 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
         traces=traces,
         tls=tls,
         users=users,
+        secret=secret,
         store=store,
         path=path,
         planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),
