@@ -32,6 +32,7 @@ import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +60,7 @@ Row = tuple[Owner, Key, bytes]
 Rows = dict[str, list[Row]]
 Change = tuple[str, str, tuple[Any, ...]]  # what is done, to which table, the values
 
+_crc32 = zlib.crc32
 _encode = msgspec.msgpack.Encoder().encode
 _SQL: Final = {
     "put": "INSERT OR REPLACE INTO {} VALUES (?, ?, ?, ?)",
@@ -168,7 +170,12 @@ class Journal:
 
 
 def checksum(table: str, owner: Owner, key: Key, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{table} {owner!r} {key!r} ".encode()))
+    return _crc32(data, _crc32(repr(key).encode(), _seed(table, owner)))
+
+
+@lru_cache(maxsize=4096)
+def _seed(table: str, owner: Owner) -> int:
+    return _crc32(f"{table} {owner!r} ".encode())
 
 
 class Store:
@@ -255,7 +262,7 @@ class Store:
             db.execute("BEGIN")
             for (what, table), same in itertools.groupby(changes, key=lambda each: each[:2]):
                 if what == "put":
-                    rows = [(*values, checksum(table, *values)) for _, _, values in same]
+                    rows = [(o, k, d, checksum(table, o, k, d)) for _, _, (o, k, d) in same]
                 else:
                     rows = [values for _, _, values in same]
                 db.executemany(_SQL[what].format(table), rows)
