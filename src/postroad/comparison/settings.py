@@ -25,7 +25,6 @@ publications = "publications.jsonl"
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,7 +36,7 @@ from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError
 from postroad.filters.constraints import TextSet
 from postroad.sim.scenario import Scenario, from_dict
-from postroad.sim.sections import Section
+from postroad.sim.sections import Section, read_toml
 from postroad.sim.workload import Workload
 
 MATTERS = ("traffic", "delay", "state", "worst_broker")
@@ -71,14 +70,7 @@ class Comparison:
 
 def load(path: Path, schemes: Sequence[str] | None = None) -> Comparison:
     """Read a comparison; `schemes`, if given, are compared instead of those it names."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    values, _ = read_toml(path)
     scenario = {key: values.pop(key) for key in _SCENARIO if key in values}
     section = Section(values, str(path))
     title = section.take("title", str, path.stem)

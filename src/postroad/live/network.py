@@ -34,7 +34,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,7 @@ from postroad.overlay import Overlay, from_links, small_world
 from postroad.planning import kyra
 from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
-from postroad.sim.sections import Section, key_lines
+from postroad.sim.sections import Section, key_lines, read_toml
 
 # Whose routes are what clients and neighbours have said, and so can be kept and said again.
 DURABLE = ("flooding", "subscription_forwarding", "advertisement_forwarding", "fbr")
@@ -173,15 +172,7 @@ def _said(config: Any) -> dict[str, Any]:
 
 def load(path: Path) -> Network:
     """Read a network file; a wrong one is refused with the line and the key."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    values, text = read_toml(path)
     return made(values, path, key_lines(text))
 
 

@@ -20,7 +20,6 @@ import itertools
 import json
 import math
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from postroad import draws
 from postroad.errors import InputError, PostroadError
 from postroad.pipeline import store
 from postroad.pipeline.schemas import FINISHED, LONG, RUNS, TEXT, TRACES, conform, table
+from postroad.sim.sections import read_toml
 
 if TYPE_CHECKING:
     from postroad.sim.run import Result
@@ -123,14 +123,7 @@ def again(run: Run, attempt: int) -> Run:
 def load(path: str) -> Experiment:
     """Read an experiment; unknown keys and values of the wrong kind are errors."""
     file = Path(path)
-    try:
-        told = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path!r}: {error.strerror}", remedy="check the name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=path, remedy="mend the file") from None
+    told, _ = read_toml(file)
     for key, value in told.items():
         if key not in _KEYS:
             raise InputError(
@@ -187,13 +180,10 @@ def _scenario(given: Any, file: Path, path: str) -> tuple[dict[str, Any], str]:
         return given or {}, str(file.resolve().parent)
     base = file.parent / given
     try:
-        return tomllib.loads(base.read_text(encoding="utf-8")), str(base.resolve().parent)
-    except OSError as error:
-        raise InputError(
-            f"cannot read scenario {given!r}: {error.strerror}", where=path, remedy="check the name"
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"not TOML: {error}", where=str(base), remedy="mend the file") from None
+        values, _ = read_toml(base)
+    except InputError as error:
+        raise error.at(path) from None
+    return values, str(base.resolve().parent)
 
 
 def files_named(told: Any, folder: Path) -> dict[str, str]:

@@ -46,7 +46,6 @@ time = 3.0
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,7 @@ from postroad.relocation import RELOCATIONS, check
 from postroad.routing import SCHEMES
 from postroad.sim import workload as workloads
 from postroad.sim.engine import Fault, FaultKind
-from postroad.sim.sections import Section
+from postroad.sim.sections import Section, read_toml
 from postroad.sim.workload import Workload
 
 _OVERLAYS = (
@@ -103,14 +102,7 @@ class Scenario:
 
 def load(path: Path) -> Scenario:
     """Read a scenario file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    values, _ = read_toml(path)
     return from_dict(values, str(path), path.parent)
 
 

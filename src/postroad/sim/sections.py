@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import tomllib
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from postroad.errors import InputError
@@ -20,6 +22,52 @@ _WORDS = {
     list: "a list",
     dict: "a table",
 }
+
+
+DEPTH_MAX = 32  # tables and lists within each other
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """What a TOML file says, and its text. Every settings file is read here."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend the file") from None
+    return parse_toml(text, str(path)), text
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(text)
+        deep = _depth(values) > DEPTH_MAX
+    except RecursionError:
+        deep = True
+    except ValueError as error:  # also a number of too many digits
+        raise InputError(f"not TOML: {error}", where=where, remedy="mend that line") from None
+    if deep:
+        raise InputError(
+            f"tables and lists lie more than {DEPTH_MAX} deep within each other",
+            where=where,
+            remedy="write what this file is for, which is never so deep",
+        )
+    return values
+
+
+def _depth(values: Any) -> int:
+    depth, level = 0, [values]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    return depth
 
 
 class Section:
