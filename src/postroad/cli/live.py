@@ -41,15 +41,15 @@ def network() -> None:
 @network.command()
 @click.argument("path", type=FILE)
 def up(path: Path) -> None:
-    """Start every broker of a network file and wait until all links are up."""
+    """Start every broker of a network file that does not run, and wait until all links are up."""
     from postroad.live import launch
     from postroad.live.network import load
 
     network = load(path.absolute())
-    launch.start(network)
+    started = launch.start(network)
     console = Console(stderr=True)
     with console.status("starting") as shown:
-        for ready, count in launch.wait(network):
+        for ready, count in launch.wait(network, started):
             shown.update(f"{ready} of {count} brokers are ready")
     _show(launch.status(network), network)
 
@@ -86,13 +86,19 @@ def down(path: Path) -> None:
 @network.command()
 @click.argument("path", type=FILE)
 def reload(path: Path) -> None:
-    """Have the brokers that `up` started take up the file's users, limits and certificates."""
+    """Have the brokers that run here take up the file's users, limits and certificates.
+
+    Exit code 1 if one refuses it or does not run here.
+    """
     from postroad.live import launch
     from postroad.live.network import load
 
     given = load(path.absolute())
-    launch.reload(given, given.member_names)
-    click.echo(f"{len(given.members)} brokers have taken it up")
+    missing = launch.reload(given, given.member_names)
+    click.echo(f"{len(given.members) - len(missing)} brokers have taken it up")
+    if missing:
+        click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
+        sys.exit(1)
 
 
 @network.command("secret")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -81,8 +82,10 @@ def status(server: Server) -> dict[str, Any]:
     clients, names = broker.clients, server.network.names
     return {
         **({} if broker.repair is None else {"tree": broker.repair.status()}),
+        **({} if server.traces is None else {"traces": server.traces.status()}),
         "network": server.network.name,
         "broker": broker.name,
+        "pid": os.getpid(),
         "scheme": server.network.scheme,
         "uptime_s": (server.now() - server.started_us) / 1e6,
         "connections": len(clients.connections),
@@ -150,6 +153,10 @@ class _Metrics(Collector):
             )
             yield CounterMetricFamily(
                 "postroad_tree_changes", "Trees taken up since the start", value=tree["changes"]
+            )
+        if "traces" in told:
+            yield CounterMetricFamily(
+                "postroad_traces_lost", "Trace rows not written", value=told["traces"]["lost"]
             )
         up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
         queued = GaugeMetricFamily(
