@@ -68,6 +68,7 @@ TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
 SPARE_BACKOFF_US = 1_000_000  # at most, where links are redundant: a spare one should be there soon
+REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
@@ -692,6 +693,8 @@ class Broker:
         except Refused as error:
             wire.out.append(links.pack(links.Bye(str(error))))
             self._refuse(wire, str(error), now)
+            if wire.link is not None:  # it would likely be refused again
+                self.peers[wire.link.peer].backoff_us = REFUSED_US
             self._drop(wire, str(error), now)
 
     def _on_frame(self, link: Link, frame: links.Data | links.Ack, now: TimeUs) -> None:

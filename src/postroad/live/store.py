@@ -573,6 +573,15 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[tuple[Owner, Key], bytes]] = {name: {} for name in TABLES}
+        self._created: TimeUs | None = None
+        self.count = 0
+
+    def begin(self, now: TimeUs) -> Standing:
+        """A broker starts with this store."""
+        began, fresh = self.count, self._created is None
+        self._created = now if self._created is None else self._created
+        self.count = max(began + 1, now)
+        return Standing(self._created, 0 if fresh else began, self.count)
 
     def load(self) -> Rows:
         return {
@@ -584,6 +593,7 @@ class MemoryStore:
         return [data for (who, _), data in self._tables[table].items() if who == owner]
 
     def commit(self, changes: list[Change]) -> None:
+        self.count += bool(changes)
         for what, name, values in changes:
             table, owner = self._tables[name], values[0]
             if what == "put":
