@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import operator
 import os
 import shutil
 import sqlite3
@@ -68,6 +69,8 @@ _SQL: Final = {
     "drop_to": "DELETE FROM {} WHERE owner = ? AND key <= ?",
     "clear": "DELETE FROM {} WHERE owner = ?",
 }
+_STATEMENTS: Final = {(what, name): _SQL[what].format(name) for what in _SQL for name in _SCHEMA}
+_WHERE: Final = operator.itemgetter(0, 1)  # of a change: what is done, to which table
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
@@ -170,7 +173,17 @@ class Journal:
 
 
 def checksum(table: str, owner: Owner, key: Key, data: bytes) -> int:
-    return _crc32(data, _crc32(repr(key).encode(), _seed(table, owner)))
+    seed = _seed(table, owner)
+    if type(key) is int:
+        return _crc32(data, (seed ^ key ^ key >> 32) & 0xFFFFFFFF)
+    assert isinstance(key, str)
+    return _crc32(data, _crc32(key.encode(), ~seed & 0xFFFFFFFF))
+
+
+def _is_whole(table: str, owner: Any, key: Any, data: Any, sum: Any) -> bool:
+    """Whether a row is as it was written; damage may have changed its types too."""
+    kinds = isinstance(owner, int | str) and isinstance(key, int | str) and isinstance(data, bytes)
+    return kinds and bool(sum == checksum(table, owner, key, data))
 
 
 @lru_cache(maxsize=4096)
@@ -243,7 +256,7 @@ class Store:
 
     def _put(self, table: str, owner: Owner, key: Key, data: bytes) -> None:
         values = (owner, key, data, checksum(table, owner, key, data))
-        self._db.execute(_SQL["put"].format(table), values)
+        self._db.execute(_STATEMENTS["put", table], values)
 
     def _write_mark(self, count: int) -> None:
         os.pwrite(self._mark, _mark_line(self.standing.created, count), 0)
@@ -260,12 +273,12 @@ class Store:
         self._rows = None
         try:
             db.execute("BEGIN")
-            for (what, table), same in itertools.groupby(changes, key=lambda each: each[:2]):
+            for (what, table), same in itertools.groupby(changes, _WHERE):
                 if what == "put":
                     rows = [(o, k, d, checksum(table, o, k, d)) for _, _, (o, k, d) in same]
                 else:
                     rows = [values for _, _, values in same]
-                db.executemany(_SQL[what].format(table), rows)
+                db.executemany(_STATEMENTS[what, table], rows)
             self._put("meta", "", "count", _encode(count))
             db.execute("COMMIT")
             self._write_mark(count)
@@ -386,7 +399,7 @@ def _examine(
     rows = {
         key: data
         for owner, key, data, sum in db.execute("SELECT * FROM meta")
-        if isinstance(data, bytes) and sum == checksum("meta", owner, key, data)
+        if _is_whole("meta", owner, key, data, sum)
     }
     if rows.keys() != {"meta", "count"}:
         raise _failed(path, "is damaged", "table meta does not match its checksums")
@@ -492,7 +505,7 @@ def _load(db: sqlite3.Connection, path: Path) -> Rows:
         for name in TABLES:
             rows = found[name] = []
             for owner, key, data, sum in db.execute(f"SELECT * FROM {name} ORDER BY owner, key"):
-                if not isinstance(data, bytes) or sum != checksum(name, owner, key, data):
+                if not _is_whole(name, owner, key, data, sum):
                     why = f"table {name}, owner {owner!r}, key {key!r} does not match its checksum"
                     raise _failed(path, "is damaged", why)
                 rows.append((owner, key, data))
