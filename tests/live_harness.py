@@ -26,6 +26,7 @@ from typing import Any
 import mqtt5
 import pytest
 
+from postroad.errors import PostroadError
 from postroad.live import logs, mqtt, server
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network, load
@@ -108,13 +109,15 @@ class Memory:
 
     def _broker(self, number: int) -> Broker:
         store = self.stores[number]
-        rows = None if store is None else store.load()
-        return Broker(self.network, number, self.now, None, rows)
+        if store is None:
+            return Broker(self.network, number, self.now)
+        return Broker(self.network, number, self.now, None, store.load(), store.standing)
 
     def commit(self, number: int) -> None:
         journal, store = self.brokers[number].journal, self.stores[number]
         if journal is not None and store is not None:
             store.commit(journal.take())
+            self.brokers[number].count = store.count
 
     def run(self, duration_us: int, step_us: int = STEP_US) -> None:
         for _ in range(duration_us // step_us):
@@ -345,7 +348,11 @@ def _broker(path: Path, name: str) -> None:
         os.dup2(out.fileno(), 2)
     logs.set_up("info")
     network = load(path)
-    server.run(network, network.number(name))
+    try:
+        server.run(network, network.number(name))
+    except PostroadError as error:
+        os.write(2, f"postroad: {error}\n".encode())
+        raise SystemExit(1) from None
 
 
 class Processes:

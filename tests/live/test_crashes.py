@@ -7,21 +7,24 @@ and silent links and partitions that a seed draws.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import resource
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import mqtt5
 import msgspec
 import pytest
 
-from live_harness import Processes, environment, free_ports, write_network
+from live_harness import Processes, environment, free_ports, wait_for, write_network
 from postroad.errors import RunFailed
 from postroad.filters import matches
 from postroad.live import content, mqtt, topics
@@ -466,3 +469,45 @@ def test_a_full_disk_ends_the_broker_before_anything_more_is_acknowledged(tmp_pa
         lines = process.stderr.read().decode().splitlines()
     assert len(lines) == 1, lines
     assert "file is not a database" in lines[0]
+
+
+def test_a_full_disk_stops_the_traces_and_not_the_broker(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True, top='traces = "t"')
+    address = load(path).addresses[0]
+
+    def status() -> dict[str, Any]:
+        url = f"http://127.0.0.1:{address.http}/status"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            told: dict[str, Any] = json.load(answer)
+            return told
+
+    def answers() -> bool:
+        try:
+            return bool(status())
+        except OSError:
+            assert process.poll() is None
+            return False
+
+    async def talk() -> int:
+        async with Client("127.0.0.1", address.mqtt) as client:
+            await client.subscribe("t", qos=1)
+            for number in range(200):
+                await client.publish("t", b"%d" % number, qos=1)
+                assert (await anext(aiter(client))).payload == b"%d" % number
+        return int(status()["traces"]["lost"])
+
+    with run_broker(path, 20_000) as process:
+        try:
+            wait_for(answers, 60)
+            first = asyncio.run(asyncio.wait_for(talk(), 60))
+            second = asyncio.run(asyncio.wait_for(talk(), 60))
+            assert "File too large" in status()["traces"]["error"]
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+        assert process.stderr is not None
+        log = process.stderr.read().decode()
+    assert 0 < first < 400
+    assert second == first + 400
+    assert log.count("tracing stops") == 1
+    assert "Traceback" not in log

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +27,7 @@ from live_harness import (
 )
 from postroad.errors import InputError
 from postroad.live.client import Client
+from postroad.live.network import load
 
 
 @pytest.fixture(scope="module")
@@ -234,17 +238,47 @@ def test_network_up_status_and_down(tmp_path: Path) -> None:
         path.write_text(text.replace("[parameters]", "[limit]\n[parameters]"))
         assert postroad("reload").returncode == 2
         path.write_text(text)
+        # The one that died is started again, and the other stays as it is.
+        pids = {name: told[name]["pid"] for name in "AB"}
+        os.kill(pids["B"], signal.SIGKILL)
+        wait_for(lambda: json.loads(postroad("status", "--json").stdout)["B"] is None)
+        partly = postroad("reload")
+        assert partly.returncode == 1
+        assert partly.stdout.splitlines() == [
+            "1 brokers have taken it up",
+            "not running here: B; send them SIGHUP where they run",
+        ]
+        assert postroad("up").returncode == 0
+        told = json.loads(postroad("status", "--json").stdout)
+        assert told["A"]["pid"] == pids["A"]
+        assert told["B"]["pid"] != pids["B"]
+        # One that was started by hand is reloaded like the others.
+        os.kill(told["B"]["pid"], signal.SIGKILL)
+        command = [sys.executable, "-m", "postroad", "broker", "--network", str(path), "--id", "B"]
+        with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as by_hand:
+            try:
+                wait_for(lambda: json.loads(postroad("status", "--json").stdout)["B"] is not None)
+                assert postroad("reload").stdout == "2 brokers have taken it up\n"
+            finally:
+                by_hand.kill()
+        # If the one that is started ends at once, the others run on.
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", load(path).addresses[1].link))
+            taken.listen()
+            failed = postroad("up")
+        assert failed.returncode == 1
+        assert "cannot listen" in failed.stderr
+        assert json.loads(postroad("status", "--json").stdout)["A"]["pid"] == pids["A"]
     finally:
         stopped = postroad("down")
-    assert stopped.stdout == "2 brokers stopped\n"
+    assert stopped.stdout == "1 brokers stopped\n"
     gone = postroad("status")
     assert gone.returncode == 1
     assert "no answer" in gone.stdout
 
 
 def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
-    import socket
-
     path = write_network(tmp_path, ["A"], [], free=True)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from live_harness import Processes, wait_for, write_network
+from live_harness import Processes, environment, wait_for, write_network
 from postroad.cli import cli
 from postroad.errors import RunFailed
 from postroad.live import certificates, demo_certificates, users
 from postroad.live import link as links
 from postroad.live.client import Client
+from postroad.live.network import load
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +105,105 @@ def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> 
     stranger.verify_mode = ssl.CERT_NONE
     assert answer(stranger, port, hello) == b""
     wait_for(lambda: "certificate verify failed" in guarded.log("A"))
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Brokers with users and a secret, and without TLS."""
+    folder = tmp_path_factory.mktemp("sharing")
+    users.change(folder / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
+    top = 'users = "users.json"\nsecret = "key"'
+    path = write_network(folder, ["A", "B"], [("A", "B")], top=top, free=True)
+    made = CliRunner().invoke(cli, ["network", "secret", str(path)])
+    assert made.exit_code == 0, made.output
+    with Processes(path) as running:
+        yield running
+
+
+def test_users_without_tls_or_secret_are_refused_at_the_start(tmp_path: Path) -> None:
+    users.change(tmp_path / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
+    path = write_network(tmp_path, ["A", "B"], [("A", "B")], top='users = "users.json"', free=True)
+    command = [sys.executable, "-m", "postroad"]
+    for words in (["broker", "--network", str(path), "--id", "A"], ["network", "up", str(path)]):
+        ended = subprocess.run(
+            [*command, *words], env=environment(), capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert ended.returncode == 2
+        (line,) = ended.stderr.splitlines()
+        assert "anyone may pose as a broker" in line
+        assert "postroad network secret" in line
+
+
+def test_who_does_not_know_the_secret_is_no_broker(sharing: Processes) -> None:
+    identity = sharing.network.identity
+    address = ("127.0.0.1", sharing.network.addresses[1].link)
+    for proof in (b"", bytes(32)):
+        with socket.create_connection(address, 20) as made:
+            hello = links.Hello(
+                links.SPEAKS[1], identity, 0, "x.0", "", 0, nonce=bytes(32), proof=proof
+            )
+            made.sendall(links.pack(hello))
+            heard = bytearray()
+            while data := made.recv(1 << 16):
+                heard += data
+        frames = links.unpack(heard)
+        assert [type(frame) for frame in frames] == [links.Challenge, links.Bye]
+    row = sharing.status("B")
+    assert row is not None
+    assert row["links"]["A"]["connected"]
+
+
+@pytest.mark.parametrize("port", ["link", "http"])
+def test_idle_strangers_starve_neither_status_nor_brokers(sharing: Processes, port: str) -> None:
+    address = ("127.0.0.1", getattr(sharing.network.addresses[1], port))
+    held: list[socket.socket] = []
+    try:
+        for number in range(300):
+            held.append(socket.create_connection(address, 20))
+            if number % 3 == 0:
+                with suppress(OSError):  # closed already to make room
+                    held[-1].sendall(b"\0\0\1\0half a frame" if port == "link" else b"GET /st")
+        assert sharing.status("B") is not None
+        sharing.running["A"].kill()
+        sharing.running["A"].join()
+        sharing.start("A")
+        sharing.wait_linked()
+        open_files = len(os.listdir(f"/proc/{sharing.running['B'].pid}/fd"))
+        assert open_files < 200, "what strangers hold open is bounded"
+    finally:
+        for made in held:
+            made.close()
+    assert sharing.log("B").count("too many connections that say nothing") <= 50
+
+
+def test_clients_that_use_up_open_files_leave_some_for_status(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True)
+    address = load(path).addresses[0]
+
+    def ask() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{address.http}/healthz", timeout=10):
+                return True
+        except OSError:
+            assert process.poll() is None
+            return False
+
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+    command = [sys.executable, "-m", "postroad", "broker", "--network", str(path), "--id", "A"]
+    process = subprocess.Popen(
+        command, env=environment(), stderr=subprocess.DEVNULL, preexec_fn=few_files
+    )
+    held: list[socket.socket] = []
+    try:
+        wait_for(ask, 60)
+        there = ("127.0.0.1", address.mqtt)
+        held += [socket.create_connection(there, 20) for _ in range(200)]
+        assert ask()
+    finally:
+        for made in held:
+            made.close()
+        process.kill()
+        process.wait()

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "postroad.cli.reproduce:reproduce",
     "pipeline": "postroad.cli.pipeline:pipeline",
     "simulate": "postroad.cli.simulate:simulate",
+    "store": "postroad.cli.live:store",
     "match": "postroad.cli.match:match",
     "network": "postroad.cli.live:network",
     "publish": "postroad.cli.live:publish",

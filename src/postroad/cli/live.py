@@ -1,4 +1,4 @@
-"""`postroad broker`, `postroad network`, `postroad publish` and `postroad subscribe`."""
+"""`postroad broker`, `network`, `store`, `users`, `certs`, `publish` and `subscribe`."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def network() -> None:
 @network.command()
 @click.argument("path", type=FILE)
 def up(path: Path) -> None:
-    """Start every broker of a network file and wait until all links are up."""
+    """Start every broker of a network file that does not run, and wait until all links are up."""
     from postroad.live import launch
     from postroad.live.network import load
 
     network = load(path.absolute())
-    launch.start(network)
+    started = launch.start(network)
     console = Console(stderr=True)
     with console.status("starting") as shown:
-        for ready, count in launch.wait(network):
+        for ready, count in launch.wait(network, started):
             shown.update(f"{ready} of {count} brokers are ready")
     _show(launch.status(network), network)
 
@@ -86,13 +86,34 @@ def down(path: Path) -> None:
 @network.command()
 @click.argument("path", type=FILE)
 def reload(path: Path) -> None:
-    """Have the brokers that `up` started take up the file's users, limits and certificates."""
+    """Have the brokers that run here take up the file's users, limits and certificates.
+
+    Exit code 1 if one refuses it or does not run here.
+    """
     from postroad.live import launch
     from postroad.live.network import load
 
     given = load(path.absolute())
-    launch.reload(given, given.member_names)
-    click.echo(f"{len(given.members)} brokers have taken it up")
+    missing = launch.reload(given, given.member_names)
+    click.echo(f"{len(given.members) - len(missing)} brokers have taken it up")
+    if missing:
+        click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
+        sys.exit(1)
+
+
+@network.command("secret")
+@click.argument("path", type=FILE)
+def make_secret(path: Path) -> None:
+    """Make the secret that a network file names, by which its brokers know each other."""
+    from postroad.live import secret
+    from postroad.live.network import load
+
+    network = load(path)
+    if network.secret is None:
+        remedy = 'set it, as in secret = "network.secret"'
+        raise InputError("secret is missing", where=str(path), remedy=remedy)
+    secret.make(network.secret)
+    click.echo(f"{network.secret}: copy it, with its mode 600, to the machine of every broker")
 
 
 @network.command("add")
@@ -144,7 +165,11 @@ def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
             table.add_row(name, where, "no answer")
             continue
         links = row["links"]
-        missing = [peer for peer, link in links.items() if not link["connected"]]
+        missing = [
+            f"{peer} ({link['refused']})" if link.get("refused") else peer
+            for peer, link in links.items()
+            if not link["connected"]
+        ]
         table.add_row(
             name,
             where,
@@ -156,6 +181,100 @@ def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
             ", ".join(f"{p} {k['sent'].get('publication', 0):,}" for p, k in links.items()),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@click.group()
+def store() -> None:
+    """What a broker keeps on disk: look at it, or begin again without it."""
+
+
+@store.command()
+@click.argument("path", type=FILE)
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def check(path: Path, name: str, as_json: bool) -> None:
+    """Read the store of a broker that does not run, change nothing, and say if it is whole.
+
+    Exit code 1 if it is damaged or missing.
+    """
+    found = _examined(path, name)
+    held = {} if found.rows is None else _held(found.rows)
+    if as_json:
+        told = {
+            "store": str(found.path),
+            "problem": found.problem,
+            "transactions": found.transactions,
+            "rows": {} if found.rows is None else {t: len(r) for t, r in found.rows.items()},
+            **held,
+        }
+        click.echo(json.dumps(told))
+    elif found.problem is not None:
+        click.echo(found.problem)
+    else:
+        click.echo(f"{found.path}: whole, {found.transactions} the last transaction")
+        for what, count in held.items():
+            click.echo(f"  {what.replace('_', ' ')}: {count:,}")
+    if found.problem is not None:
+        sys.exit(1)
+
+
+@store.command()
+@click.argument("path", type=FILE)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(path: Path, name: str, yes: bool) -> None:
+    """Let a broker whose store is lost, damaged or old join its network again with an empty one.
+
+    Lost are its clients' sessions with all that waits for them, its clients' publications that were
+    not acknowledged, and what it had been given for others and not passed on; its neighbours drop
+    what waited for it. The old files are kept beside. Stop the broker first.
+    """
+    import time
+
+    from postroad.live import store as stores
+    from postroad.live.network import load
+
+    found = _examined(path, name)
+    if found.rows is None:
+        click.echo(found.problem)
+        click.echo("what it held is unknown, and lost:")
+    else:
+        click.echo(f"{found.path} is whole; this loses:")
+    for what, count in _held(found.rows or {}).items():
+        known = "" if found.rows is None else f": {count:,}"
+        click.echo(f"  {what.replace('_', ' ')}{known}")
+    click.echo(f"  at its neighbours: what waits for {name}, and what went through it, in a tree")
+    if not yes:
+        click.confirm(f"Begin again with an empty store for {name}?", abort=True)
+    network = load(path.absolute())
+    assert network.store is not None
+    now = time.time_ns() // 1000
+    aside = stores.replace(network.store, network.identity, name, network.lineage, now)
+    click.echo(
+        f"{name} has a new store" + ("" if aside is None else f"; the old one is in {aside}")
+    )
+
+
+def _examined(path: Path, name: str) -> Any:
+    from postroad.live import store as stores
+    from postroad.live.network import load
+
+    network = load(path.absolute())
+    network.number(name)
+    if network.store is None:
+        raise InputError("store is missing", where=str(path), remedy="this network keeps nothing")
+    return stores.examine(network.store, network.identity, name, network.lineage)
+
+
+def _held(rows: Any) -> dict[str, int]:
+    return {
+        "sessions": len(rows.get("session", ())),
+        "subscriptions": len(rows.get("subscription", ())),
+        "publications_for_sessions": len(rows.get("parcel", ())),
+        "messages_for_neighbours": len(rows.get("queue", ())),
+        "publications_not_yet_safe": len(rows.get("outbox", ())),
+        "wills": len(rows.get("will", ())),
+    }
 
 
 @click.group()

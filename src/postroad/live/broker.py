@@ -13,8 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from postroad.errors import RunFailed
 from postroad.live import link as links
+from postroad.live import secret, strangers
 from postroad.live.certificates import common_name
 from postroad.live.clients import Clients
 from postroad.live.link import Link, Refused
@@ -22,7 +25,8 @@ from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVers
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
 from postroad.live.repair import SILENT_US, Repair
-from postroad.live.store import Journal, Kept, LinkRow, Rows
+from postroad.live.store import Journal, Kept, LinkRow, Rows, Standing
+from postroad.live.strangers import Strangers
 from postroad.live.traces import Traces
 from postroad.live.tree import TreeId
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
@@ -64,6 +68,7 @@ TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
 SPARE_BACKOFF_US = 1_000_000  # at most, where links are redundant: a spare one should be there soon
+REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
@@ -91,6 +96,7 @@ class Wire:
         self.closing = False
         self.since_us = self.heard_us = now
         self.beat_us: TimeUs = 0
+        self.challenge = self.nonce = b""  # of who was dialled and who dialled; see secret.py
         self.hello: links.Hello | None = None  # the peer's last
         self.tree: TreeId | None = None  # of our last
 
@@ -112,6 +118,7 @@ class Neighbour:
     # Messages of this peer that are not known to be safe wherever they went, in their order.
     pending: deque[tuple[int, Onward]] = field(default_factory=deque)
     kept: LinkRow | None = None  # the link as the store knows it
+    refused: str | None = None  # why its last hello was not gone on with
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
 
@@ -126,8 +133,12 @@ class Broker:
         now: TimeUs,
         traces: Traces | None = None,
         rows: Rows | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self.network, self.number = network, number
+        self.standing = standing  # of the store that the rows are from
+        self.count = 0 if standing is None else standing.first  # of its transactions
+        self.failure: str | None = None  # why this broker must not go on
         self.name = network.names[number]
         self.boot = f"{number:x}-{now:x}"
         self.speaks = links.SPEAKS
@@ -145,6 +156,8 @@ class Broker:
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
         self.wires: dict[Wire, None] = {}
+        self.secret = None if network.secret is None else secret.load(network.secret)
+        self.strangers = Strangers()
         self.peers: dict[BrokerId, Neighbour] = {}
         self.steps = self.notes = self.refused_wires = 0
         self.congested = False
@@ -247,6 +260,8 @@ class Broker:
             if neighbour.lasting and row != kept:
                 if kept is None or row.base != kept.base:
                     self.journal.drop_to("queue", peer, row.base)
+                neighbour.link.noted = neighbour.link.known
+                row = neighbour.link.row()
                 self.journal.put("link", peer, 0, row)
                 neighbour.kept = row
 
@@ -336,7 +351,8 @@ class Broker:
                 self._give_up(neighbour, "no connection for too long", now)
         for wire in list(self.wires):
             if wire.link is None and now - wire.since_us > links.HELLO_US:
-                self._drop(wire, "no hello", now)
+                asked = wire.dialled is not None and self.secret is not None and not wire.nonce
+                self._drop(wire, "no challenge: it has no secret" if asked else "no hello", now)
         for topic, kept in list(self.retained.items()):
             if not kept.kept and now - kept.version[0] > TOMBSTONE_US:
                 del self.retained[topic]
@@ -589,19 +605,64 @@ class Broker:
     ) -> Wire:
         self.now = now
         wire = Wire(address, dialled, certified, now)
+        if dialled is None and not self._let_in(wire, now):
+            return wire
         self.wires[wire] = None
-        if dialled in self.peers:
+        if self.secret is not None and dialled in (None, *self.peers):
+            if dialled is None:
+                wire.challenge = secret.nonce()
+                wire.out.append(links.pack(links.Challenge(wire.challenge)))
+        elif dialled in self.peers:
             self._say_hello(wire, self.peers[dialled].link)
         elif dialled is not None:
             self._drop(wire, "the peer was removed", now)
         return wire
+
+    def _let_in(self, wire: Wire, now: TimeUs) -> bool:
+        allowed, goes = self.strangers.arrived(wire, wire.address, self.network.limits, now)
+        if isinstance(goes, Wire):
+            self.refused_wires += 1
+            self._drop(goes, "too many connections that say nothing", now)
+        if not allowed:
+            self._refuse(wire, "too many from this address", now)
+            wire.closing = True
+            self._closing.append(wire)
+        return allowed
+
+    def _refuse(self, wire: Wire, reason: str, now: TimeUs) -> None:
+        self.refused_wires += 1
+        if wire.dialled is not None or wire.link is not None or self.strangers.may_log(now):
+            log.warning("broker refused", extra={"address": wire.address, "reason": reason})
+
+    def _proof(self, wire: Wire, peer: BrokerId, mine: bool) -> bytes:
+        """What one end of a connection has to show the other."""
+        if self.secret is None:
+            return b""
+        dials = wire.dialled is not None
+        dialler, dialled = (self.number, peer) if dials else (peer, self.number)
+        return secret.proof(
+            self.secret, self.network.identity, dialler, dialled, wire.challenge, wire.nonce,
+            dials == mine,
+        )  # fmt: skip
 
     def _tree_id(self) -> TreeId:
         return (0, 0) if self.repair is None else self.repair.tree.id
 
     def _say_hello(self, wire: Wire, link: Link) -> None:
         wire.tree = self._tree_id()
-        wire.out.append(links.pack(link.hello(self.network.identity, self.speaks, wire.tree)))
+        hello = link.hello(self.network.identity, self.speaks, wire.tree, self.standing)
+        if self.secret is not None and wire.link is None:
+            nonce = wire.nonce if wire.dialled is not None else b""
+            hello = replace(hello, nonce=nonce, proof=self._proof(wire, link.peer, True))
+        wire.out.append(links.pack(hello))
+
+    def _on_challenge(self, wire: Wire, challenge: links.Challenge) -> None:
+        if self.secret is None:
+            raise Refused("asks for the network's secret, and this broker has none")
+        if wire.dialled not in self.peers or wire.challenge or len(challenge.nonce) != secret.BYTES:
+            raise Refused("a challenge that was not expected")
+        wire.challenge, wire.nonce = challenge.nonce, secret.nonce()
+        self._say_hello(wire, self.peers[wire.dialled].link)
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
         self.now = now
@@ -610,9 +671,12 @@ class Broker:
         wire.heard_us = now
         wire.buffer += data
         try:
-            for frame in links.unpack(wire.buffer):
+            most = strangers.FRAME_MAX if wire in self.strangers else links.FRAME_MAX
+            for frame in links.unpack(wire.buffer, most):
                 if isinstance(frame, links.Hello):
                     self._on_hello(wire, frame, now)
+                elif isinstance(frame, links.Challenge):
+                    self._on_challenge(wire, frame)
                 elif isinstance(frame, links.Bye):
                     if frame.reason != links.LEAVING or wire.link is None:
                         raise Refused(f"the peer said goodbye: {frame.reason[:200]}")
@@ -628,8 +692,9 @@ class Broker:
                     self._on_frame(wire.link, frame, now)
         except Refused as error:
             wire.out.append(links.pack(links.Bye(str(error))))
-            self.refused_wires += 1
-            log.warning("broker refused", extra={"address": wire.address, "reason": str(error)})
+            self._refuse(wire, str(error), now)
+            if wire.link is not None:  # it would likely be refused again
+                self.peers[wire.link.peer].backoff_us = REFUSED_US
             self._drop(wire, str(error), now)
 
     def _on_frame(self, link: Link, frame: links.Data | links.Ack, now: TimeUs) -> None:
@@ -690,6 +755,13 @@ class Broker:
             name = common_name(self.network.names[peer], self.network.name)
             if wire.certified != name:
                 raise Refused(f"its certificate is for {wire.certified!r}, not {name!r}")
+        if self.secret is not None:
+            if wire.dialled is None:
+                wire.nonce = hello.nonce
+            proven = secret.proves(hello.proof, self._proof(wire, peer, False))
+            if not proven or len(wire.nonce) != secret.BYTES:
+                raise Refused("does not prove that it knows the network's secret")
+        self.strangers.known(wire)
         neighbour = self.peers.get(peer)
         if neighbour is None:
             link = Link(self.number, peer, self.boot, False)
@@ -702,6 +774,8 @@ class Broker:
         link = neighbour.link
         if wire.tree != self._tree_id():
             self._say_hello(wire, link)
+        if self.journal is not None:
+            self._compare_stores(neighbour, hello)
         wire.link, wire.hello = link, hello
         neighbour.wire, neighbour.dialler = wire, dialler
         neighbour.dialling, neighbour.backoff_us = False, BACKOFF_US[0]
@@ -709,6 +783,30 @@ class Broker:
         if self.repair is not None:
             self.repair.connected(peer, now)
         self._open(wire, link, now)
+
+    def _compare_stores(self, neighbour: Neighbour, hello: links.Hello) -> None:
+        """Nothing may go on with a store that is behind what its broker has told: not this broker,
+        if it is its own, and no link, if it is the peer's, which finds the same in our hello."""
+        link, name = neighbour.link, self.network.names[hello.broker]
+        why = link.behind(hello)
+        if why is None and self.standing is not None and hello.known is not None:
+            why = self.standing.behind(hello.known)
+        if why is not None:
+            self.failure = (
+                f"broker {self.name} is behind what broker {name} knows of it: {why}; "
+                f"to join again without what is lost: "
+                f"postroad store reset {self.network.path} {self.name}"
+            )
+            raise Refused("this broker is behind what the other knows of it")
+        if hello.store is not None and link.known is not None:
+            why = hello.store.behind(link.known)
+        if why is None and link.up and hello.received < link.base and hello.yours == link.mine:
+            why = f"it has received {hello.received} messages, and acknowledged {link.base}"
+        if why is not None:
+            neighbour.refused = why
+            raise Refused(f"broker {name} is behind what it has told: {why}")
+        neighbour.refused = None
+        link.met(hello)
 
     def _open(self, wire: Wire, link: Link, now: TimeUs) -> None:
         """Exchange messages over a connection, if both ends are in one tree and it has the link."""
@@ -805,15 +903,17 @@ class Broker:
             return
         del self.wires[wire]
         wire.closing = True
+        self.strangers.gone(wire)
         peer = wire.link.peer if wire.link is not None else wire.dialled
-        log.info(
-            "connection to a broker ended",
-            extra={
-                "peer": None if peer is None else self.network.names[peer],
-                "address": wire.address,
-                "reason": reason,
-            },
-        )
+        if peer is not None or self.strangers.may_log(now):
+            log.info(
+                "connection to a broker ended",
+                extra={
+                    "peer": None if peer is None else self.network.names[peer],
+                    "address": wire.address,
+                    "reason": reason,
+                },
+            )
         self._closing.append(wire)
         neighbour = None if peer is None else self.peers.get(peer)
         if peer is None or neighbour is None:
@@ -881,7 +981,7 @@ class Broker:
                 self._tree and any(other is not link for other in full)
             )
             if neighbour.wire is not None:
-                neighbour.wire.out.extend(link.frames(now))
+                neighbour.wire.out.extend(link.frames(now, self.count))
         if self.repair is not None:
             self.repair.say(now)
         if self.journal is not None:

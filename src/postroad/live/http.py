@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from postroad.live.server import Server
 
 REQUEST_MAX = 8192
+OPEN_MAX = 64  # the oldest makes room
+PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
 
 class Protocol(asyncio.Protocol):
@@ -23,13 +26,30 @@ class Protocol(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self.server = server
         self.request = b""
+        self.answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        asked = self.server.asked
+        if len(asked) >= OPEN_MAX:
+            next(iter(asked)).end()
+        asked[self] = None
+        self.timer = self.server.loop.call_later(PATIENCE_S, self.end)
+
+    def end(self) -> None:
+        self.server.asked.pop(self, None)
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.timer.cancel()
+        self.server.asked.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
+        if self.answered:
+            return
         self.request += data
         if b"\r\n\r\n" in self.request or len(self.request) > REQUEST_MAX:
+            self.answered = True
             code, kind, body = answer(self.server, self.request)
             head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
@@ -62,8 +82,10 @@ def status(server: Server) -> dict[str, Any]:
     clients, names = broker.clients, server.network.names
     return {
         **({} if broker.repair is None else {"tree": broker.repair.status()}),
+        **({} if server.traces is None else {"traces": server.traces.status()}),
         "network": server.network.name,
         "broker": broker.name,
+        "pid": os.getpid(),
         "scheme": server.network.scheme,
         "uptime_s": (server.now() - server.started_us) / 1e6,
         "connections": len(clients.connections),
@@ -92,6 +114,7 @@ def status(server: Server) -> dict[str, Any]:
                 "resent": neighbour.link.resent,
                 "dropped": neighbour.link.dropped,
                 "cuts": neighbour.link.cuts,
+                "refused": neighbour.refused,
                 "sent": neighbour.sent,
                 "received": neighbour.received,
             }
@@ -130,6 +153,10 @@ class _Metrics(Collector):
             )
             yield CounterMetricFamily(
                 "postroad_tree_changes", "Trees taken up since the start", value=tree["changes"]
+            )
+        if "traces" in told:
+            yield CounterMetricFamily(
+                "postroad_traces_lost", "Trace rows not written", value=told["traces"]["lost"]
             )
         up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
         queued = GaugeMetricFamily(

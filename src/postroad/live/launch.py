@@ -20,6 +20,7 @@ from typing import Any
 from postroad.errors import InputError, RunFailed
 from postroad.live.members import Change
 from postroad.live.network import Network
+from postroad.live.secret import check_guarded
 
 START_S = 60.0
 STOP_S = 10.0  # beyond the time that brokers may take to drain
@@ -29,16 +30,24 @@ def folder_of(network: Network) -> Path:
     return network.path.with_suffix(".run")
 
 
-def start(network: Network) -> None:
-    """Start every broker as a process of its own; fails if one is running already."""
-    running = [name for name in network.member_names if _alive(network, name)]
-    if running:
+def start(network: Network) -> list[str]:
+    """Start every broker that does not run, as a process of its own; fails if all run already."""
+    check_guarded(network)
+    answers = status(network)
+    missing = [
+        name
+        for name, row in answers.items()
+        if not _alive(network, name)
+        and (row is None or (row["network"], row["broker"]) != (network.name, name))
+    ]
+    if not missing:
         raise InputError(
-            f"broker {', '.join(running)} of {network.name!r} is running already",
-            remedy=f"stop it with: postroad network down {network.path}",
+            f"all brokers of {network.name!r} are running already",
+            remedy=f"stop them with: postroad network down {network.path}",
         )
-    for name in network.member_names:
+    for name in missing:
         start_one(network, name)
+    return missing
 
 
 def start_one(network: Network, name: str) -> None:
@@ -53,14 +62,15 @@ def start_one(network: Network, name: str) -> None:
     (folder / f"{name}.pid").write_text(f"{process.pid}\n")
 
 
-def wait(network: Network) -> Iterator[tuple[int, int]]:
-    """Yields (ready, all) brokers until each runs and all its links are up."""
+def wait(network: Network, started: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yields (ready, all) brokers until each runs and all its links are up. If one of those that
+    were started ends, the others of them are stopped, and who ran before runs on."""
     deadline = time.monotonic() + START_S
     while True:
         told = status(network)
-        for name in network.member_names:
+        for name in started:
             if told[name] is None and not _alive(network, name):
-                stop(network)
+                _stop(network, started)
                 raise _ended(network, name)
         ready = sum(row is not None and _linked(row) for row in told.values())
         yield ready, len(network.members)
@@ -140,7 +150,7 @@ def _stop(network: Network, names: Sequence[str]) -> int:
 def add(change: Change, name: str) -> bool:
     """Write the file with its new broker; where the network runs here, it runs too from now on."""
     network = change.network
-    running = [other for other in network.member_names if _alive(network, other)]
+    running = _here(network)
     change.write()
     if running:
         reload(network, running)
@@ -153,22 +163,23 @@ def remove(change: Change, name: str) -> bool:
     network = change.network
     stopped = _stop(network, [name])
     change.write()
-    running = [other for other in network.member_names if _alive(network, other)]
-    reload(network, running)
+    reload(network, _here(network))
     return bool(stopped)
 
 
-def reload(network: Network, names: Sequence[str]) -> None:
-    """Have these brokers read the network file again; `RunFailed` if one refuses it."""
+def _here(network: Network) -> list[str]:
+    return [name for name, row in status(network).items() if row and _process(network, name, row)]
+
+
+def reload(network: Network, names: Sequence[str]) -> list[str]:
+    """Have these brokers read the network file again, those that run here, by whomever they were
+    started; who does not. `RunFailed` if one refuses the file."""
     before = status(network)
+    pids = {name: _process(network, name, row) for name in names if (row := before[name])}
+    missing = [name for name in names if not pids.get(name)]
+    names = [name for name in names if name not in missing]
     for name in names:
-        pid, row = _alive(network, name), before[name]
-        if not pid or row is None:
-            raise InputError(
-                f"broker {name} of {network.name!r} does not run here",
-                remedy=f"start the network with: postroad network up {network.path}",
-            )
-        os.kill(pid, signal.SIGHUP)
+        os.kill(pids[name], signal.SIGHUP)
     answers: dict[str, str | None] = {}
     deadline = time.monotonic() + STOP_S
     while len(answers) < len(names):
@@ -183,6 +194,22 @@ def reload(network: Network, names: Sequence[str]) -> None:
     for name, refusal in answers.items():
         if refusal is not None:
             raise RunFailed(f"broker {name} goes on as before: {refusal}")
+    return missing
+
+
+def _process(network: Network, name: str, row: dict[str, Any]) -> int:
+    """The process id of a broker that answers, also of one that was started by hand: what it says
+    counts if a broker of that name has this id here, and not in a container. Otherwise 0."""
+    pid = _alive(network, name)
+    if pid:
+        return pid
+    told = row.get("pid")
+    try:
+        words = Path(f"/proc/{int(told)}/cmdline").read_bytes().split(b"\0")  # type: ignore[arg-type]
+    except (OSError, TypeError, ValueError):
+        return 0
+    known = {name.encode(), f"--id={name}".encode()} & {*words}
+    return int(told) if known and b"broker" in words else 0  # type: ignore[arg-type]
 
 
 def _alive(network: Network, name: str) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from postroad.live.store import LinkRow
+from postroad.live.store import LinkRow, Standing
 from postroad.live.tree import Report, Tree, TreeId
 from postroad.model import BrokerId, TimeUs
 
@@ -54,6 +54,17 @@ class Hello(msgspec.Struct, array_like=True, tag="hello", frozen=True):
     received: int
     oldest: int = 0  # the oldest version it still speaks; 0 from one that speaks only `version`
     tree: TreeId = (0, 0)  # only brokers in the same tree exchange messages
+    base: int = 0  # up to here it knows that what it sent was received
+    store: Standing | None = None  # how far its store has come
+    known: tuple[int, int] | None = None  # and, as it knows, the other's
+    nonce: bytes = b""  # of who dialled; see secret.py
+    proof: bytes = b""
+
+
+class Challenge(msgspec.Struct, array_like=True, tag="challenge", frozen=True):
+    """The first word of a broker that was dialled, where the network has a secret."""
+
+    nonce: bytes
 
 
 class Data(msgspec.Struct, array_like=True, tag="data", frozen=True):
@@ -73,6 +84,7 @@ class Ack(msgspec.Struct, array_like=True, tag="ack", frozen=True):
     safe: int = 0
     probe: TimeUs = 0
     reply: TimeUs = 0
+    count: int = 0  # of transactions in the sender's store
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye", frozen=True):
@@ -86,7 +98,7 @@ class News(msgspec.Struct, array_like=True, tag="news", frozen=True):
     reports: list[Report]
 
 
-Frame = Hello | Data | Ack | Bye | News
+Frame = Hello | Challenge | Data | Ack | Bye | News
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
@@ -100,14 +112,14 @@ def pack(frame: Frame) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def unpack(buffer: bytearray) -> list[Frame]:
+def unpack(buffer: bytearray, bytes_max: int = FRAME_MAX) -> list[Frame]:
     """Take all whole frames off the front of a buffer."""
     frames: list[Frame] = []
     at, size = 0, len(buffer)
     with memoryview(buffer) as view:
         while size - at >= 4:
             length = int.from_bytes(view[at : at + 4], "big")
-            if length > FRAME_MAX:
+            if length > bytes_max:
                 raise Refused(f"a frame of {length} bytes")
             if size - at - 4 < length:
                 break
@@ -173,17 +185,24 @@ class Link:
         self.probed_us: TimeUs = 0
         self.probe: tuple[TimeUs, TimeUs] | None = None  # the peer's last, and when it came
         self.patience_us: TimeUs | None = PATIENCE_US  # None: what waits is on disk, and waits on
+        self.before: int | None = None  # the last number sent by an earlier process, until met
+        self.known: tuple[int, int] | None = None  # how far the peer's store has come
+        self.noted: tuple[int, int] | None = None  # and what our store knows of that
 
     def restore(self, row: LinkRow, queue: list[bytes]) -> None:
         """Go on as the end that a restarted broker had left, as after a cut."""
         self.boot, self.lives, self.yours, self.up = row.boot, row.lives, row.yours, row.up
         self.received, self.base = row.received, row.base
+        self.known = self.noted = row.known
+        self.before = row.base + len(queue)
         self.sent = row.base
         for message in queue:
             self.send(message)
 
     def row(self) -> LinkRow:
-        return LinkRow(self.boot, self.lives, self.yours, self.up, self.received, self.base)
+        return LinkRow(
+            self.boot, self.lives, self.yours, self.up, self.received, self.base, self.noted
+        )
 
     @property
     def mine(self) -> str:
@@ -193,9 +212,35 @@ class Link:
     def full(self) -> bool:
         return len(self.queue) >= QUEUE_MAX or self.queue_bytes >= QUEUE_BYTES
 
-    def hello(self, network: str, speaks: tuple[int, int] = SPEAKS, tree: TreeId = (0, 0)) -> Hello:
+    def hello(
+        self,
+        network: str,
+        speaks: tuple[int, int] = SPEAKS,
+        tree: TreeId = (0, 0),
+        store: Standing | None = None,
+    ) -> Hello:
         oldest, newest = speaks
-        return Hello(newest, network, self.me, self.mine, self.yours, self.received, oldest, tree)
+        return Hello(
+            newest, network, self.me, self.mine, self.yours, self.received, oldest, tree,
+            self.base, store, self.known,
+        )  # fmt: skip
+
+    def behind(self, hello: Hello) -> str | None:
+        """What the peer knows of this end and this end does not, where both name it the same."""
+        if not (self.up and hello.mine == self.yours and hello.yours == self.mine):
+            return None
+        sent = self.base + len(self.queue) if self.before is None else self.before
+        if hello.received > sent:
+            return f"its store ends at message {sent}, and it has sent {hello.received}"
+        if hello.base > self.received:
+            return f"its store has received {self.received} messages, and it has had {hello.base}"
+        return None
+
+    def met(self, hello: Hello) -> None:
+        """The peer and this end agree on how far both have come."""
+        self.before = None
+        if hello.store is not None:
+            self.known = self.noted = (hello.store.created, hello.store.first)
 
     def on_hello(self, hello: Hello, now: TimeUs) -> Opened:
         """The peer's hello came over a new connection."""
@@ -255,6 +300,8 @@ class Link:
         self.safe = max(self.safe, frame.safe)
         self.granted = max(self.granted, frame.until)
         if isinstance(frame, Ack):
+            if self.known is not None:
+                self.known = (self.known[0], max(self.known[1], frame.count))
             self._measure(frame, now)
             return []
         last = frame.first + len(frame.messages) - 1
@@ -282,8 +329,8 @@ class Link:
         self.queue_bytes -= size
         self.base = max(self.base, ack)
 
-    def frames(self, now: TimeUs) -> list[bytes]:
-        """All that may be written now."""
+    def frames(self, now: TimeUs, count: int = 0) -> list[bytes]:
+        """All that may be written now, after so many transactions."""
         if not self.connected:
             return []
         out: list[bytes] = []
@@ -303,7 +350,7 @@ class Link:
         probe = now if now - self.probed_us >= HEARTBEAT_US else 0
         if probe or self.probe is not None or (not out and self._ack_owed(now)):
             reply = 0 if self.probe is None else self.probe[0] + now - self.probe[1]
-            out.append(pack(Ack(self.received, self._grant(), self.settled, probe, reply)))
+            out.append(pack(Ack(self.received, self._grant(), self.settled, probe, reply, count)))
             self.probe = None
             self.probed_us = probe or self.probed_us
         if out:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from postroad.errors import InputError
 from postroad.live.network import DURABLE, Address, Network, load, made
+from postroad.settings import toml
 from postroad.settings.sections import key_lines
 
 
@@ -67,7 +67,7 @@ def _check(old: Network) -> None:
 
 
 def _change(path: Path, text: str, old: Network) -> Change:
-    new = made(tomllib.loads(text), path, key_lines(text))
+    new = made(toml.parse(text, str(path)), path, key_lines(text))
     if new.redundant != old.redundant:
         raise InputError(
             "with this broker the links would close a cycle, and before they did not",

@@ -18,6 +18,8 @@ http = 9001                       # metrics, health and status; always on loopba
 relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
 tls = "certs"                     # a folder of certificates, see certificates.py
 users = "users.json"              # see users.py; everyone else is refused
+secret = "network.secret"         # a file that `postroad network secret` makes: brokers prove to
+                                  # each other that they know it; users need this or tls
 store = "store"                   # a folder: sessions, links and routes survive restarts
 traces = "traces"                 # a folder for rolling trace files
 removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
@@ -32,7 +34,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links
 from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
+from postroad.settings import toml
 from postroad.settings.sections import Section, key_lines
 
 DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
@@ -90,6 +92,7 @@ class Network:
     traces: Path | None
     tls: Path | None
     users: Path | None
+    secret: Path | None
     store: Path | None
     path: Path
     planned: str  # the hash of the plan's file; empty without one
@@ -168,15 +171,8 @@ def _said(config: Any) -> dict[str, Any]:
 
 def load(path: Path) -> Network:
     """Read a network file; a wrong one is refused with the line and the key."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), remedy="mend that line") from None
+    text = toml.read_text(path)
+    values = toml.parse(text, str(path))
     return made(values, path, key_lines(text))
 
 
@@ -197,8 +193,8 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
             relocation.check(moving, scheme, config)
         except InputError as error:
             raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
-    traces, tls, users, store = (
-        _path(top, key, path) for key in ("traces", "tls", "users", "store")
+    traces, tls, users, secret, store = (
+        _path(top, key, path) for key in ("traces", "tls", "users", "secret", "store")
     )
     if store is not None and (scheme not in DURABLE or moving is not None):
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
@@ -226,6 +222,7 @@ def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Net
         traces=traces,
         tls=tls,
         users=users,
+        secret=secret,
         store=store,
         path=path,
         planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),

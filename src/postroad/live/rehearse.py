@@ -137,8 +137,11 @@ class World:
 
     def start(self, number: BrokerId) -> None:
         if self.brokers[number] is None and number not in self.network.removed:
-            rows = self.stores[number].load()
-            self.brokers[number] = Broker(self.network, number, self.now, None, rows)
+            store = self.stores[number]
+            standing = store.begin(self.now)
+            self.brokers[number] = Broker(
+                self.network, number, self.now, None, store.load(), standing
+            )
             self.soon(number)
 
     def soon(self, number: BrokerId, delay_us: TimeUs = 500) -> None:
@@ -172,7 +175,10 @@ class World:
         broker.tick(self.now)
         broker.flush(self.now)
         assert broker.journal is not None
+        if broker.failure is not None:
+            raise Failed(broker.failure)
         self.stores[number].commit(broker.journal.take())
+        broker.count = self.stores[number].count
 
     def _aimed(self, number: BrokerId) -> None:
         if self.aim:  # not if all is to be well by now

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 
 from postroad.errors import InputError
-from postroad.live import certificates
+from postroad.live import certificates, secret
 from postroad.live.network import DURABLE, Network
 from postroad.model import BrokerId
 
@@ -56,6 +56,7 @@ def check(old: Network, new: Network) -> None:
         "traces": old.traces == new.traces,
         "store": old.store == new.store,
         "tls": (old.tls is None) == (new.tls is None),
+        "secret": (old.secret is None) == (new.secret is None),
     }
     changed = [key for key, same in fixed.items() if not same]
     if changed:
@@ -64,6 +65,7 @@ def check(old: Network, new: Network) -> None:
             where=str(new.path),
             remedy="put the old value back, or restart the brokers",
         )
+    secret.check_guarded(new)
 
 
 def _links(old: Network, new: Network, stay: set[BrokerId]) -> bool:

@@ -405,6 +405,10 @@ class Repair:
         known = wants.broker in self.spanning.members
         if not known or wants.version <= self.versions.get(wants.broker, 0):
             return
+        if wants.broker == self.broker.number and sender is not None:
+            # Of a store that this broker had before it was reset: what counts is what is so now.
+            version = max(self.broker.now, wants.version + 1)
+            wants, sender = Wants(wants.broker, version, list(self._own)), None
         self.wants[wants.broker] = dict.fromkeys(wants.filters)
         self._as_of(wants.broker, wants.version)
         journal = self.broker.journal

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -17,10 +18,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
+import msgspec
+
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http, reload, users
+from postroad.live import certificates, http, reload, secret, users
 from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
+from postroad.live.messages import BadMessage
+from postroad.live.mqtt import Malformed
 from postroad.live.network import Network
 from postroad.live.session import Connection
 from postroad.live.store import Store
@@ -47,6 +52,7 @@ def clock() -> Callable[[], TimeUs]:
 
 class Server:
     def __init__(self, network: Network, number: BrokerId) -> None:
+        secret.check_guarded(network)
         self.network, self.number = network, number
         self.now = clock()
         started = self.now()
@@ -60,10 +66,9 @@ class Server:
         self.store: Store | None = None
         if network.store is not None:
             self.store = Store(
-                network.store, network.identity, network.names[number], network.lineage
+                network.store, network.identity, network.names[number], network.lineage, started
             )
-        rows = None if self.store is None else self.store.load()
-        self.broker = Broker(network, number, started, self.traces, rows)
+        self.broker = self._broker(started)
         self.ended = asyncio.Event()
         self.hurried = False
         self.failure: RunFailed | None = None
@@ -75,9 +80,26 @@ class Server:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._agreeing: dict[Wire, asyncio.Task[None]] = {}  # on TLS
+        self.asked: dict[http.Protocol, None] = {}
+        self.room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4
         self.contexts = reload.contexts(network, number)
         self.reloads = 0
         self.reload_error: str | None = None  # of the last one
+
+    def _broker(self, now: TimeUs) -> Broker:
+        store = self.store
+        if store is None:
+            return Broker(self.network, self.number, now, self.traces)
+        try:
+            rows = store.load()
+            return Broker(self.network, self.number, now, self.traces, rows, store.standing)
+        except (msgspec.DecodeError, BadMessage, Malformed) as error:
+            store.close()
+            raise RunFailed(f"the store {store.path} cannot be read: {error}") from None
+        except BaseException:
+            store.close()
+            raise
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
@@ -127,29 +149,55 @@ class Server:
 
     async def _agree(self, made: socket.socket, address: str, key: str) -> None:
         """Agree on TLS, with the certificates of this moment, and say in the log why not."""
-        broker, contexts, connection = self.broker, self.contexts, None
-        protocol: asyncio.Protocol = WireProtocol(self, None)
+        broker, contexts = self.broker, self.contexts
+        connection: Connection | None = None
+        wire: Wire | None = None
+        protocol: asyncio.Protocol
         if key == "mqtt":
-            connection = broker.clients.opened(address, self.now())
+            full = self.full()
+            connection = None if full else broker.clients.opened(address, self.now())
             if connection is None:
                 made.close()
                 return
             protocol = ClientProtocol(self, connection)
+        else:
+            wire = broker.wire_opened(address, None, self.now())
+            if wire.closing:
+                made.close()
+                return
+            protocol = WireProtocol(self, None, wire)
+            task = asyncio.current_task()
+            assert task is not None
+            self._agreeing[wire] = task
         context = contexts.to_peers if connection is None else contexts.to_clients
         try:
             await self.loop.connect_accepted_socket(
                 lambda: protocol, made, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
             )
         except OSError as error:  # an SSLError and a TimeoutError are OSErrors
-            log.warning(
-                "connection refused",
-                extra={"address": address, "reason": f"TLS: {error or type(error).__name__}"},
-            )
-            if connection is None:
-                broker.refused_wires += 1
-            else:
+            if connection is not None or broker.strangers.may_log(self.now()):
+                log.warning(
+                    "connection refused",
+                    extra={"address": address, "reason": f"TLS: {error or type(error).__name__}"},
+                )
+            if connection is not None:
                 broker.clients.refused += 1
                 broker.clients.closed(connection, self.now())
+            if wire is not None:
+                broker.refused_wires += 1
+                broker.wire_closed(wire, self.now())
+        finally:
+            if wire is not None:
+                self._agreeing.pop(wire, None)
+
+    def full(self) -> bool:
+        """Whether the files that a process may have open are kept for peers and `/status`."""
+        full = len(self.transports) >= self.room
+        if full:
+            self.broker.clients.refused += 1
+            if self.broker.strangers.may_log(self.now()):
+                log.warning("connection refused", extra={"reason": "too many open files"})
+        return full
 
     async def stop(self) -> None:
         """Tell the clients, pass on what is left as far as time allows, close everything."""
@@ -193,6 +241,7 @@ class Server:
             new = networks.load(self.network.path)
             reload.check(self.network, new)
             known = None if new.users is None else users.load(new.users)
+            key = None if new.secret is None else secret.load(new.secret)
             contexts = reload.contexts(new, self.number)
         except InputError as error:
             self.reload_error = str(error)
@@ -201,6 +250,7 @@ class Server:
         self.reload_error = None
         self.network, self.contexts = new, contexts
         self.broker.change(new, self.now())
+        self.broker.secret = key  # for connections from now on
         self.broker.clients.reload(new.limits, known, self.now())
         if self.traces is not None:
             self.traces.bytes_max = new.limits.trace_bytes
@@ -226,16 +276,22 @@ class Server:
         journal = self.broker.journal
         if journal is None or self.store is None:
             return True
+        if self.broker.failure is not None:
+            return self._fail(RunFailed(self.broker.failure))
         try:
             self.store.commit(journal.take())
         except RunFailed as error:
-            self.failure = error
-            log.critical("broker ends", extra={"reason": str(error)})
-            for transport in list(self.transports.values()):
-                transport.abort()
-            self.ended.set()
-            return False
+            return self._fail(error)
+        self.broker.count = self.store.count
         return True
+
+    def _fail(self, error: RunFailed) -> bool:
+        self.failure = error
+        log.critical("broker ends", extra={"reason": str(error)})
+        for transport in list(self.transports.values()):
+            transport.abort()
+        self.ended.set()
+        return False
 
     def soon(self) -> None:
         """Something may have changed: look once this turn of the loop is over."""
@@ -278,6 +334,8 @@ class Server:
                     wire.out.clear()
                 if wire.closing:
                     transport.close()
+            elif wire.closing and wire in self._agreeing:
+                self._agreeing.pop(wire).cancel()
         if self.traces is not None:
             self.traces.flush()
         for peer in broker.to_dial(now):
@@ -330,7 +388,7 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
-        if self.connection is None:
+        if self.connection is None and not self.server.full():
             self.connection = self.clients.opened(peer_name(transport), self.server.now())
         if self.connection is None:
             self.transport.abort()
@@ -365,15 +423,22 @@ class ClientProtocol(asyncio.Protocol):
 
 
 class WireProtocol(asyncio.Protocol):
-    def __init__(self, server: Server, dialled: BrokerId | None) -> None:
-        self.server, self.dialled = server, dialled
+    """`wire` is given where TLS was agreed on first, which counts against the limits."""
+
+    def __init__(self, server: Server, dialled: BrokerId | None, wire: Wire | None = None) -> None:
+        self.server, self.dialled, self.agreed = server, dialled, wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
         certified = certificates.name_in(transport.get_extra_info("peercert"))
-        self.wire = server.broker.wire_opened(
-            peer_name(transport), self.dialled, server.now(), certified
-        )
+        if self.agreed is None:
+            self.wire = server.broker.wire_opened(
+                peer_name(transport), self.dialled, server.now(), certified
+            )
+        else:
+            self.wire, self.agreed.certified = self.agreed, certified
+            if self.wire.closing:
+                cast(asyncio.Transport, transport).abort()
         server.transports[self.wire] = cast(asyncio.Transport, transport)
         server.soon()
 
@@ -394,6 +459,8 @@ def peer_name(transport: asyncio.BaseTransport) -> str:
 
 async def serve(network: Network, number: BrokerId) -> None:
     """Run one broker until SIGTERM or SIGINT."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     server = Server(network, number)
     await server.start()
     gc.freeze()

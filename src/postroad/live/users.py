@@ -151,7 +151,7 @@ def _read(path: Path) -> dict[str, User]:
         ) from None
     except InputError as error:
         raise error.at(str(path)) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(
             "not a file of users", where=str(path), remedy="write it with postroad users add"
         ) from None

@@ -110,7 +110,7 @@ def load(path: Path, latency_us: int) -> Ring:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
         ) from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise InputError(
             "not an overlay", where=str(path), remedy="make it with postroad plan swico"
         ) from None

@@ -197,7 +197,7 @@ def load(path: Path) -> Planned:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
         ) from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise InputError(
             "not a plan", where=str(path), remedy="make it with postroad plan kyra"
         ) from None

@@ -9,6 +9,8 @@ from typing import Any
 from postroad.errors import InputError
 from postroad.settings.sections import Section, key_lines
 
+DEPTH_MAX = 32  # tables and lists within each other
+
 
 def read(path: Path) -> Section:
     """A file's top table, which knows on which line its keys stand."""
@@ -31,10 +33,29 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, where: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"not TOML: {error}", where=where, remedy="mend that line") from None
+        values = tomllib.loads(text)
+        deep = _depth(values) > DEPTH_MAX
     except RecursionError:
+        deep = True
+    except ValueError as error:  # also a number of too many digits
+        raise InputError(f"not TOML: {error}", where=where, remedy="mend that line") from None
+    if deep:
         raise InputError(
-            "not TOML: nested too deeply", where=where, remedy="nest fewer lists and tables"
-        ) from None
+            f"tables and lists lie more than {DEPTH_MAX} deep within each other",
+            where=where,
+            remedy="write what this file is for, which is never so deep",
+        )
+    return values
+
+
+def _depth(values: Any) -> int:
+    depth, level = 0, [values]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    return depth

@@ -18,9 +18,11 @@ from live_harness import Fake, Memory, memory, write_network
 from postroad.errors import InputError, RunFailed
 from postroad.filters import matches
 from postroad.live import content, topics
+from postroad.live import link as links
+from postroad.live.link import Link
 from postroad.live.mqtt import Letter
 from postroad.live.network import DURABLE, load
-from postroad.live.store import Journal, ParcelRow, Store
+from postroad.live.store import Journal, LinkRow, ParcelRow, Standing, Store, replace
 
 NAMES = ["A", "B", "C", "D"]
 TOPICS = ["t/a", "t/b", "u/a"]
@@ -493,3 +495,57 @@ def test_store_needs_a_scheme_whose_routes_can_be_kept(tmp_path: Path) -> None:
     path = write_network(tmp_path, ["A", "B"], [("A", "B")], scheme="popsub", top='store = "s"')
     with pytest.raises(InputError, match="store"):
         load(path)
+
+
+def test_what_a_neighbour_knows_tells_a_store_that_is_old_or_lost() -> None:
+    now = Standing(created=100, began=250, first=900)
+    for known, good in (
+        ((100, 200), True),
+        ((100, 250), True),
+        ((100, 251), False),  # an earlier process has told of it
+        ((100, 899), False),
+        ((100, 900), True),  # this one has
+        ((101, 1), False),  # there was a newer store
+        ((99, 1), False),  # there was an older one, and this was not meant to take its place
+    ):
+        assert (now.behind(known) is None) == good, known
+    reset = Standing(created=100, began=250, first=900, reset=True)
+    assert reset.behind((99, 10**6)) is None
+    assert reset.behind((101, 1)) is not None
+
+
+def test_the_numbers_of_a_link_tell_a_store_that_is_old() -> None:
+    def hello(received: int, base: int, mine: str = "b.0") -> links.Hello:
+        return links.Hello(1, "n", 1, mine, "a.0", received, base=base)
+
+    link = Link(0, 1, "a", True)
+    link.restore(LinkRow("a", 0, "b.0", True, received=10, base=5), [b"6", b"7"])
+    link.send(b"8")  # by this process, so the peer cannot have it yet
+    assert link.behind(hello(7, 10)) is None
+    assert link.behind(hello(8, 10)) is not None
+    assert link.behind(hello(7, 11)) is not None
+    assert link.behind(hello(99, 99, "another.0")) is None  # both start afresh
+    link.met(hello(7, 10))
+    assert link.behind(hello(8, 10)) is None
+
+
+def test_the_others_forget_what_a_broker_wanted_before_its_store_was_reset(tmp_path: Path) -> None:
+    cycle = [("A", "B"), ("B", "C"), ("A", "C")]
+    net = memory(tmp_path, ["A", "B", "C"], cycle, top='store = "s"')
+    client = net.client(1, "s", clean_start=False, session_expiry_interval=600)
+    client.subscribe("t", max_qos=ONCE)
+    first, old = net.brokers[0].repair, net.stores[1]
+    assert first is not None
+    net.until(lambda: first.wants.get(1))
+    assert old is not None
+    assert net.network.store is not None
+    old.close()
+    replace(net.network.store, net.network.identity, "B", (), net.now)
+    net.stores[1] = Store(net.network.store, net.network.identity, "B", now=net.now)
+    net.restart(1)
+    net.until(lambda: first.wants.get(1) == {}, 60_000_000)
+    net.settle()
+    assert all(broker.failure is None for broker in net.brokers)
+    publisher = net.client(0, "p")
+    publisher.publish("t", b"x", qos=ONCE)
+    net.until(lambda: publisher.last(mqtt5.PubAckPacket))
