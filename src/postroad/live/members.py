@@ -7,12 +7,12 @@ of the file, comments too, stays as it is; nothing is written unless the result 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import tomlkit
 
 from postroad.errors import InputError
 from postroad.live.network import DURABLE, Address, Network, load, made
@@ -42,11 +42,10 @@ def add(path: Path, name: str, address: Address, to: Sequence[str]) -> Change:
         raise InputError(
             f"there is or was a broker {name!r}", where=str(path), remedy="choose another name"
         )
-    text = _more(path.read_text(encoding="utf-8"), "links", [[peer, name] for peer in to])
-    table = json.dumps(name) if not name.isidentifier() or not name.isascii() else name
-    text = text.rstrip("\n") + f"\n\n[brokers.{table}]\nhost = {json.dumps(address.host)}\n"
-    text += f"mqtt = {address.mqtt}\nlink = {address.link}\nhttp = {address.http}\n"
-    return _change(path, text, old)
+    document = tomlkit.parse(toml.read_text(path))
+    _append(document, "links", [[peer, name] for peer in to])
+    document["brokers"][name] = asdict(address)
+    return _change(path, tomlkit.dumps(document), old)
 
 
 def remove(path: Path, name: str) -> Change:
@@ -54,7 +53,9 @@ def remove(path: Path, name: str) -> Change:
     old = load(path)
     old.number(name)
     _check(old)
-    return _change(path, _more(path.read_text(encoding="utf-8"), "removed", [name]), old)
+    document = tomlkit.parse(toml.read_text(path))
+    _append(document, "removed", [name])
+    return _change(path, tomlkit.dumps(document), old)
 
 
 def _check(old: Network) -> None:
@@ -77,33 +78,9 @@ def _change(path: Path, text: str, old: Network) -> Change:
     return Change(new, text)
 
 
-def _more(text: str, key: str, values: Sequence[object]) -> str:
-    """The text with more values in a list at its top; the list is made if there is none."""
-    added = ", ".join(json.dumps(value) for value in values)
-    found = re.search(rf"^\s*{key}\s*=\s*", text, re.MULTILINE)
-    if found is None:
-        return f"{key} = [{added}]\n{text}"
-    end = _last(text, found.end()) + 1
-    joint = {"[": "", ",": " "}.get(text[end - 1], ", ")
-    return f"{text[:end]}{joint}{added}{text[end:]}"
-
-
-def _last(text: str, start: int) -> int:
-    """Where the last thing stands before the bracket that opens here is closed."""
-    depth, at, quote, last = 0, start, "", start
-    while True:
-        char = text[at]
-        if quote:
-            at += char == "\\" and quote == '"'
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char == "#":
-            at = text.index("\n", at)
-        else:
-            depth += (char == "[") - (char == "]")
-            if not depth:
-                return last
-        if not char.isspace() and char != "#":
-            last = at
-        at += 1
+def _append(document: tomlkit.TOMLDocument, key: str, values: Sequence[object]) -> None:
+    """More values for a list at the top; the list is made if there is none."""
+    if key in document:
+        document[key].add_line(*values)  # what is appended would land in a last line's comment
+    else:
+        document[key] = list(values)

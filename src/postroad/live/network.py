@@ -2,12 +2,24 @@
 
 name = "example"
 scheme = "subscription_forwarding"
-links = [["A", "B"], ["B", "C"]]  # a tree, or more where the scheme is one of DURABLE: then a
-                                  # tree of them carries the traffic and the others stand by;
-                                  # a ring scheme plans its own links over a tree
+links = [["A", "B"], ["B", "C"]]  # a tree, or more where the scheme is durable: then a tree of
+                                  # them carries the traffic and the others stand by; a ring
+                                  # scheme plans its own links over a tree
+users = "users.json"              # see users.py; everyone else is refused
+secret = "network.secret"         # a file that `postroad network secret` makes: brokers prove to
+                                  # each other that they know it; users need this or tls
+store = "store"                   # a folder: sessions, links and routes survive restarts
+traces = "traces"                 # a folder for rolling trace files
+removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
+# relocation = "grape"            # or "pop": publishers move; its own keys in [grape], [pop]
+# tls = "certs"                   # a folder of certificates, see certificates.py
+# plan = "ring.json"              # instead of links: what `postroad plan swico` or `kyra` wrote
 
 [parameters]                      # the scheme's own
 covering = true
+
+[limits]                          # see Limits
+session_queue = 10000
 
 [brokers.A]
 host = "127.0.0.1"                # where it listens and others reach it
@@ -15,18 +27,15 @@ mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status; always on loopback
 
-relocation = "grape"              # or "pop": publishers move; its own keys in [grape], [pop]
-tls = "certs"                     # a folder of certificates, see certificates.py
-users = "users.json"              # see users.py; everyone else is refused
-secret = "network.secret"         # a file that `postroad network secret` makes: brokers prove to
-                                  # each other that they know it; users need this or tls
-store = "store"                   # a folder: sessions, links and routes survive restarts
-traces = "traces"                 # a folder for rolling trace files
-removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
-[limits]                          # see Limits
+[brokers.B]
+mqtt = 1884
+link = 7002
+http = 9002
 
-plan = "ring.json" instead of links: a ring that `postroad plan swico` wrote, or for kyra what
-`postroad plan kyra` wrote.
+[brokers.C]
+mqtt = 1885
+link = 7003
+http = 9003
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A scenario: one network, one scheme, one workload, as read from a TOML file.
 
-scheme = "subscription_forwarding"
+scheme = "advertisement_forwarding"
 seed = 7
 until = 60                       # stop then, in seconds; without it: when all is done
 
@@ -38,10 +38,10 @@ link = ["0", "1"]                # partition (brokers: one side of it), aside_lo
 start = 1.0
 end = 2.5
 
-[[hand_overs]]                   # kyra: a server's seat passes to another of its clique
-seat = "3"
-to = "5"
-time = 3.0
+# [[hand_overs]]                 # kyra: a server's seat passes to another of its clique
+# seat = "3"
+# to = "5"
+# time = 3.0
 """
 
 from __future__ import annotations

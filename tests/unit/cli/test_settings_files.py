@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from postroad.cli import cli
+from postroad.comparison import settings
 from postroad.errors import InputError
+from postroad.live import network
+from postroad.sim import scenario
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTILE = {
@@ -67,3 +71,20 @@ def test_toml_is_read_in_one_place() -> None:
         if re.search(r"^\s*(import|from) tomllib", file.read_text(), re.MULTILINE)
     ]
     assert readers == ["src/postroad/settings/toml.py"]
+
+
+def example_in(module: Any, folder: Path) -> Path:
+    """The file that a module's docstring shows, all but its first sentence."""
+    path = folder / "example.toml"
+    path.write_text(module.__doc__.partition("\n\n")[2])
+    return path
+
+
+def test_the_files_that_docstrings_show_can_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "subscriptions.csv").write_text("broker,client,filter\n1,c,x > 1\n")
+    (tmp_path / "publications.jsonl").write_text(
+        '{"time": 0, "broker": "0", "publisher": "p", "attributes": {"x": 2}}\n'
+    )
+    assert network.load(example_in(network, tmp_path)).names == ("A", "B", "C")
+    assert scenario.load(example_in(scenario, tmp_path)).workload.subscriptions
+    assert settings.load(example_in(settings, tmp_path)).tune
