@@ -93,6 +93,7 @@ class Wire:
         self.beat_us: TimeUs = 0
         self.hello: links.Hello | None = None  # the peer's last
         self.tree: TreeId | None = None  # of our last
+        self.name = ""  # as which our last hello named this end of the link
 
 
 @dataclass(slots=True)
@@ -470,7 +471,7 @@ class Broker:
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
         if self.traces is not None:
             self.traces.sent(peer, message, len(data), self.now)
-        if not self.congested and link.neighbour and link.full:
+        if not self.congested and link.full:
             self.congested = True
 
     # Waves: when has all that was said arrived everywhere?
@@ -600,7 +601,7 @@ class Broker:
         return (0, 0) if self.repair is None else self.repair.tree.id
 
     def _say_hello(self, wire: Wire, link: Link) -> None:
-        wire.tree = self._tree_id()
+        wire.tree, wire.name = self._tree_id(), link.mine
         wire.out.append(links.pack(link.hello(self.network.identity, self.speaks, wire.tree)))
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
@@ -695,6 +696,8 @@ class Broker:
             link = Link(self.number, peer, self.boot, False)
             neighbour = self.peers[peer] = Neighbour(link, False)
         dialler = self.number if wire.dialled is not None else peer
+        if self.repair is None:
+            neighbour.link.resumes(hello)  # before anything is changed for it
         if neighbour.wire is not None:
             if dialler != neighbour.dialler and dialler > neighbour.dialler:
                 raise Refused("there is a connection already")
@@ -716,6 +719,8 @@ class Broker:
         assert hello is not None
         if self.repair is not None and not (link.neighbour and self.repair.is_in(hello.tree)):
             return
+        if wire.name != link.mine:
+            raise Refused("this end has started afresh since it said hello")
         opened = link.on_hello(hello, now)
         self.peers[peer].tree = hello.tree
         log.info(
@@ -872,7 +877,9 @@ class Broker:
             self.clients.let_go(now)
         if self.clients.overflowed:
             self.clients.end_overflowed(now)
-        full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
+        full = []  # of the tree: what leaves it may wait in a circle
+        if self.congested:
+            full = [n.link for n in self.peers.values() if n.link.neighbour and n.link.full]
         for neighbour in self.peers.values():
             link = neighbour.link
             # Grant a peer no more while what it sends could only pile up here. In a tree nobody
@@ -890,7 +897,7 @@ class Broker:
     def _full(self) -> bool:
         if self.repair is not None and self.repair.full():
             return True
-        return any(n.link.full for n in self.peers.values() if n.link.neighbour)
+        return any(n.link.full for n in self.peers.values())
 
     def drain(self, now: TimeUs) -> None:
         """Take no more from clients or peers; `drained` tells when all has been passed on."""
