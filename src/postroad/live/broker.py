@@ -492,7 +492,7 @@ class Broker:
         self._waves[self.number, number] = (None, peers)
         self._settled[number] = then
         for peer in sorted(peers):
-            self.send(peer, Wave(self.number, number))
+            self.send(peer, Wave(self.number, number, self._tree_id()))
         self.after(SETTLE_US, lambda later: self._end_wave(number, False, later))
 
     def _end_wave(self, number: int, reached: bool, now: TimeUs) -> None:
@@ -501,6 +501,8 @@ class Broker:
             act(now, reached)
 
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
+        if self.repair is not None:
+            self.repair.begin(wave.origin, wave.tree)
         if self.repair is not None and not self.repair.joined():
             self._early.append((wave, sender))  # until it can go everywhere it has to
             return

@@ -34,6 +34,7 @@ class Wave(Message):
     kind = "wave"
     origin: int
     number: int
+    tree: tuple[int, int] = (0, 0)  # in which it began, where links are redundant
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,14 @@ class WantsChange(Message):
     version: int
     filter: str
     wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(Message):
+    """By broker, the tree in which what comes from it now was sent, as far as it is known."""
+
+    kind = "begun"
+    trees: dict[int, tuple[int, int]]
 
 
 class BadMessage(Exception):
