@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from postroad.errors import RunFailed
 from postroad.live import link as links
 from postroad.live.certificates import common_name
@@ -22,7 +24,8 @@ from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVers
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
 from postroad.live.repair import SILENT_US, Repair
-from postroad.live.store import Journal, Kept, LinkRow, Rows
+from postroad.live.session import KeptOnward
+from postroad.live.store import CauseRow, Journal, Kept, LinkRow, Rows, WaveRow
 from postroad.live.traces import Traces
 from postroad.live.tree import TreeId
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
@@ -63,13 +66,14 @@ log = logging.getLogger("postroad.broker")
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
-SPARE_BACKOFF_US = 1_000_000  # at most, where links are redundant: a spare one should be there soon
+SPARE_BACKOFF_US = 1_000_000  # at most, where publishers wait for a broker that is away
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
 Onward = dict[BrokerId, int]  # what a publication caused: per neighbour, a message's number
 WaveKey = tuple[BrokerId, int]
-Reached = Callable[[TimeUs, bool], None]  # whether everyone has heard, or time was up
+# Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
+Reached = Callable[[TimeUs, bool], bool | None]
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
 
 
@@ -112,6 +116,8 @@ class Neighbour:
     backoff_us: TimeUs = BACKOFF_US[0]
     # Messages of this peer that are not known to be safe wherever they went, in their order.
     pending: deque[tuple[int, Onward]] = field(default_factory=deque)
+    unwritten: list[tuple[int, Onward]] = field(default_factory=list)  # of these, this turn's
+    written: deque[tuple[int, int]] = field(default_factory=deque)  # in rows: first and last
     kept: LinkRow | None = None  # the link as the store knows it
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
@@ -211,10 +217,16 @@ class Broker:
             for _, data in kept.of("heard", peer):
                 self.step(Received(self.codec.decode(data), peer), now)
         for peer, neighbour in self.peers.items():
-            # It is forgotten what caused what: nothing is safe before everything is.
-            everything = self._sent()
-            everything.pop(peer, None)
-            neighbour.pending.append((1, everything))
+            for first, data in kept.of("cause", peer):
+                causes = msgspec.msgpack.decode(data, type=CauseRow)
+                neighbour.written.append((first, causes.messages[-1][0]))
+                for number, caused in causes.messages:
+                    onward = {to: n for to, n in caused.items() if to in self.peers}
+                    neighbour.pending.append((number, onward))
+        for origin, rows in kept.by_owner("wave").items():
+            for number, data in rows:
+                wave = msgspec.msgpack.decode(data, type=WaveRow)
+                self._waves[origin, number] = wave.parent, set(wave.awaited)
         replayed, self._replayed = self._replayed, None
         due: dict[tuple[BrokerId, str], Message] = {}
         for peer, message in replayed:
@@ -250,6 +262,21 @@ class Broker:
                     self.journal.drop_to("queue", peer, row.base)
                 self.journal.put("link", peer, 0, row)
                 neighbour.kept = row
+            self._note_causes(peer, neighbour)
+
+    def _note_causes(self, peer: BrokerId, neighbour: Neighbour) -> None:
+        """A row for all of a turn, gone when all of it is safe."""
+        assert self.journal is not None
+        unwritten, written = neighbour.unwritten, neighbour.written
+        if unwritten:
+            self.journal.put("cause", peer, unwritten[0][0], CauseRow(unwritten))
+            written.append((unwritten[0][0], unwritten[-1][0]))
+            neighbour.unwritten = []
+        done = None
+        while written and written[0][1] <= neighbour.link.settled:
+            done, _ = written.popleft()
+        if done is not None:
+            self.journal.drop_to("cause", peer, done)
 
     def _forget_link(self, peer: BrokerId) -> None:
         """The link starts afresh: nothing said over it counts any more."""
@@ -257,24 +284,31 @@ class Broker:
             for table in ("queue", "told", "heard"):
                 self.journal.clear(table, peer)
             self.peers[peer].pending.clear()
-            for neighbour in self.peers.values():
-                for _, onward in neighbour.pending:
-                    onward.pop(peer, None)
+            for other, neighbour in self.peers.items():
+                changes = [onward.pop(peer, None) for _, onward in neighbour.pending]
+                if other == peer or any(change is not None for change in changes):
+                    self.journal.clear("cause", other)
+                    neighbour.written.clear()
+                    neighbour.unwritten = list(neighbour.pending)
             self.clients.forget_link(peer)
 
     # What is safe.
 
-    def everything(self) -> Onward:
-        """All that has been sent to neighbours."""
-        return self._sent() if self.repair is None else self.repair.everything()
+    def kept_of(self, onward: Onward) -> KeptOnward:
+        """What a publication waits for, in a form that outlives this broker's memory."""
+        if self.repair is not None:
+            return self.repair.key_of(onward)
+        return {peer: (self.peers[peer].link.starts, n) for peer, n in onward.items()}
 
-    def _sent(self) -> Onward:
-        found = {}
-        for peer, neighbour in self.peers.items():
-            link = neighbour.link
-            if link.neighbour and link.up:
-                found[peer] = link.base + len(link.queue)
-        return found
+    def still(self, kept: KeptOnward) -> Onward:
+        """What of it there is still to wait for."""
+        if isinstance(kept, str):
+            return {} if self.repair is None else self.repair.still(kept)
+        return {
+            peer: number
+            for peer, (starts, number) in kept.items()
+            if peer in self.peers and self.peers[peer].link.starts == starts
+        }
 
     def is_safe(self, onward: Onward) -> bool:
         peers = self.peers
@@ -496,9 +530,23 @@ class Broker:
         self.after(SETTLE_US, lambda later: self._end_wave(number, False, later))
 
     def _end_wave(self, number: int, reached: bool, now: TimeUs) -> None:
+        acts = self._settled.pop(number, [])
+        waiting = [act for act in acts if act(now, reached) and not reached]
+        if waiting and self.journal is not None and self.repair is None:
+            self._settled[number] = waiting  # every broker keeps the wave until it is answered
+            return
         self._waves.pop((self.number, number), None)
-        for act in self._settled.pop(number, ()):
-            act(now, reached)
+        self._settling += waiting
+
+    def _note_wave(self, key: WaveKey) -> None:
+        """Keep another broker's wave, or no longer. Where trees change, waves begin again."""
+        if self.journal is None or self.repair is not None or key[0] == self.number:
+            return
+        parent, awaited = self._waves.get(key, (None, None))
+        if parent is None or awaited is None:
+            self.journal.drop("wave", *key)
+        else:
+            self.journal.put("wave", *key, WaveRow(parent, sorted(awaited)))
 
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
         if self.repair is not None:
@@ -521,8 +569,11 @@ class Broker:
             return
         key = (wave.origin, wave.number)
         self._waves[key] = (sender, onward)
+        self._note_wave(key)
         if len(self._waves) > WAVES_MAX:  # the oldest passes through a broker that has forgotten it
-            del self._waves[next(iter(self._waves))]
+            oldest = next(iter(self._waves))
+            del self._waves[oldest]
+            self._note_wave(oldest)
         for peer in sorted(onward):
             self.send(peer, wave)
 
@@ -532,8 +583,10 @@ class Broker:
             return
         awaited.discard(sender)
         if awaited:
+            self._note_wave(key)
             return
         del self._waves[key]
+        self._note_wave(key)
         if key[0] == self.number:
             self._end_wave(key[1], True, now)
         elif parent in self.peers:
@@ -584,7 +637,8 @@ class Broker:
     def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
         neighbour.dialling = False
         neighbour.dial_us = now + neighbour.backoff_us
-        most = BACKOFF_US[1] if self.repair is None else SPARE_BACKOFF_US
+        waited_for = self.journal is not None or self.repair is not None
+        most = SPARE_BACKOFF_US if waited_for else BACKOFF_US[1]
         neighbour.backoff_us = min(2 * neighbour.backoff_us, most)
 
     def wire_opened(
@@ -651,6 +705,7 @@ class Broker:
                 raise Refused(f"not a message: {error}") from None
             if self.onward and self.journal is not None:
                 neighbour.pending.append((number, self.onward))
+                neighbour.unwritten.append((number, self.onward))
         self.onward = None
 
     def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
@@ -772,6 +827,7 @@ class Broker:
         del self.peers[peer]
         if self.journal is not None:
             self.journal.clear("link", peer)
+            self.journal.clear("cause", peer)
 
     def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None:
         """Another tree carries the traffic from now: start from nothing with these neighbours.
@@ -854,6 +910,7 @@ class Broker:
         for key, (parent, awaited) in list(self._waves.items()):
             if parent == peer:
                 del self._waves[key]
+                self._note_wave(key)
             elif peer in awaited and self.repair is None:
                 self._on_echo(key, peer, now)
             elif peer in awaited:  # not answered is not known: who began it begins again

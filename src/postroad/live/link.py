@@ -154,7 +154,7 @@ class Link:
     def __init__(self, me: BrokerId, peer: BrokerId, boot: str, neighbour: bool) -> None:
         self.me, self.peer, self.boot = me, peer, boot
         self.neighbour = neighbour  # otherwise opened for messages that leave the tree
-        self.lives = 0
+        self.lives = self.starts = 0  # names, and how often numbers began again
         self.yours = ""  # how the peer names its side; "" before the first hello
         self.up = False  # whether the routers at both ends know of each other
         self.connected = False  # whether hellos have been exchanged over a connection
@@ -186,12 +186,15 @@ class Link:
         """Go on as the end that a restarted broker had left, as after a cut."""
         self.boot, self.lives, self.yours, self.up = row.boot, row.lives, row.yours, row.up
         self.received, self.base = row.received, row.base
-        self.sent = row.base
+        self.sent, self.safe, self.starts = row.base, row.safe, row.starts
         for message in queue:
             self.send(message)
 
     def row(self) -> LinkRow:
-        return LinkRow(self.boot, self.lives, self.yours, self.up, self.received, self.base)
+        return LinkRow(
+            self.boot, self.lives, self.yours, self.up, self.received, self.base, self.safe,
+            self.starts,
+        )  # fmt: skip
 
     @property
     def mine(self) -> str:
@@ -243,6 +246,7 @@ class Link:
 
     def _forget(self, count: int) -> None:
         """Drop so many messages of the queue, and number from the beginning."""
+        self.starts += 1
         self.dropped += count
         for _ in range(count):
             self.queue_bytes -= len(self.queue.popleft())

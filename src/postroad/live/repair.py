@@ -55,7 +55,7 @@ log = logging.getLogger("postroad.repair")
 BEAT_US = 500_000  # something is said over every connection so often
 SILENT_US = 3_000_000  # and one that has been silent for so long is dead
 BEGUN = 1  # who owns, in the store's table of trees, those of `begun`
-ONE, ALL = -1, -2  # stand for a neighbour's number: one publication of the outbox, all up to one
+ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class Repair:
         self._met = False  # one that knows is in this tree
         self.changes = 0
         self.outbox: dict[int, Entry] = {}
+        self._numbers: dict[str, int] = {}  # there, by key
         self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
         self._count = 0
         self._last = _key(f"{broker.boot}.0")[1]
@@ -119,6 +120,7 @@ class Repair:
             assert isinstance(message, PublicationMessage)
             self._count += 1
             self.outbox[self._count] = Entry(message.publication, key)
+            self._numbers[key] = self._count
         self._resend = bool(self.outbox)
         for origin, data in kept.of("tree", BEGUN):
             self.begun[origin] = msgspec.msgpack.decode(data, type=TreeId)
@@ -278,6 +280,7 @@ class Repair:
         self._count += 1
         self._last = _key(publication.id)[1]
         entry = self.outbox[self._count] = Entry(publication, self._last)
+        self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
         broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
         owed = broker.onward
@@ -355,16 +358,21 @@ class Repair:
         for number in there:
             entry = self._on_the_way.pop(number)
             if not self._is_absent(entry.publication):
-                del self.outbox[number]
+                del self.outbox[number], self._numbers[entry.key]
                 broker.journal.drop("outbox", 0, entry.key)
 
     def is_safe(self, what: int, number: int) -> bool:
-        if what == ONE:
-            return number not in self.outbox
-        return not self.outbox or next(iter(self.outbox)) > number
+        assert what == ONE
+        return number not in self.outbox
 
-    def everything(self) -> dict[BrokerId, int]:
-        return {ALL: self._count}
+    def key_of(self, onward: dict[BrokerId, int]) -> str:
+        """By which the publication is known for good; none if it is safe."""
+        entry = self.outbox.get(onward.get(ONE, 0))
+        return "" if entry is None else entry.key
+
+    def still(self, key: str) -> dict[BrokerId, int]:
+        number = self._numbers.get(key)
+        return {} if number is None else {ONE: number}
 
     def full(self) -> bool:
         return len(self.outbox) >= links.QUEUE_MAX

@@ -25,7 +25,7 @@ from postroad.model import BrokerId, TimeUs
 FORMAT: Final = 1
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
-    "will", "tree", "outbox", "seen", "wants",
+    "will", "tree", "outbox", "seen", "wants", "cause", "wave",
 )  # fmt: skip
 QUICK: Final = "PRAGMA quick_check(1)"
 
@@ -53,6 +53,21 @@ class LinkRow(msgspec.Struct, array_like=True, frozen=True):
     up: bool
     received: int
     base: int
+    safe: int = 0
+    starts: int = 0  # how often it has started afresh
+
+
+class CauseRow(msgspec.Struct, array_like=True, frozen=True):
+    """Which messages of a neighbour went on to others, and as which: what is not safe before."""
+
+    messages: list[tuple[int, dict[BrokerId, int]]]
+
+
+class WaveRow(msgspec.Struct, array_like=True, frozen=True):
+    """Another broker's wave that has been passed on and not answered yet."""
+
+    parent: BrokerId
+    awaited: list[BrokerId]
 
 
 class SessionRow(msgspec.Struct, array_like=True):
@@ -60,6 +75,7 @@ class SessionRow(msgspec.Struct, array_like=True):
     declared: bool
     advertised: dict[str, tuple[str, str]]  # the name, then id and filter
     username: str | None = None
+    settled: bool = False  # the whole network knows what it publishes
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
