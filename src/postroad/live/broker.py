@@ -65,8 +65,7 @@ log = logging.getLogger("postroad.broker")
 
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
-BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
-SPARE_BACKOFF_US = 1_000_000  # at most, where publishers wait for a broker that is away
+BACKOFF_US = (100_000, 1_000_000)  # before dialling again: at first, and at most
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
@@ -637,9 +636,7 @@ class Broker:
     def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
         neighbour.dialling = False
         neighbour.dial_us = now + neighbour.backoff_us
-        waited_for = self.journal is not None or self.repair is not None
-        most = SPARE_BACKOFF_US if waited_for else BACKOFF_US[1]
-        neighbour.backoff_us = min(2 * neighbour.backoff_us, most)
+        neighbour.backoff_us = min(2 * neighbour.backoff_us, BACKOFF_US[1])
 
     def wire_opened(
         self, address: str, dialled: BrokerId | None, now: TimeUs, certified: str | None = None
