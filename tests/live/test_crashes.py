@@ -146,6 +146,7 @@ class Subscriber(Person):
         self.granted = False
         self.got: Counter[int] = Counter()
         self.first: Counter[int] = Counter()  # not marked as sent again
+        self.order: list[int] = []  # as they came first
         self.unsure: list[int] = []
         self.pinged: list[int] = []
         self.sure: set[int] = set()
@@ -169,6 +170,8 @@ class Subscriber(Person):
             number = msgspec.json.decode(packet.payload)["n"]
             if number in self.sure:
                 self.wrong.append(f"{number} came again after its acknowledgement had been taken")
+            if number not in self.got:
+                self.order.append(number)
             self.got[number] += 1
             self.first[number] += not packet.duplicate
             self.unsure.append(number)
@@ -366,12 +369,27 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         assert not subscriber.wrong, f"seed {seed}: {subscriber.name}: {subscriber.wrong[:5]}"
         twice = [n for n, count in subscriber.first.items() if count > 1]
         assert not twice, f"seed {seed}: {subscriber.name} got twice: {twice[:10]}"
+        late = out_of_order(subscriber.order, publishers)
+        assert not late, f"seed {seed}: {subscriber.name} got out of order: {late[:10]}"
         did["delivered"] += len(wanted)
         did["sent again, not yet acknowledged"] += subscriber.got.total() - len(subscriber.got)
     did["acknowledged publications"] = len(published)
     did["publications sent again"] = sum(p.again for p in publishers)
     did["reconnections"] = sum(p.connections - 1 for p in people)
     return did
+
+
+def out_of_order(order: list[int], publishers: list[Publisher]) -> list[int]:
+    """What came after a later publication of the same publisher to the same topic."""
+    streams = {n: (p.name, topic) for p in publishers for n, (topic, _) in p.published.items()}
+    last: dict[tuple[str, str], int] = {}
+    found = []
+    for number in order:
+        if last.get(streams[number], -1) > number:
+            found.append(number)
+        else:
+            last[streams[number]] = number
+    return found
 
 
 def _owed(
@@ -396,7 +414,7 @@ async def _until(done: Callable[[], bool], limit_s: float, required: bool = True
 
 
 @pytest.mark.timeout(900)
-def test_faults_under_load_lose_and_repeat_nothing_acknowledged(tmp_path: Path) -> None:
+def test_faults_under_load_lose_repeat_and_reorder_nothing_acknowledged(tmp_path: Path) -> None:
     faults = int(os.environ.get("POSTROAD_FAULTS", "21"))
     seed = int(os.environ.get("POSTROAD_SEED", "12"))
     print(

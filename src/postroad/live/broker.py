@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from postroad.errors import RunFailed
@@ -25,7 +26,8 @@ from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVers
 from postroad.live.mqtt import Letter, Malformed
 from postroad.live.network import Network
 from postroad.live.repair import SILENT_US, Repair
-from postroad.live.store import Journal, Kept, LinkRow, Rows, Standing
+from postroad.live.session import KeptOnward
+from postroad.live.store import CauseRow, Journal, Kept, LinkRow, Rows, Standing, WaveRow
 from postroad.live.strangers import Strangers
 from postroad.live.traces import Traces
 from postroad.live.tree import TreeId
@@ -66,15 +68,15 @@ log = logging.getLogger("postroad.broker")
 
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
-BACKOFF_US = (100_000, 5_000_000)  # before dialling again: at first, and at most
-SPARE_BACKOFF_US = 1_000_000  # at most, where links are redundant: a spare one should be there soon
+BACKOFF_US = (100_000, 1_000_000)  # before dialling again: at first, and at most
 REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 
 Onward = dict[BrokerId, int]  # what a publication caused: per neighbour, a message's number
 WaveKey = tuple[BrokerId, int]
-Reached = Callable[[TimeUs, bool], None]  # whether everyone has heard, or time was up
+# Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
+Reached = Callable[[TimeUs, bool], bool | None]
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
 
 
@@ -99,6 +101,7 @@ class Wire:
         self.challenge = self.nonce = b""  # of who was dialled and who dialled; see secret.py
         self.hello: links.Hello | None = None  # the peer's last
         self.tree: TreeId | None = None  # of our last
+        self.name = ""  # as which our last hello named this end of the link
 
 
 @dataclass(slots=True)
@@ -117,6 +120,8 @@ class Neighbour:
     backoff_us: TimeUs = BACKOFF_US[0]
     # Messages of this peer that are not known to be safe wherever they went, in their order.
     pending: deque[tuple[int, Onward]] = field(default_factory=deque)
+    unwritten: list[tuple[int, Onward]] = field(default_factory=list)  # of these, this turn's
+    written: deque[tuple[int, int]] = field(default_factory=deque)  # in rows: first and last
     kept: LinkRow | None = None  # the link as the store knows it
     refused: str | None = None  # why its last hello was not gone on with
     sent: dict[str, int] = field(default_factory=dict)
@@ -223,10 +228,16 @@ class Broker:
             for _, data in kept.of("heard", peer):
                 self.step(Received(self.codec.decode(data), peer), now)
         for peer, neighbour in self.peers.items():
-            # It is forgotten what caused what: nothing is safe before everything is.
-            everything = self._sent()
-            everything.pop(peer, None)
-            neighbour.pending.append((1, everything))
+            for first, data in kept.of("cause", peer):
+                causes = msgspec.msgpack.decode(data, type=CauseRow)
+                neighbour.written.append((first, causes.messages[-1][0]))
+                for number, caused in causes.messages:
+                    onward = {to: n for to, n in caused.items() if to in self.peers}
+                    neighbour.pending.append((number, onward))
+        for origin, rows in kept.by_owner("wave").items():
+            for number, data in rows:
+                wave = msgspec.msgpack.decode(data, type=WaveRow)
+                self._waves[origin, number] = wave.parent, set(wave.awaited)
         replayed, self._replayed = self._replayed, None
         due: dict[tuple[BrokerId, str], Message] = {}
         for peer, message in replayed:
@@ -264,6 +275,21 @@ class Broker:
                 row = neighbour.link.row()
                 self.journal.put("link", peer, 0, row)
                 neighbour.kept = row
+            self._note_causes(peer, neighbour)
+
+    def _note_causes(self, peer: BrokerId, neighbour: Neighbour) -> None:
+        """A row for all of a turn, gone when all of it is safe."""
+        assert self.journal is not None
+        unwritten, written = neighbour.unwritten, neighbour.written
+        if unwritten:
+            self.journal.put("cause", peer, unwritten[0][0], CauseRow(unwritten))
+            written.append((unwritten[0][0], unwritten[-1][0]))
+            neighbour.unwritten = []
+        done = None
+        while written and written[0][1] <= neighbour.link.settled:
+            done, _ = written.popleft()
+        if done is not None:
+            self.journal.drop_to("cause", peer, done)
 
     def _forget_link(self, peer: BrokerId) -> None:
         """The link starts afresh: nothing said over it counts any more."""
@@ -271,24 +297,31 @@ class Broker:
             for table in ("queue", "told", "heard"):
                 self.journal.clear(table, peer)
             self.peers[peer].pending.clear()
-            for neighbour in self.peers.values():
-                for _, onward in neighbour.pending:
-                    onward.pop(peer, None)
+            for other, neighbour in self.peers.items():
+                changes = [onward.pop(peer, None) for _, onward in neighbour.pending]
+                if other == peer or any(change is not None for change in changes):
+                    self.journal.clear("cause", other)
+                    neighbour.written.clear()
+                    neighbour.unwritten = list(neighbour.pending)
             self.clients.forget_link(peer)
 
     # What is safe.
 
-    def everything(self) -> Onward:
-        """All that has been sent to neighbours."""
-        return self._sent() if self.repair is None else self.repair.everything()
+    def kept_of(self, onward: Onward) -> KeptOnward:
+        """What a publication waits for, in a form that outlives this broker's memory."""
+        if self.repair is not None:
+            return self.repair.key_of(onward)
+        return {peer: (self.peers[peer].link.starts, n) for peer, n in onward.items()}
 
-    def _sent(self) -> Onward:
-        found = {}
-        for peer, neighbour in self.peers.items():
-            link = neighbour.link
-            if link.neighbour and link.up:
-                found[peer] = link.base + len(link.queue)
-        return found
+    def still(self, kept: KeptOnward) -> Onward:
+        """What of it there is still to wait for."""
+        if isinstance(kept, str):
+            return {} if self.repair is None else self.repair.still(kept)
+        return {
+            peer: number
+            for peer, (starts, number) in kept.items()
+            if peer in self.peers and self.peers[peer].link.starts == starts
+        }
 
     def is_safe(self, onward: Onward) -> bool:
         peers = self.peers
@@ -486,7 +519,7 @@ class Broker:
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
         if self.traces is not None:
             self.traces.sent(peer, message, len(data), self.now)
-        if not self.congested and link.neighbour and link.full:
+        if not self.congested and link.full:
             self.congested = True
 
     # Waves: when has all that was said arrived everywhere?
@@ -507,15 +540,31 @@ class Broker:
         self._waves[self.number, number] = (None, peers)
         self._settled[number] = then
         for peer in sorted(peers):
-            self.send(peer, Wave(self.number, number))
+            self.send(peer, Wave(self.number, number, self._tree_id()))
         self.after(SETTLE_US, lambda later: self._end_wave(number, False, later))
 
     def _end_wave(self, number: int, reached: bool, now: TimeUs) -> None:
+        acts = self._settled.pop(number, [])
+        waiting = [act for act in acts if act(now, reached) and not reached]
+        if waiting and self.journal is not None and self.repair is None:
+            self._settled[number] = waiting  # every broker keeps the wave until it is answered
+            return
         self._waves.pop((self.number, number), None)
-        for act in self._settled.pop(number, ()):
-            act(now, reached)
+        self._settling += waiting
+
+    def _note_wave(self, key: WaveKey) -> None:
+        """Keep another broker's wave, or no longer. Where trees change, waves begin again."""
+        if self.journal is None or self.repair is not None or key[0] == self.number:
+            return
+        parent, awaited = self._waves.get(key, (None, None))
+        if parent is None or awaited is None:
+            self.journal.drop("wave", *key)
+        else:
+            self.journal.put("wave", *key, WaveRow(parent, sorted(awaited)))
 
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
+        if self.repair is not None:
+            self.repair.begin(wave.origin, wave.tree)
         if self.repair is not None and not self.repair.joined():
             self._early.append((wave, sender))  # until it can go everywhere it has to
             return
@@ -534,8 +583,11 @@ class Broker:
             return
         key = (wave.origin, wave.number)
         self._waves[key] = (sender, onward)
+        self._note_wave(key)
         if len(self._waves) > WAVES_MAX:  # the oldest passes through a broker that has forgotten it
-            del self._waves[next(iter(self._waves))]
+            oldest = next(iter(self._waves))
+            del self._waves[oldest]
+            self._note_wave(oldest)
         for peer in sorted(onward):
             self.send(peer, wave)
 
@@ -545,8 +597,10 @@ class Broker:
             return
         awaited.discard(sender)
         if awaited:
+            self._note_wave(key)
             return
         del self._waves[key]
+        self._note_wave(key)
         if key[0] == self.number:
             self._end_wave(key[1], True, now)
         elif parent in self.peers:
@@ -597,8 +651,7 @@ class Broker:
     def _back_off(self, neighbour: Neighbour, now: TimeUs) -> None:
         neighbour.dialling = False
         neighbour.dial_us = now + neighbour.backoff_us
-        most = BACKOFF_US[1] if self.repair is None else SPARE_BACKOFF_US
-        neighbour.backoff_us = min(2 * neighbour.backoff_us, most)
+        neighbour.backoff_us = min(2 * neighbour.backoff_us, BACKOFF_US[1])
 
     def wire_opened(
         self, address: str, dialled: BrokerId | None, now: TimeUs, certified: str | None = None
@@ -649,7 +702,7 @@ class Broker:
         return (0, 0) if self.repair is None else self.repair.tree.id
 
     def _say_hello(self, wire: Wire, link: Link) -> None:
-        wire.tree = self._tree_id()
+        wire.tree, wire.name = self._tree_id(), link.mine
         hello = link.hello(self.network.identity, self.speaks, wire.tree, self.standing)
         if self.secret is not None and wire.link is None:
             nonce = wire.nonce if wire.dialled is not None else b""
@@ -713,6 +766,7 @@ class Broker:
                 raise Refused(f"not a message: {error}") from None
             if self.onward and self.journal is not None:
                 neighbour.pending.append((number, self.onward))
+                neighbour.unwritten.append((number, self.onward))
         self.onward = None
 
     def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
@@ -767,6 +821,15 @@ class Broker:
             link = Link(self.number, peer, self.boot, False)
             neighbour = self.peers[peer] = Neighbour(link, False)
         dialler = self.number if wire.dialled is not None else peer
+        if self.repair is None:
+            try:
+                neighbour.link.resumes(hello)  # before anything is changed for it
+            except Refused:
+                if self.journal is not None:  # the stores may tell both ends why
+                    if wire.tree != self._tree_id():
+                        self._say_hello(wire, neighbour.link)
+                    self._compare_stores(neighbour, hello)
+                raise
         if neighbour.wire is not None:
             if dialler != neighbour.dialler and dialler > neighbour.dialler:
                 raise Refused("there is a connection already")
@@ -814,6 +877,8 @@ class Broker:
         assert hello is not None
         if self.repair is not None and not (link.neighbour and self.repair.is_in(hello.tree)):
             return
+        if wire.name != link.mine:
+            raise Refused("this end has started afresh since it said hello")
         opened = link.on_hello(hello, now)
         self.peers[peer].tree = hello.tree
         log.info(
@@ -863,6 +928,7 @@ class Broker:
         del self.peers[peer]
         if self.journal is not None:
             self.journal.clear("link", peer)
+            self.journal.clear("cause", peer)
 
     def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None:
         """Another tree carries the traffic from now: start from nothing with these neighbours.
@@ -947,6 +1013,7 @@ class Broker:
         for key, (parent, awaited) in list(self._waves.items()):
             if parent == peer:
                 del self._waves[key]
+                self._note_wave(key)
             elif peer in awaited and self.repair is None:
                 self._on_echo(key, peer, now)
             elif peer in awaited:  # not answered is not known: who began it begins again
@@ -972,7 +1039,9 @@ class Broker:
             self.clients.let_go(now)
         if self.clients.overflowed:
             self.clients.end_overflowed(now)
-        full = [n.link for n in self.peers.values() if n.link.full] if self.congested else []
+        full = []  # of the tree: what leaves it may wait in a circle
+        if self.congested:
+            full = [n.link for n in self.peers.values() if n.link.neighbour and n.link.full]
         for neighbour in self.peers.values():
             link = neighbour.link
             # Grant a peer no more while what it sends could only pile up here. In a tree nobody
@@ -990,7 +1059,7 @@ class Broker:
     def _full(self) -> bool:
         if self.repair is not None and self.repair.full():
             return True
-        return any(n.link.full for n in self.peers.values() if n.link.neighbour)
+        return any(n.link.full for n in self.peers.values())
 
     def drain(self, now: TimeUs) -> None:
         """Take no more from clients or peers; `drained` tells when all has been passed on."""

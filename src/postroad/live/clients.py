@@ -100,8 +100,8 @@ class Clients:
             session.expiry_s, session.declared = row.expiry_s, row.declared
             session.allow(self._kept_user(row.username), row.username)
             for name, (advertisement_id, text) in row.advertised.items():
-                self._announce(session, name, advertisement_id, parse(text), now)
-            session.unsettled = bool(row.advertised)
+                travels = self._announce(session, name, advertisement_id, parse(text), now)
+                session.unsettled |= travels and not row.settled
             for pattern, held in subscriptions.get(client_id, []):
                 self._restore_subscription(
                     session, pattern, msgspec.msgpack.decode(held, type=SubscriptionRow), now
@@ -131,13 +131,14 @@ class Clients:
         self._known(session, packet.topic, now)
         life = session.life
 
-        def publish(later: TimeUs, reached: bool) -> None:
+        def publish(later: TimeUs, reached: bool) -> bool:
             if session.life == life and not reached:
-                self.broker.settle(publish)
-            elif session.expiry_s:
+                return True
+            if session.expiry_s:
                 self._will(session, life, later)
             else:
                 self._expire(session, life, later)
+            return False
 
         self.broker.after(
             max(1, min(row.delay_s, session.expiry_s) * SECOND_US),
@@ -160,7 +161,10 @@ class Clients:
             advertised = {
                 name: (id, str(known[id][1].filter)) for name, id in session.advertised.items()
             }
-            row = SessionRow(session.expiry_s, session.declared, advertised, session.username)
+            row = SessionRow(
+                session.expiry_s, session.declared, advertised, session.username,
+                not session.unsettled,
+            )  # fmt: skip
             session.journal.put("session", session.client_id, 0, row)
 
     def _keep_subscription(self, held: Held) -> None:
@@ -813,14 +817,19 @@ class Clients:
         elif broker.journal is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
             connection.out.append(_puback(packet_id))
-        elif self._taken_before(session, packet_id, data, kept):
-            self._owe(connection, packet_id, broker.everything())
         else:
-            onward: dict[BrokerId, int] = {}
-            broker.onward = onward
-            self._publish(session.client_id, topic, attributes, kept, empty, now)
-            broker.onward = None
-            self._owe(connection, packet_id, onward)
+            kept_on = session.journal is not None
+            digest = hashlib.blake2b(kept, digest_size=16).digest() if kept_on else b""
+            before = session.recent.get(packet_id) if data[0] & 8 else None
+            if before is not None and before.digest == digest:
+                self._owe(connection, packet_id, broker.still(before.onward))
+            else:
+                onward: dict[BrokerId, int] = {}
+                broker.onward = onward
+                self._publish(session.client_id, topic, attributes, kept, empty, now)
+                broker.onward = None
+                self._owe(connection, packet_id, onward)
+                session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested:
             self._pause(connection)
         return True
@@ -851,16 +860,6 @@ class Clients:
             for _, onward in connection.owed:
                 onward.pop(peer, None)
 
-    def _taken_before(self, session: Session, packet_id: int, data: bytes, kept: bytes) -> bool:
-        """Whether a client sends again what was taken already, because it heard no answer."""
-        if session.journal is None:
-            return False
-        digest = hashlib.blake2b(kept, digest_size=16).digest()
-        if data[0] & 8 and session.recent.get(packet_id) == digest:
-            return True
-        session.taken(packet_id, digest)
-        return False
-
     def _hold(self, connection: Connection) -> None:
         """Go on with this client when the network knows what it publishes.
 
@@ -869,16 +868,17 @@ class Clients:
         connection.held = True
         session = connection.session
 
-        def release(later: TimeUs, reached: bool) -> None:
+        def release(later: TimeUs, reached: bool) -> bool:
             if reached or self.broker.journal is None:
-                if session is not None:
+                if session is not None and session.unsettled:
                     session.unsettled = False
+                    self._keep_session(session)
             elif not connection.closing:
-                self.broker.settle(release)
-                return
+                return True
             connection.held = False
             self.proceed(connection, later)
             self.dirty[connection] = None
+            return False
 
         self.broker.settle(release)
 

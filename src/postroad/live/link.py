@@ -6,8 +6,14 @@ skipped. So while both ends live, a connection that breaks loses nothing and dup
 and the routers at both ends need not hear of it: what changed meanwhile is what is resent.
 
 Each end names its side of the link (`mine`); a name changes when the broker restarts or gives
-the link up. `Hello` says both names as one end knows them. If both ends agree, the link goes on
-where it was; if not, both start afresh and their routers are told `LinkDown` and `LinkUp`.
+the link up. `Hello` says both names as one end knows them. An end goes on where it was if the peer
+has the name that it knows; if not, it starts afresh and its router is told `LinkDown` and `LinkUp`.
+A hello may have been overtaken by another connection's, so what it says of this end counts only
+as far as it goes: a peer that does not know this end's name yet has received nothing under it.
+
+A link that leaves the tree (not a `neighbour`) has no router behind it that would say everything
+again: what no connection ever carried is kept when it starts afresh. It is given up when something
+has waited for too long, not when nothing did.
 
 Flow: an end may send up to number `until`, which the other grants with every frame. What waits
 beyond is queued here; `full` asks the broker to hold back whoever fills it.
@@ -160,7 +166,7 @@ class Link:
     def __init__(self, me: BrokerId, peer: BrokerId, boot: str, neighbour: bool) -> None:
         self.me, self.peer, self.boot = me, peer, boot
         self.neighbour = neighbour  # otherwise opened for messages that leave the tree
-        self.lives = 0
+        self.lives = self.starts = 0  # names, and how often numbers began again
         self.yours = ""  # how the peer names its side; "" before the first hello
         self.up = False  # whether the routers at both ends know of each other
         self.connected = False  # whether hellos have been exchanged over a connection
@@ -168,6 +174,7 @@ class Link:
         self.queue_bytes = 0
         self.base = 0  # the number of the first message in the queue, less one
         self.sent = 0  # the last number sent over this connection
+        self.carried = 0  # the last number sent over any connection
         self.granted = 0  # the last number the peer lets us send
         self.received = 0
         self.allowed = 0  # the last number we let the peer send
@@ -179,6 +186,7 @@ class Link:
         self.heard_us: TimeUs = 0
         self.spoke_us: TimeUs = 0
         self.cut_us: TimeUs = 0
+        self.waits_us: TimeUs | None = None  # since when something waits beside the tree
         self.ack_due_us: TimeUs | None = None
         self.resent = self.dropped = self.cuts = 0
         self.delay_us: TimeUs | None = None  # one way, a running average; None before it is known
@@ -195,14 +203,15 @@ class Link:
         self.received, self.base = row.received, row.base
         self.known = self.noted = row.known
         self.before = row.base + len(queue)
-        self.sent = row.base
+        self.sent, self.safe, self.starts = row.base, row.safe, row.starts
         for message in queue:
             self.send(message)
 
     def row(self) -> LinkRow:
         return LinkRow(
-            self.boot, self.lives, self.yours, self.up, self.received, self.base, self.noted
-        )
+            self.boot, self.lives, self.yours, self.up, self.received, self.base, self.safe,
+            self.starts, self.noted,
+        )  # fmt: skip
 
     @property
     def mine(self) -> str:
@@ -248,14 +257,12 @@ class Link:
         self.probe = None
         self.connected = True
         was_up = self.up
-        agreed = was_up and hello.mine == self.yours and hello.yours == self.mine
-        if agreed:
-            if not self.base <= hello.received <= self.base + len(self.queue):
-                raise Refused("acknowledges what was never sent")
-            self._trim(hello.received)
+        resumed = self.resumes(hello)
+        if resumed:
+            self._trim(self._known_received(hello))
             self.resent += max(0, self.sent - self.base)
         else:
-            self._forget()
+            self._forget(len(self.queue) if self.neighbour else self.carried - self.base)
             self.yours = hello.mine
             self.up = True
         self.sent = self.base
@@ -263,17 +270,36 @@ class Link:
         self.acked = self.received
         self.allowed = self.received + WINDOW if self.open else max(self.allowed, self.received)
         self.granted = self.base + WINDOW
-        return Opened(not agreed, was_up)
+        return Opened(not resumed, was_up)
 
-    def _forget(self) -> None:
-        self.dropped += len(self.queue)
-        self.queue.clear()
-        self.queue_bytes = self.base = self.sent = self.received = self.acked = self.allowed = 0
+    def resumes(self, hello: Hello) -> bool:
+        """Whether a hello goes on with what there is; refuses one that cannot be gone on with."""
+        if not self.up or hello.mine != self.yours:
+            boot, _, lives = hello.mine.rpartition(".")
+            known, _, count = self.yours.rpartition(".")
+            if boot == known and lives.isdigit() and int(lives) < int(count):
+                raise Refused("a hello that a later one has overtaken")
+            return False
+        if not self.base <= self._known_received(hello) <= self.base + len(self.queue):
+            raise Refused("acknowledges what was never sent")
+        return True
+
+    def _known_received(self, hello: Hello) -> int:
+        return hello.received if hello.yours == self.mine else 0
+
+    def _forget(self, count: int) -> None:
+        """Drop so many messages of the queue, and number from the beginning."""
+        self.starts += 1
+        self.dropped += count
+        for _ in range(count):
+            self.queue_bytes -= len(self.queue.popleft())
+        self.base = self.sent = self.carried = self.received = self.acked = self.allowed = 0
         self.safe = self.settled = self.said = 0
+        self.waits_us = None
 
     def give_up(self) -> None:
         """Stop waiting for the peer: the next connection starts afresh."""
-        self._forget()
+        self._forget(len(self.queue))
         self.lives += 1
         self.yours = ""
         self.up = self.connected = False
@@ -292,7 +318,7 @@ class Link:
     def on_frame(self, frame: Data | Ack, now: TimeUs) -> list[msgspec.Raw]:
         """The messages of a frame that are new."""
         self.heard_us = now
-        if frame.ack > self.sent or frame.ack < 0:
+        if frame.ack > self.base + len(self.queue) or frame.ack < 0:
             raise Refused("acknowledges what was never sent")
         if frame.safe > frame.ack:
             raise Refused("says that what it has not received is safe")
@@ -328,6 +354,8 @@ class Link:
             size += len(queue.popleft())
         self.queue_bytes -= size
         self.base = max(self.base, ack)
+        # What an earlier connection carried may have arrived after all.
+        self.sent, self.carried = max(self.sent, self.base), max(self.carried, self.base)
 
     def frames(self, now: TimeUs, count: int = 0) -> list[bytes]:
         """All that may be written now, after so many transactions."""
@@ -347,6 +375,7 @@ class Link:
             grant = self._grant()
             out.append(pack(Data(self.sent + 1, self.received, grant, batch, self.settled)))
             self.sent += len(batch)
+            self.carried = max(self.carried, self.sent)
         probe = now if now - self.probed_us >= HEARTBEAT_US else 0
         if probe or self.probe is not None or (not out and self._ack_owed(now)):
             reply = 0 if self.probe is None else self.probe[0] + now - self.probe[1]
@@ -377,7 +406,14 @@ class Link:
     def tick(self, now: TimeUs) -> Literal["silent", "lost"] | None:
         """Whether the connection is dead, or the whole link to be given up."""
         if self.connected:
+            self.waits_us = None
             return "silent" if now - self.heard_us > SILENCE_US else None
+        if not self.neighbour:
+            if not self.queue:
+                self.waits_us = None
+                return None
+            self.waits_us = now if self.waits_us is None else self.waits_us
+            return "lost" if now - self.waits_us > PATIENCE_US else None
         patient = self.patience_us is None or now - self.cut_us <= self.patience_us
         return "lost" if self.up and not patient else None
 

@@ -35,6 +35,7 @@ class Wave(Message):
     wire = "messages.Wave"
     origin: int
     number: int
+    tree: tuple[int, int] = (0, 0)  # in which it began, where links are redundant
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,15 @@ class WantsChange(Message):
     wanted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Begun(Message):
+    """By broker, the tree in which what comes from it now was sent, as far as it is known."""
+
+    kind = "begun"
+    wire = "messages.Begun"
+    trees: dict[int, tuple[int, int]]
+
+
 class BadMessage(Exception):
     """Bytes of a peer that are no message."""
 
@@ -135,6 +145,7 @@ MESSAGES: tuple[type[Message], ...] = (
     WantsVersions,
     Wants,
     WantsChange,
+    Begun,
 )
 
 

@@ -12,6 +12,7 @@ come back to their sessions. What must hold:
 - what is acknowledged to a publisher is, at that moment, with every subscriber it matches or in
   its broker's store; in the end every subscriber has had everything, once;
 - nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice;
+- what one publisher published to one topic at quality 1 comes in that order;
 - with one broker away and the rest joined, deliveries and acknowledgements go on within seconds,
   and when it comes back not even a publication of quality 0 among the others is lost;
 - brokers that are added and removed meanwhile change none of this.
@@ -436,12 +437,14 @@ class Publisher(Client):
         topic, x = draw.choice(TOPICS), draw.randint(0, 4)
         payload = b'{"n": %d, "x": %d}' % (number, x)
         self.told.published.append((topic, payload, qos, self.broker))
+        self.told.sources.append(self.name)
         if not qos:
             self.send(mqtt5.PublishPacket(topic, payload))
             return number
         self.next_id = self.next_id % 60_000 + 1
         self.owed[self.next_id] = (number, topic, payload)
-        self.send(mqtt5.PublishPacket(topic, payload, qos=AT_LEAST, packet_id=self.next_id))
+        if self.ready:  # otherwise it goes with what it sends again then, in order
+            self.send(mqtt5.PublishPacket(topic, payload, qos=AT_LEAST, packet_id=self.next_id))
         return number
 
     def connected(self) -> None:
@@ -461,9 +464,15 @@ class Publisher(Client):
 
 class Subscriber(Client):
     def __init__(
-        self, world: World, broker: BrokerId, name: str, pattern: str, where: str | None
+        self,
+        world: World,
+        broker: BrokerId,
+        name: str,
+        told: Told,
+        pattern: str,
+        where: str | None,
     ) -> None:
-        self.pattern, self.where = pattern, where
+        self.told, self.pattern, self.where = told, pattern, where
         self.filter: Filter = topics.as_filter(pattern, where)
         self.granted = False
         self.first: Counter[int] = Counter()  # not marked as sent again
@@ -471,6 +480,7 @@ class Subscriber(Client):
         self.acknowledged: set[int] = set()
         self.pinged: set[int] | None = None
         self.sure: set[int] = set()
+        self.last: dict[tuple[str, str], int] = {}  # of each publisher and topic, at quality 1
         super().__init__(world, broker, name)
         world.at(100_000, self.ping)
 
@@ -498,6 +508,11 @@ class Subscriber(Client):
             number = msgspec.json.decode(packet.payload)["n"]
             if number in self.sure:
                 raise Failed(f"{self.name} gets {number} again after its acknowledgement")
+            if packet.packet_id and number not in self.got:
+                stream = self.told.sources[number], packet.topic
+                if self.last.get(stream, -1) > number:
+                    raise Failed(f"{self.name} gets {number} after {self.last[stream]}")
+                self.last[stream] = number
             self.got.add(number)
             self.first[number] += not packet.duplicate
             if self.first[number] > 1:
@@ -523,8 +538,10 @@ class Told:
 
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes, int, BrokerId]] = []
+        self.sources: list[str] = []  # who published each
         self.acknowledged: set[int] = set()
         self.subscribers: list[Subscriber] = []
+        self.guests: list[Subscriber] = []
 
     def matches(self, subscriber: Subscriber, number: int) -> bool:
         topic, payload, _, _ = self.published[number]
@@ -609,7 +626,7 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     for number in range(draw.randint(2, 5)):
         wanted = draw.choice(WANTED)
         told.subscribers.append(
-            Subscriber(world, draw.randrange(len(names)), f"s{number}", *wanted)
+            Subscriber(world, draw.randrange(len(names)), f"s{number}", told, *wanted)
         )
         tell(f"s{number} at {names[told.subscribers[-1].broker]} wants {wanted}")
     publishers = [
@@ -618,7 +635,13 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     ]
     world.until(lambda: all(s.granted for s in told.subscribers), 20 * SECOND_US, "SUBACK")
     world.aim = draw.choice([0.0, 0.0, 0.2])
-    for _ in range(draw.randint(8, 20)):
+    guests = random.Random(f"guests {seed}")  # who come in between: of order and no more is owed
+    for number in range(draw.randint(8, 20)):
+        if guests.random() < 0.1:
+            place = guests.choice(world.network.members)
+            guest = Subscriber(world, place, f"g{number}", told, *guests.choice(WANTED))
+            told.guests.append(guest)
+            tell(f"{guest.name} comes to {world.network.names[place]}")
         _something(world, draw, publishers, did, tell)
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
     _check_repair(world, draw, publishers, told, did, tell)
@@ -629,7 +652,8 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
     world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
-    late = Subscriber(world, draw.choice(world.network.members), "late", *draw.choice(WANTED))
+    place = draw.choice(world.network.members)
+    late = Subscriber(world, place, "late", told, *draw.choice(WANTED))
     world.until(lambda: late.granted, SECOND_US, "SUBACK")
     calm = [publisher.publish(qos) for publisher in publishers for qos in (0, 1)]
     world.run(2 * SECOND_US)
@@ -745,7 +769,7 @@ def _check_repair(
             lacking = {n for n in news if told.matches(subscriber, n)} - subscriber.got
             if lacking and subscriber.broker != away:
                 raise Failed(f"{subscriber.name} has not got {lacking} while one is away")
-        gone = [s for s in told.subscribers if s.broker == away]
+        gone = [s for s in (*told.subscribers, *told.guests) if s.broker == away]
         if not waits and not any(told.matches(s, n) for s in gone for n in news):
             if missing := [n for n in news if told.published[n][2] and n not in told.acknowledged]:
                 raise Failed(f"{missing} are not acknowledged while one is away")

@@ -11,6 +11,13 @@ neighbour it went to, all in that tree. After each change and its wave the outbo
 Nothing is delivered twice because every broker remembers what it has delivered until the
 publisher's broker has let go of it (`low`).
 
+Order is kept because in one tree nothing of quality 1 is sent before its wave has come back, and
+then the outbox first, in order, and because a broker delivers only what was sent in its own tree,
+which is what comes after that wave (`begun`): of the rest of an earlier tree it gets what it needs
+again. So of what one broker sends in a tree every other gets a first part, in order, and in the
+next tree what is missing before what is new. What comes late all the same passed before it was
+asked for, kept only for a broker that was away; it is not delivered after what came later.
+
 Brokers that the tree leaves out cannot answer. What their clients want is known to all (`Wants`),
 so a publication that none of them wants is safe without them, and the others stay in the outbox.
 """
@@ -26,9 +33,9 @@ import msgspec
 
 from postroad.filters import Filter, matches, parse
 from postroad.live import link as links
-from postroad.live.messages import Wants, WantsChange, WantsVersions
+from postroad.live.messages import Begun, Wants, WantsChange, WantsVersions
 from postroad.live.store import Kept
-from postroad.live.tree import Spanning, Tree, TreeId
+from postroad.live.tree import NEVER, Spanning, Tree, TreeId
 from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Deliver,
@@ -47,7 +54,8 @@ log = logging.getLogger("postroad.repair")
 
 BEAT_US = 500_000  # something is said over every connection so often
 SILENT_US = 3_000_000  # and one that has been silent for so long is dead
-ONE, ALL = -1, -2  # stand for a neighbour's number: one publication of the outbox, all up to one
+BEGUN = 1  # who owns, in the store's table of trees, those of `begun`
+ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
 @dataclass(slots=True)
@@ -87,12 +95,14 @@ class Repair:
         self._met = False  # one that knows is in this tree
         self.changes = 0
         self.outbox: dict[int, Entry] = {}
+        self._numbers: dict[str, int] = {}  # there, by key
         self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
         self._count = 0
         self._last = _key(f"{broker.boot}.0")[1]
         self._waiting = False  # for a wave that tells whether the tree is settled
         self._resend = False
         self.seen: dict[BrokerId, dict[str, None]] = {}
+        self.begun: dict[BrokerId, TreeId] = {}  # in which what comes from each broker was sent
         self.versions: dict[BrokerId, int] = {}
         self.wants: dict[BrokerId, dict[str, None]] = {}
         self._absent: list[Filter] | None = None  # what brokers that are left out want
@@ -110,7 +120,10 @@ class Repair:
             assert isinstance(message, PublicationMessage)
             self._count += 1
             self.outbox[self._count] = Entry(message.publication, key)
+            self._numbers[key] = self._count
         self._resend = bool(self.outbox)
+        for origin, data in kept.of("tree", BEGUN):
+            self.begun[origin] = msgspec.msgpack.decode(data, type=TreeId)
         for origin, rows in kept.by_owner("seen").items():
             self.seen[origin] = {key: None for key, _ in rows}
         for owner, rows in kept.by_owner("wants").items():
@@ -173,6 +186,10 @@ class Repair:
                     self.broker.journal.clear(table, gone)
         for gone in self.versions.keys() - self.spanning.members:
             del self.versions[gone]
+        for gone in self.begun.keys() - self.spanning.members:
+            del self.begun[gone]
+            if self.broker.journal is not None:
+                self.broker.journal.drop("tree", BEGUN, gone)
 
     def is_in(self, tree: TreeId) -> bool:
         """Whether messages may be exchanged in this tree. Not in one of which a broker was removed:
@@ -263,10 +280,17 @@ class Repair:
         self._count += 1
         self._last = _key(publication.id)[1]
         entry = self.outbox[self._count] = Entry(publication, self._last)
+        self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
         broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
         owed = broker.onward
-        self._send(self._count, now, True)
+        if self.settled() and not self._resend:
+            self._send(self._count, now, True)
+        else:  # for own clients at once; for others in its turn, when the way to them is known
+            given = Publish(publication)
+            effects = broker.router.step(given, now)
+            effects = [effect for effect in effects if type(effect) is Deliver]
+            broker.perform(given, effects, now)
         broker.onward = owed
         if owed is not None:
             owed[ONE] = self._count
@@ -302,12 +326,27 @@ class Repair:
         ):
             origin, key = _key(publication.id)
             seen = self.seen.setdefault(origin, {})
-            if key in seen:
+            late = bool(seen) and key <= next(reversed(seen))
+            if late or self.begun.get(origin) != self.tree.id:
                 effects = [effect for effect in effects if type(effect) is not Deliver]
             else:
                 seen[key] = None
                 broker.journal.put("seen", origin, key, b"")
         broker.perform(given, effects, now)
+
+    def begin(self, origin: BrokerId, tree: TreeId) -> bool:
+        """What comes from a broker from now on it has sent in this tree. Whether that is news."""
+        if origin not in self.spanning.members or tree <= self.begun.get(origin, NEVER):
+            return False
+        self.begun[origin] = tree
+        if self.broker.journal is not None:
+            self.broker.journal.put("tree", BEGUN, origin, tree)
+        return True
+
+    def _on_begun(self, message: Begun, sender: BrokerId) -> None:
+        news = {origin: tree for origin, tree in message.trees.items() if self.begin(origin, tree)}
+        if news:
+            self._pass_on(Begun(news), sender)
 
     def see_what_is_safe(self) -> None:
         """Let go of the publications that are safe."""
@@ -319,16 +358,21 @@ class Repair:
         for number in there:
             entry = self._on_the_way.pop(number)
             if not self._is_absent(entry.publication):
-                del self.outbox[number]
+                del self.outbox[number], self._numbers[entry.key]
                 broker.journal.drop("outbox", 0, entry.key)
 
     def is_safe(self, what: int, number: int) -> bool:
-        if what == ONE:
-            return number not in self.outbox
-        return not self.outbox or next(iter(self.outbox)) > number
+        assert what == ONE
+        return number not in self.outbox
 
-    def everything(self) -> dict[BrokerId, int]:
-        return {ALL: self._count}
+    def key_of(self, onward: dict[BrokerId, int]) -> str:
+        """By which the publication is known for good; none if it is safe."""
+        entry = self.outbox.get(onward.get(ONE, 0))
+        return "" if entry is None else entry.key
+
+    def still(self, key: str) -> dict[BrokerId, int]:
+        number = self._numbers.get(key)
+        return {} if number is None else {ONE: number}
 
     def full(self) -> bool:
         return len(self.outbox) >= links.QUEUE_MAX
@@ -374,6 +418,10 @@ class Repair:
     def greet(self, peer: BrokerId) -> None:
         """A link in the tree starts afresh."""
         self.broker.send(peer, self._known())
+        begun = {origin: tree for origin, tree in self.begun.items() if tree == self.tree.id}
+        if self.settled():
+            begun[self.broker.number] = self.tree.id
+        self.broker.send(peer, Begun(begun))
 
     def _known(self) -> WantsVersions:
         return WantsVersions(dict(self.versions), self.acquainted or self._met)
@@ -393,6 +441,8 @@ class Repair:
             self.receive(message, sender, now)
         elif isinstance(message, WantsVersions):
             self.on_versions(message, sender)
+        elif isinstance(message, Begun):
+            self._on_begun(message, sender)
         elif isinstance(message, Wants):
             self._learn(message, sender)
         elif isinstance(message, WantsChange):

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from postroad.filters import Filter
 from postroad.live.mqtt import PACKET_IDS, V5, Letter
 from postroad.live.store import Journal, ParcelRow
@@ -23,6 +25,19 @@ from postroad.routing.base import Move
 
 SECOND_US = 1_000_000
 RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
+
+
+# What a publication waits for, by neighbour: how often the link had begun, and a message's number.
+# Where links are redundant, the publication's key.
+KeptOnward = dict[BrokerId, tuple[int, int]] | str
+
+
+class Taken(msgspec.Struct, array_like=True, frozen=True):
+    """A publication of this client, in case it sends it again."""
+
+    stamp: int  # grows with each
+    digest: bytes
+    onward: KeptOnward
 
 
 class Connection:
@@ -134,7 +149,7 @@ class Session:
         self.delivered = self.dropped = 0
         self.overflowed = False  # it was promised what it cannot hold
         self.journal: Journal | None = None  # where a session that survives restarts notes changes
-        self.recent: dict[int, bytes] = {}  # the last publications taken, by packet identifier
+        self.recent: dict[int, Taken] = {}  # the last publications taken, by packet identifier
         self._next_id = 0
         self._parcels = self._taken = 0
 
@@ -170,24 +185,24 @@ class Session:
         else:
             self.waiting.append(parcel)
 
-    def taken(self, packet_id: int, digest: bytes) -> None:
+    def taken(self, packet_id: int, digest: bytes, onward: KeptOnward) -> None:
         """Remember a publication of this client, in case it sends it again."""
         if self.journal is None:
             return
         self.recent.pop(packet_id, None)
-        self.recent[packet_id] = digest
         self._taken += 1
-        stamped = self._taken.to_bytes(8, "big") + digest
-        self.journal.put("recent", self.client_id, packet_id, stamped)
+        row = self.recent[packet_id] = Taken(self._taken, digest, onward)
+        self.journal.put("recent", self.client_id, packet_id, row)
         if len(self.recent) > RECENT:
             oldest = next(iter(self.recent))
             del self.recent[oldest]
             self.journal.drop("recent", self.client_id, oldest)
 
     def restore_taken(self, rows: list[tuple[int, bytes]]) -> None:
-        for packet_id, stamped in sorted(rows, key=lambda row: row[1][:8]):
-            self.recent[packet_id] = stamped[8:]
-            self._taken = int.from_bytes(stamped[:8], "big")
+        known = [(packet_id, msgspec.msgpack.decode(data, type=Taken)) for packet_id, data in rows]
+        for packet_id, row in sorted(known, key=lambda each: each[1].stamp):
+            self.recent[packet_id] = row
+            self._taken = row.stamp
 
     # What it is sent.
 

@@ -45,7 +45,7 @@ from postroad.model import BrokerId, TimeUs
 FORMAT: Final = 2
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
-    "will", "tree", "outbox", "seen", "wants",
+    "will", "tree", "outbox", "seen", "wants", "cause", "wave",
 )  # fmt: skip
 QUICK: Final = "PRAGMA quick_check(1)"
 
@@ -82,6 +82,8 @@ class LinkRow(msgspec.Struct, array_like=True, frozen=True):
     up: bool
     received: int
     base: int
+    safe: int = 0
+    starts: int = 0  # how often it has started afresh
     known: tuple[int, int] | None = None  # the peer's store, and how many transactions it has had
 
 
@@ -116,11 +118,25 @@ class Meta(msgspec.Struct, array_like=True, frozen=True):
     reset: bool
 
 
+class CauseRow(msgspec.Struct, array_like=True, frozen=True):
+    """Which messages of a neighbour went on to others, and as which: what is not safe before."""
+
+    messages: list[tuple[int, dict[BrokerId, int]]]
+
+
+class WaveRow(msgspec.Struct, array_like=True, frozen=True):
+    """Another broker's wave that has been passed on and not answered yet."""
+
+    parent: BrokerId
+    awaited: list[BrokerId]
+
+
 class SessionRow(msgspec.Struct, array_like=True):
     expiry_s: int
     declared: bool
     advertised: dict[str, tuple[str, str]]  # the name, then id and filter
     username: str | None = None
+    settled: bool = False  # the whole network knows what it publishes
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
@@ -584,7 +600,8 @@ def replace(
 class MemoryStore:
     """A store that does all the same without a disk, for rehearsals."""
 
-    def __init__(self) -> None:
+    def __init__(self, reset: bool = False) -> None:
+        self._reset = reset  # whether it takes the place of another on purpose
         self._tables: dict[str, dict[tuple[Owner, Key], bytes]] = {name: {} for name in TABLES}
         self._created: TimeUs | None = None
         self.count = 0
@@ -594,7 +611,7 @@ class MemoryStore:
         began, fresh = self.count, self._created is None
         self._created = now if self._created is None else self._created
         self.count = max(began + 1, now)
-        return Standing(self._created, 0 if fresh else began, self.count)
+        return Standing(self._created, 0 if fresh else began, self.count, self._reset)
 
     def load(self) -> Rows:
         return {

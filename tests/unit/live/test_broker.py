@@ -486,3 +486,21 @@ def test_a_peer_of_another_network_is_refused(
     assert b"belongs to" in wire.out[-1]
     (row,) = [vars(r) for r in caplog.records if r.getMessage() == "broker refused"]
     assert "belongs to 'other#1', not 'test#" in row["reason"]
+
+
+@pytest.mark.parametrize("scheme", ["subscription_forwarding", "kyra", "unicast"])
+def test_what_waits_for_a_link_goes_within_a_second_of_its_return(
+    tmp_path: Path, scheme: str
+) -> None:
+    """However long it was away, and however often it was tried: a mesh has many links to find."""
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")], scheme=scheme)
+    subscriber, publisher = net.client(1, "s"), net.client(0, "p")
+    subscriber.subscribe("t", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
+    for away_us in (4_000_000, 9_000_000, 30_000_000):
+        net.cut(0, 1)
+        publisher.publish("t", b"late", qos=mqtt5.QoS.AT_LEAST_ONCE)
+        net.run(away_us, 5_000)
+        assert subscriber.got() == []
+        net.mend(0, 1)
+        net.until(lambda: subscriber.last(mqtt5.PublishPacket), 1_200_000)
+        assert subscriber.got() == [("t", b"late")]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 
 import mqtt5
 
 from live_harness import memory
+from postroad.live import rehearse as rehearsal
 from postroad.live.rehearse import rehearse
+from postroad.live.store import MemoryStore
 from postroad.live.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanning, Tree, span
 
 SQUARE: list[Pair] = [(0, 1), (1, 2), (2, 3), (0, 3)]
 SEEDS = 100
 TWO_NEW_ALONE = 3288  # two new brokers meet before either meets anybody else
+REST_OF_A_TREE = 291  # what was under way in a tree reached one who came to it as it grew
 
 
 class Net:
@@ -137,7 +141,7 @@ def test_a_broker_whose_clock_went_back_is_heard() -> None:
 def test_rehearsed_faults_lose_and_repeat_nothing() -> None:
     """More seeds, and one again: python -m postroad.live.rehearse --help"""
     did: Counter[str] = Counter()
-    for seed in (*range(SEEDS), TWO_NEW_ALONE):
+    for seed in (*range(SEEDS), TWO_NEW_ALONE, REST_OF_A_TREE):
         try:
             did += rehearse(seed)
         except BaseException:
@@ -173,3 +177,38 @@ def test_without_a_store_traffic_goes_round_what_is_broken(tmp_path: Path) -> No
     net.mend(0, 2)
     net.run(5_000_000, 5_000)
     assert carried() == [b"0", b"1"]
+
+
+def test_a_broker_whose_store_was_reset_is_delivered_to_in_the_same_tree() -> None:
+    """It has missed the waves of the others, and hears of them from its neighbours."""
+    network = rehearsal.made(
+        {
+            "name": "n",
+            "scheme": "subscription_forwarding",
+            "store": "nowhere",
+            "links": [["A", "B"], ["B", "C"], ["C", "D"], ["A", "D"]],
+            "brokers": {name: rehearsal._ports(n) for n, name in enumerate("ABCD")},
+        },
+        rehearsal.FILE,
+        {},
+    )
+    world = rehearsal.World(network, random.Random(1))
+    told = rehearsal.Told()
+    publisher = rehearsal.Publisher(world, 0, "p", told)
+    world.until(world.repaired, rehearsal.HEALED_US, "a tree")
+    for lost in (1, 2):  # in the middle and at the end
+        tree = world.trees[0]
+        world.crash(lost)
+        world.stores[lost] = MemoryStore(reset=True)
+        world.start(lost)
+        world.until(world.repaired, rehearsal.HEALED_US, "the same tree")
+        assert world.trees[lost] == tree
+        late = [
+            rehearsal.Subscriber(world, place, f"s{lost}{place}", told, "#", None)
+            for place in (1, 2, 3)
+        ]
+        world.until(lambda late=late: all(s.granted for s in late), 2_000_000, "SUBACK")  # type: ignore[misc]
+        numbers = [publisher.publish(1) for _ in range(5)]
+        world.run(1_000_000)
+        assert all(subscriber.got >= {*numbers} for subscriber in late)
+        assert not publisher.owed
