@@ -19,7 +19,7 @@ import msgspec
 from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, disjoin, matches, parse
+from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
@@ -661,7 +661,7 @@ class Clients:
     ) -> None:
         if not packet.topic_filters:
             raise Malformed("SUBSCRIBE without a topic filter", 0x82)
-        where = [text for name, text in packet.user_properties if name == "$where"]
+        content = self._content(session, packet)
         codes: list[int] = []
         reasons: list[str] = []
         travels = False
@@ -669,10 +669,10 @@ class Clients:
             try:
                 if wanted.pattern.startswith("$share/"):
                     raise _Refusal(0x9E, "shared subscriptions are not offered")
-                if len(where) > 1:
-                    raise _Refusal(0x83, "give one $where; join conditions with AND")
+                if isinstance(content, _Refusal):
+                    raise content
                 travels |= self._subscribe(
-                    session, wanted, where[0] if where else None, packet.subscription_id or 0, now
+                    session, wanted, content, packet.subscription_id or 0, now
                 )
                 codes.append(min(int(wanted.max_qos), 1))
             except _Refusal as refusal:
@@ -698,11 +698,25 @@ class Clients:
 
         self.broker.settle(settled)
 
+    def _content(self, session: Session, packet: mqtt5.SubscribePacket) -> Filter | _Refusal:
+        """What a SUBSCRIBE demands of content, whatever the topic: read once for all of it."""
+        where = [text for name, text in packet.user_properties if name == "$where"]
+        if len(where) > 1:
+            return _Refusal(0x83, "give one $where; join conditions with AND")
+        try:
+            content = parse(where[0]) if where else EVERYTHING
+            within = None if session.user is None else session.user.subscribe_filter
+            if within is None or EVERYTHING in (content, within):
+                return content if within is None or content != EVERYTHING else within
+            return conjoin(content, within)
+        except InputError as error:
+            return _Refusal(0x83, f"$where: {error}")
+
     def _subscribe(
         self,
         session: Session,
         wanted: mqtt5.TopicFilter,
-        where: str | None,
+        content: Filter,
         identifier: int,
         now: TimeUs,
     ) -> bool:
@@ -718,7 +732,7 @@ class Clients:
             raise _Refusal(0x97, "the client has too many subscriptions")
         within = None if session.user is None else session.user.subscribe_where
         try:
-            filter = topics.as_filter(pattern, where, within)
+            filter = topics.as_filter(pattern, content)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)

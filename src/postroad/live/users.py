@@ -40,6 +40,10 @@ class User:
     def _publish_filter(self) -> Filter | None:
         return None if self.publish_where is None else parse(self.publish_where)
 
+    @cached_property
+    def subscribe_filter(self) -> Filter | None:
+        return None if self.subscribe_where is None else parse(self.subscribe_where)
+
     def may_publish_content(self, attributes: Mapping[str, Scalar]) -> bool:
         filter = self._publish_filter
         return filter is None or matches(filter, attributes)
