@@ -864,6 +864,8 @@ class Broker:
         if self.congested and not self._full():
             self.congested = False
             self.clients.resume(now)
+        if self.clients.relieved:
+            self.clients.go_on_publishing(now)
         if self._settling and (self.repair is None or self.repair.joined()):
             self._begin_wave(now)
         if self.journal is not None:

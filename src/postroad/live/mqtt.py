@@ -33,6 +33,12 @@ class Malformed(Exception):
 
 def frame(data: bytes | bytearray, at: int, size_max: int) -> int:
     """Where the packet that begins at `at` ends; 0 if more bytes are needed."""
+    end = at + length(data, at, size_max)
+    return end if at < end <= len(data) else 0
+
+
+def length(data: bytes | bytearray, at: int, size_max: int) -> int:
+    """How long the packet that begins at `at` is; 0 if that cannot be known yet."""
     end, shift, rest = at + 1, 0, 0
     while True:
         if end >= len(data):
@@ -47,7 +53,7 @@ def frame(data: bytes | bytearray, at: int, size_max: int) -> int:
             raise Malformed("the remaining length has more than four bytes")
     if end + rest - at > size_max:
         raise Malformed(f"a packet of {end + rest - at} bytes; {size_max} are allowed", 0x95)
-    return end + rest if end + rest <= len(data) else 0
+    return end + rest - at
 
 
 def level_of(data: bytes) -> int:

@@ -33,3 +33,218 @@ def test_a_filter_is_read_once_for_all_topics_of_a_packet(
         publisher.publish("t/7/a", b'{"x": %d}' % x)
     net.run(10_000)
     assert client.got() == [("t/7/a", b'{"x": 2}')]
+
+
+class Clock:
+    """A clock that moves on with each look at it: what counts is how often work looks."""
+
+    def __init__(self, step_ns: int) -> None:
+        self.now_ns, self.step_ns = 0, step_ns
+
+    def __call__(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+
+PING = mqtt5.PingReqPacket().write()
+MANY = 2_000
+
+
+def flood(kind: str) -> bytes:
+    """Input of one client that takes far longer than a share."""
+    if kind == "publications":
+        return mqtt5.PublishPacket("t", b'{"x": 1}').write() * MANY
+    if kind == "long publications":
+        return mqtt5.PublishPacket("t", b"x" * 200).write() * MANY
+    if kind == "pings":
+        return PING * MANY
+    if kind == "bad filters":
+        return mqtt5.SubscribePacket(
+            1, [mqtt5.TopicFilter("a")], user_properties=[("$where", "x >")]
+        ).write() * (MANY // 4)
+    wanted = [mqtt5.TopicFilter(f"a/{n}") for n in range(MANY)]
+    subscribe = mqtt5.SubscribePacket(1, wanted).write()
+    if kind == "topic filters":
+        return subscribe
+    assert kind == "withdrawn topic filters"
+    return subscribe + mqtt5.UnsubscribePacket(2, [each.pattern for each in wanted]).write()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "publications", "long publications", "pings", "bad filters", "topic filters",
+        "withdrawn topic filters",
+    ],
+)  # fmt: skip
+def test_whatever_one_client_sends_others_are_answered_between_its_shares(
+    tmp_path: Path, kind: str, level: int
+) -> None:
+    net = memory(tmp_path, ["A"], [])
+    hostile, other = net.client(0, "h"), net.client(0, "o", level=level)
+    broker = net.brokers[0]
+    hostile.raw(mqtt5.PublishPacket("t", b"").write())
+    broker.clients.clock = clock = Clock(50_000)
+    hostile.raw(flood(kind) + PING)
+    turns = 0
+    while broker.clients.busy or not turns:
+        turns += 1
+        assert turns < 10_000
+        other.bytes.clear()
+        other.raw(PING)
+        began_ns, steps = clock.now_ns, broker.steps
+        broker.clients.work(net.now)
+        other.collect()
+        assert other.bytes == [b"\xd0\x00"]  # in the very next turn
+        assert clock.now_ns - began_ns <= 2 * clients.TURN_NS
+        assert broker.steps - steps <= MANY
+        broker.flush(net.now)
+    assert turns > 2
+    hostile.collect()
+    assert hostile.bytes[-1] == b"\xd0\x00"
+
+
+def test_the_subscriptions_of_who_has_gone_are_withdrawn_step_by_step(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    gone, other = net.client(0, "g"), net.client(0, "o")
+    gone.send(mqtt5.SubscribePacket(1, [mqtt5.TopicFilter(f"a/{n}") for n in range(MANY)]))
+    broker = net.brokers[0]
+    broker.clients.clock = Clock(50_000)
+    gone.drop()
+    broker.tick(net.now + 1)
+    turns = 0
+    while broker.clients.holders:
+        turns += 1
+        other.bytes.clear()
+        other.raw(PING)
+        broker.clients.work(net.now)
+        other.collect()
+        assert other.bytes == [b"\xd0\x00"]
+    assert turns > 10
+    assert broker.router.table_entries() == 0
+
+
+def test_publishers_wait_for_a_subscriber_that_reads_and_no_longer_for_one_that_does_not(
+    tmp_path: Path,
+) -> None:
+    net = memory(tmp_path, ["A"], [])
+    slow, other, publisher = net.client(0, "s"), net.client(0, "o"), net.client(0, "p")
+    slow.subscribe("t")
+    other.subscribe("u")
+    publisher.publish("t", b"first")
+    net.run(2_000)
+    side = net.brokers[0].clients
+
+    def flow(count: int) -> None:
+        for number in range(count):
+            publisher.publish("t", b"%d" % number)
+
+    side.filled(slow.connection, net.now)
+    flow(10)
+    assert publisher.connection.stopped
+    elsewhere = net.client(0, "q")
+    elsewhere.publish("u", b"x")  # nobody waits but who publishes to it
+    net.run(1_000)
+    assert other.got() == [("u", b"x")]
+    side.emptied(slow.connection, net.now)
+    net.run(2_000)
+    assert [payload for _, payload in slow.got()] == [b"first"] + [b"%d" % n for n in range(10)]
+    # It reads nothing now: publishers go on after a second, and what it cannot hold is dropped.
+    side.filled(slow.connection, net.now)
+    flow(10)
+    net.run(900_000)
+    assert publisher.connection.stopped
+    slow.connection.blocked = True
+    net.run(200_000)
+    assert not publisher.connection.stopped
+    assert len(slow.got()) == 1
+    assert side.sessions["s"].dropped == 9
+    side.emptied(slow.connection, net.now)
+    side.filled(slow.connection, net.now)  # next time it is waited for less
+    flow(1)
+    net.run(300_000)
+    assert not publisher.connection.stopped
+
+
+ONCE = mqtt5.QoS.AT_LEAST_ONCE
+
+
+def held(net: object, name: str) -> tuple[int, int]:
+    session = net.brokers[0].clients.sessions[name]  # type: ignore[attr-defined]
+    return len(session.waiting) + len(session.unacknowledged), session.held_bytes
+
+
+def test_what_a_session_holds_is_bounded_in_number_and_bytes_and_a_broker_has_a_total(
+    tmp_path: Path,
+) -> None:
+    limits = "[limits]\nsession_queue = 20\nsession_inflight = 10\nsession_bytes = 40000\n"
+    net = memory(tmp_path, ["A"], [], tables=limits + "sessions_bytes = 100000")
+    side = net.brokers[0].clients
+    mute = [net.client(0, f"m{n}") for n in range(8)]
+    for number, client in enumerate(mute):
+        client.acknowledges = False
+        client.subscribe(f"t/{number}" if number else "#", max_qos=ONCE)
+    publisher = net.client(0, "p")
+
+    def send(topic: str, size: int, count: int) -> None:
+        for _ in range(count):
+            publisher.publish(topic, b"x" * size, qos=ONCE)
+        net.until(lambda: not publisher.connection.stopped, 60_000_000)
+
+    send("s", 1, 100)
+    assert held(net, "m0")[0] == 30  # 10 in flight, 20 wait
+    assert len(mute[0].got()) == 10
+    mute[0].drop()
+    net.run(1_000)
+    assert side.room.bytes == side.room.holders == 0
+    send("t/1", 5_000, 30)
+    assert held(net, "m1")[0] == 7  # of 5,300 bytes each
+    assert held(net, "m1")[1] <= 40_000
+    for number in range(2, 8):
+        send(f"t/{number}", 3_000, 30)
+        assert side.room.bytes <= 100_000
+        if number < 5:
+            assert held(net, f"m{number}")[0] >= 1  # those before have left something
+    assert side.room.bytes == sum(held(net, f"m{n}")[1] for n in range(1, 8))
+    for client in mute[1:]:
+        client.drop()
+    net.run(1_000)
+    assert side.room.bytes == 0
+
+
+def test_acknowledgements_give_room_back_and_nothing_is_lost_to_who_acknowledges(
+    tmp_path: Path,
+) -> None:
+    limits = "[limits]\nsession_queue = 20\nsession_inflight = 4\nsession_bytes = 20000\n"
+    net = memory(tmp_path, ["A"], [], tables=limits)
+    reader, publisher = net.client(0, "r"), net.client(0, "p")
+    reader.subscribe("t", max_qos=ONCE)
+    for number in range(300):
+        publisher.publish("t", b"%d" % number, qos=ONCE)
+    net.run(1_000_000)
+    assert [int(payload) for _, payload in reader.got()] == list(range(300))
+    assert held(net, "r") == (0, 0)
+    assert net.brokers[0].clients.sessions["r"].dropped == 0
+
+
+def test_all_that_is_retained_reaches_a_subscriber_that_takes_little_at_a_time(
+    tmp_path: Path,
+) -> None:
+    limits = "[limits]\nsession_queue = 20\nsession_inflight = 4\n"
+    net = memory(tmp_path, ["A"], [], tables=limits)
+    publisher = net.client(0, "p")
+    for number in range(500):
+        publisher.publish(f"t/{number}", b"x", qos=ONCE, retain=True)
+    net.run(10_000)
+    side = net.brokers[0].clients
+    side.clock = Clock(50_000)
+    reader = net.client(0, "r")
+    reader.send(mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("#")]))
+    topics = set()
+    for _ in range(2_000):
+        side.work(net.now)
+        net.step()
+        topics |= {topic for topic, _ in reader.got()}
+    assert len(topics) == 500
+    assert side.sessions["r"].dropped == 0
