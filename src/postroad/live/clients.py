@@ -68,6 +68,7 @@ TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it 
 SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
 RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
 RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
+WEIGHT = 64  # constraints, values and patterns of a filter that count as one more subscription
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
@@ -171,6 +172,8 @@ class Clients:
             session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
             row.identifier, _levels(pattern), row.within,
         )  # fmt: skip
+        held.weight = 1 + sum(held.filter.load[1:]) // WEIGHT
+        session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
         self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
 
@@ -881,8 +884,10 @@ class Clients:
             raise _Refusal(0x8F, str(error)) from None
         if session.user is not None and not session.user.may_subscribe(pattern):
             raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
-        if len(session.subscriptions) >= self.limits.subscriptions_per_client:
-            raise _Refusal(0x97, "the client has too many subscriptions")
+        # A large filter counts as several: so much longer does it take to keep and to ask.
+        weight = 1 + sum(content.load[1:]) // WEIGHT
+        if session.weight + weight > self.limits.subscriptions_per_client:
+            raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
         try:
             filter = topics.as_filter(pattern, content)
@@ -901,8 +906,10 @@ class Clients:
             identifier,
             _levels(pattern),
             within,
+            weight,
         )
         session.subscriptions[pattern] = held
+        session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
         self.holders[held.id] = held
@@ -921,6 +928,7 @@ class Clients:
         self._forget(held, now)
 
     def _forget(self, held: Held, now: TimeUs) -> None:
+        held.session.weight -= held.weight
         del self.holders[held.id]
         self.broker.step(Unsubscribe(held.id), now)
 
@@ -1177,14 +1185,26 @@ class Clients:
         )
         self.broker.publish(publication, now)
         if kept[0] & 1:
-            retained = self.broker.retained
-            if topic in retained or empty or len(retained) < self.limits.retained:
+            reason = None if empty else self._not_retained(topic, kept)
+            if reason is None:
                 self.broker.retain(topic, b"" if empty else kept, attributes, now)
             else:
                 log.warning(
                     "publication not retained",
-                    extra={"client": publisher, "topic": topic[:200], "reason": "too many topics"},
+                    extra={"client": publisher, "topic": topic[:200], "reason": reason},
                 )
+
+    def _not_retained(self, topic: str, kept: bytes) -> str | None:
+        """Why a publication is not kept; None if it is."""
+        broker, limits = self.broker, self.limits
+        known = broker.retained.get(topic)
+        live = len(broker.retained) - len(broker.removed) - len(broker.absent)
+        if (known is None or not known.kept) and live >= limits.retained:
+            return "too many topics"
+        more = len(kept) - (0 if known is None else len(known.kept))
+        if more > 0 and broker.retained_bytes + more > limits.retained_bytes:
+            return "too many bytes are retained"
+        return None
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""

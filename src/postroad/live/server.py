@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http, reload, users
+from postroad.live import certificates, http, logs, reload, users
 from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
 from postroad.live.network import Network
@@ -305,6 +305,7 @@ class Server:
                     transport.close()
         if self.traces is not None:
             self.traces.flush()
+        logs.summarise(now / 1e6)
         for peer in broker.to_dial(now):
             self._start(self._dial(peer))
         for work, then in broker.take_work():

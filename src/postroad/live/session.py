@@ -121,6 +121,7 @@ class Held:
     identifier: int  # 0 for none
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
+    weight: int = 1  # how many subscriptions it counts as
     # Where every delivery to its session is the same bytes, whichever subscriptions match.
     direct: Connection | None = None
     alone: bool = False  # the only one of its session
@@ -196,6 +197,7 @@ class Session:
         self.feeds: deque[Iterator[bool]] = deque()  # what is retained for it, as it has room
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Held] = {}
+        self.weight = 0  # of them together
         self.waiting: deque[Parcel] = deque()
         self.unacknowledged: dict[int, Parcel] = {}
         self.receive_max = min(PACKET_IDS, self.inflight_max)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections import Counter
 from pathlib import Path
 
 import mqtt5
 import pytest
 
 from live_harness import memory
-from postroad.live import clients
+from postroad.live import broker as brokers
+from postroad.live import clients, logs
 
 
 def test_a_filter_is_read_once_for_all_topics_of_a_packet(
@@ -248,3 +252,105 @@ def test_all_that_is_retained_reaches_a_subscriber_that_takes_little_at_a_time(
         topics |= {topic for topic, _ in reader.got()}
     assert len(topics) == 500
     assert side.sessions["r"].dropped == 0
+
+
+def test_topics_removed_are_bounded_and_swept_without_looking_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "ABSENT_MAX", 20)
+    net = memory(tmp_path, ["A", "B"], [("A", "B")], top="[limits]\nretained = 30\n")
+    publisher = net.client(0, "p")
+    publisher.publish("kept", b"x", retain=True)
+    for number in range(200):
+        publisher.publish(f"never/{number}", b"", retain=True)
+    for number in range(200):
+        publisher.publish(f"once/{number}", b"x", retain=True)
+        publisher.publish(f"once/{number}", b"", retain=True)
+    net.run(50_000)
+    for broker in net.brokers:
+        assert len(broker.absent) == 20
+        assert len(broker.removed) == 30
+        assert len(broker.retained) == 51
+        assert broker.retained_bytes == len(broker.retained["kept"].kept)
+    publisher.publish("again", b"x", retain=True)  # they leave room for what is retained
+    net.run(50_000)
+    assert net.brokers[1].retained["again"].kept
+    for broker in net.brokers:
+        broker.tick(net.now + brokers.TOMBSTONE_US + 1_000_000)
+        assert not broker.removed
+        assert not broker.absent
+        assert set(broker.retained) == {"kept", "again"}
+
+
+def test_what_was_never_retained_is_not_remembered_by_a_broker_alone(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    publisher = net.client(0, "p")
+    for number in range(50):
+        publisher.publish(f"never/{number}", b"", retain=True)
+    assert not net.brokers[0].retained
+
+
+def test_a_removal_reaches_a_broker_that_was_away(tmp_path: Path) -> None:
+    """Also of a topic that the remover's broker has not heard of."""
+    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+    here, there = net.client(0, "h"), net.client(1, "t")
+    net.cut(0, 1)
+    net.run(10_000)
+    there.publish("t", b"x", retain=True)
+    net.run(10_000)
+    here.publish("t", b"", retain=True)
+    net.run(61_000_000, 100_000)
+    net.mend(0, 1)
+    net.run(8_000_000, 10_000)
+    assert [bool(broker.retained["t"].kept) for broker in net.brokers] == [False, False]
+
+
+def test_retained_bytes_are_bounded(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\nretained_bytes = 1000\n")
+    publisher = net.client(0, "p")
+    for number in range(20):
+        publisher.publish(f"t/{number}", b"x" * 100, retain=True)
+    broker = net.brokers[0]
+    assert broker.retained_bytes == sum(len(each.kept) for each in broker.retained.values())
+    assert 0 < broker.retained_bytes <= 1000
+
+
+def test_large_filters_count_as_several_subscriptions(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], top="[limits]\nsubscriptions_per_client = 100\n")
+    client = net.client(0, "c")
+    large = f"x IN ({','.join(map(str, range(2000)))})"
+    codes = [client.subscribe(f"t/{n}", large).reason_codes[0] for n in range(5)]
+    assert codes == [0, 0, 0, 0x97, 0x97]
+    client.send(mqtt5.UnsubscribePacket(99, ["t/0", "t/1", "t/2"]))
+    assert net.brokers[0].clients.sessions["c"].weight == 0
+    assert client.subscribe("t/9", large).reason_codes[0] == 0
+
+
+def test_log_lines_are_limited_for_each_reason_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    handler = logs.Limited()
+    handler.setFormatter(logs.Lines())
+    log = logging.Logger("test")
+    log.addHandler(handler)
+
+    def say(what: str, reason: str, level: int = logging.WARNING) -> None:
+        record = log.makeRecord("test", level, "", 0, what, (), None, extra={"reason": reason})
+        record.created = 1_000.5
+        handler.handle(record)
+
+    for number in range(1000):
+        say("client refused", f"a packet of {number} bytes")
+        say("client refused", f"{chr(97 + number % 26)}{chr(97 + number // 26)} varied")
+    say("subscription refused", "another reason is seen nevertheless")
+    for _ in range(30):
+        say("broker ends", "an error", logging.ERROR)
+    handler.summarise(1_001.0)
+    rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    counts = Counter(row["what"] for row in rows)
+    assert counts["client refused"] == logs.PER_MESSAGE
+    assert counts["subscription refused"] == 1
+    assert counts["broker ends"] == 30
+    suppressed = sum(row["count"] for row in rows if row["what"] == "lines suppressed")
+    assert suppressed == 2000 - logs.PER_MESSAGE
+    assert len(rows) < 200
