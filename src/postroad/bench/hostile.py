@@ -105,7 +105,7 @@ INPUTS = [
     Input("digits and a letter", lambda: filters("a = " + "1" * 60_000 + "x")),
     Input("bad SUBSCRIBEs, 8 MB", lambda: subscribe(1, ["a/b"], "price >") * 200_000),
     Input("3,000 bad filters in one SUBSCRIBE", lambda: subscribe(
-        1, [f"a#{n}" for n in range(3000)]) * 20),
+        1, [f"$share/g/{n}" for n in range(3000)]) * 20),
     Input("many topic levels", lambda: b"".join(
         subscribe(n + 1, ["/".join(["+"] * 31 + [str(n)] + ["+"] * 31)]) for n in range(500))
         + publish("/".join(["a"] * 64), b"") * 2_000, plain=True),

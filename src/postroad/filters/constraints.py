@@ -332,7 +332,7 @@ def load(demand: Constraint) -> tuple[int, int]:
     if isinstance(demand, NumberRange):
         return len(demand.excluded), 0
     if isinstance(demand, TextRange):
-        values = sum(1 + len(value) // _STEP_CHARS for value in demand.excluded)
+        values = sum(2 + len(value) // _STEP_CHARS for value in demand.excluded)
         return values, sum(map(patterns.cost, demand.like)) + sum(map(patterns.cost, demand.unlike))
     return 0, 0
 

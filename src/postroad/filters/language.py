@@ -17,7 +17,7 @@ from postroad.filters.constraints import Constraint, load, meet_all
 from postroad.model import Scalar
 
 CONJUNCTIONS_MAX = 1_024
-STEPS_MAX = 200_000
+STEPS_MAX = 100_000
 PATTERNS_MAX = 1_000  # by their cost: each is asked of every publication that comes so far
 _ABSORB_MAX = 64  # Up to so many conjunctions, those covered by another are dropped,
 _COMPARE_MAX = 100_000  # if that takes at most so many steps; so too for `covers`, `intersects`.
@@ -160,7 +160,7 @@ def bounded(disjunction: Disjunction) -> Filter:
     for conjunction in filter.conjunctions:
         for _, constraint in conjunction:
             values, patterns = load(constraint)
-            steps.spend(0, 3 + values * (1 + patterns) + 2 * patterns)
+            steps.spend(0, 3 + values // 8 + values * patterns + 2 * patterns)
     return filter
 
 

@@ -69,6 +69,7 @@ SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
 RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
 RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
 WEIGHT = 64  # constraints, values and patterns of a filter that count as one more subscription
+REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
@@ -422,17 +423,26 @@ class Clients:
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
         self.refused += 1
-        log.warning("client refused", extra={"address": connection.address, "reason": str(error)})
+        log.warning(
+            "client refused",
+            extra={
+                "client": connection.client_id,
+                "user": connection.username,
+                "address": connection.address,
+                "reason": str(error)[:REASON_MAX],
+            },
+        )
         if connection.session is None:
             if connection.level == V5:
                 answer: Packet = mqtt5.ConnAckPacket(
-                    reason_code=ConnAckReasonCode(error.code), reason_str=str(error)
+                    reason_code=ConnAckReasonCode(error.code), reason_str=str(error)[:REASON_MAX]
                 )
             else:
                 answer = mqtt5.ConnAckPacket(reason_code=ConnAckReasonCode(error.code))
         else:
             answer = mqtt5.DisconnectPacket(
-                reason_code=mqtt5.DisconnectReasonCode(error.code), reason_str=str(error)
+                reason_code=mqtt5.DisconnectReasonCode(error.code),
+                reason_str=str(error)[:REASON_MAX],
             )
         self.close(connection, answer, now)
 
@@ -495,7 +505,8 @@ class Clients:
             attributes = content.attributes(will.topic, packet.payload, packet.user_properties)
             user = session.user
             if user is None or (
-                user.may_publish(will.topic) and user.may_publish_content(attributes)
+                user.may_publish(will.topic)
+                and user.may_publish_content(attributes, packet.payload, packet.user_properties)
             ):
                 empty = not packet.payload
                 self._publish(session.client_id, will.topic, attributes, will.kept, empty, now)
@@ -669,6 +680,7 @@ class Clients:
         if packet.authentication_method is not None:
             raise Malformed("no authentication method is known here", 0x8C)
         client_id, assigned = packet.client_id, None
+        connection.client_id, connection.username = client_id[:200], (packet.username or "")[:200]
         if not client_id:
             if level == V3 and not packet.clean_start:
                 raise Malformed("a client without a name cannot keep a session", 0x85)
@@ -761,7 +773,7 @@ class Clients:
         for name, text in packet.user_properties:
             if name == "$advertise":
                 try:
-                    return parse(text)
+                    return _of_attributes(parse(text))
                 except InputError as error:
                     raise Malformed(f"$advertise: {error}", 0x83) from None
         return None
@@ -812,6 +824,7 @@ class Clients:
     ) -> Iterator[bool]:
         """Take one topic filter after the other; a step is at most one of them."""
         content = self._content(session, packet)
+        yield False
         codes: list[int] = []
         reasons: list[str] = []
         travels = False
@@ -837,12 +850,14 @@ class Clients:
         answer = mqtt5.SubAckPacket(
             packet.packet_id,
             [mqtt5.SubAckReasonCode(code) for code in codes],
-            reason_str="; ".join(reasons) or None,
+            reason_str=_brief(reasons) or None,
         )
+        if session.packet_max is not None and len(answer.write()) > session.packet_max:
+            answer = mqtt5.SubAckPacket(packet.packet_id, answer.reason_codes)
         if reasons:
             log.warning(
                 "subscription refused",
-                extra={"client": session.client_id, "reason": answer.reason_str},
+                extra={"client": session.client_id, "reason": _brief(reasons)},
             )
         if not travels:
             self._write(connection, answer)
@@ -860,7 +875,7 @@ class Clients:
         if len(where) > 1:
             return _Refusal(0x83, "give one $where; join conditions with AND")
         try:
-            content = parse(where[0]) if where else EVERYTHING
+            content = _of_attributes(parse(where[0])) if where else EVERYTHING
             within = None if session.user is None else session.user.subscribe_filter
             if within is None or EVERYTHING in (content, within):
                 return content if within is None or content != EVERYTHING else within
@@ -1008,7 +1023,9 @@ class Clients:
             self._hold(connection)
             return False
         attributes = content.attributes(topic, payload, packet.user_properties)
-        if user is not None and not user.may_publish_content(attributes):
+        if user is not None and not user.may_publish_content(
+            attributes, payload, packet.user_properties
+        ):
             self._forbid(connection, session, topic, packet_id)
             return True
         if connection.level == V5 and (user is None or user.publish_where is None):
@@ -1356,6 +1373,13 @@ class Clients:
         return Parcel(letter, qos, retain, [], expires_us)
 
 
+def _brief(reasons: list[str]) -> str:
+    """Some of the reasons, each once, in a text of bounded length."""
+    each = list(dict.fromkeys(reasons))
+    text = "; ".join(each[:REASONS])[:REASON_MAX]
+    return f"{text}; and {len(each) - REASONS} more" if len(each) > REASONS else text
+
+
 def _puback(packet_id: int) -> bytes:
     return b"\x40\x02" + packet_id.to_bytes(2, "big")
 
@@ -1382,6 +1406,18 @@ def _last_will(will: mqtt5.Will) -> LastWill:
         correlation_data=will.correlation_data, user_properties=will.user_properties,
     )  # fmt: skip
     return LastWill(will.topic, mqtt.keep(packet.write(), V5), will.will_delay_interval)
+
+
+def _of_attributes(filter: Filter) -> Filter:
+    """The filter, unless it asks for fields of fields, which no publication has."""
+    for conjunction in filter.conjunctions:
+        for name, _ in conjunction:
+            if "." in name:
+                raise InputError(
+                    f"`{name[:60]}` is no attribute: nested fields are none",
+                    remedy="compare fields of the payload's outermost object, or a user property",
+                )
+    return filter
 
 
 def _levels(pattern: str) -> re.Pattern[str] | None:

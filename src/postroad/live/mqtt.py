@@ -72,20 +72,30 @@ def level_of(data: bytes) -> int:
     return level[0]
 
 
+_NAMING: Final = (1, 8, 10)  # CONNECT, SUBSCRIBE, UNSUBSCRIBE: their strings are names
+
+
 def read(data: bytes, level: int) -> Packet:
     """The packet that these bytes are, all of them."""
     try:
         if level == V3:
             return _read3(data)
-        if not data.isascii():
+        if not data.isascii() or data[0] >> 4 in _NAMING:
             _check_texts(data)
         packet, used = mqtt5.read(memoryview(data))
     except (ValueError, IndexError, OverflowError) as error:
         raise Malformed(str(error), _CODES.get(str(error), 0x81)) from None
     if used != len(data):
         raise Malformed("bytes after the packet's end")
-    if type(packet) is PublishPacket and len(data) - _payload_at(data) != len(packet.payload):
-        raise Malformed("the properties are longer than they say")
+    if type(packet) is PublishPacket:
+        if len(data) - _payload_at(data) != len(packet.payload):
+            raise Malformed("the properties are longer than they say")
+        texts = [text for pair in packet.user_properties for text in pair]
+        texts += (packet.topic, packet.content_type or "", packet.response_topic or "")
+        if any("\0" in text for text in texts):
+            raise Malformed("a string has a null character")
+    if getattr(packet, "packet_id", None) == 0:
+        raise Malformed("packet identifier 0", 0x82)
     return packet
 
 

@@ -35,6 +35,7 @@ class Connection:
         self.address = address
         self.level = V5
         self.session: Session | None = None
+        self.client_id = self.username = ""  # as CONNECT names them
         self.input: list[bytes] = []  # what came and is not processed, less its first `at` bytes
         self.at = 0
         self.input_bytes = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections import Counter
@@ -11,8 +12,11 @@ import mqtt5
 import pytest
 
 from live_harness import memory
+from postroad.filters import parse
 from postroad.live import broker as brokers
-from postroad.live import clients, logs
+from postroad.live import clients, logs, messages
+from postroad.model import Publication
+from postroad.routing import pool as pools
 
 
 def test_a_filter_is_read_once_for_all_topics_of_a_packet(
@@ -354,3 +358,94 @@ def test_log_lines_are_limited_for_each_reason_and_counted(
     suppressed = sum(row["count"] for row in rows if row["what"] == "lines suppressed")
     assert suppressed == 2000 - logs.PER_MESSAGE
     assert len(rows) < 200
+
+
+def test_a_thousand_refused_topic_filters_are_answered_with_a_short_reason(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    client, narrow = net.client(0, "c"), net.client(0, "n", max_packet_size=3_100)
+    wanted = [mqtt5.TopicFilter(f"$share/g/{'x' * 20}{n}") for n in range(3000)]
+    bad = [mqtt5.TopicFilter(f"t/{n}") for n in range(3000)]
+    for each, where in ((wanted, None), (bad, "price >"), (bad, "x" * 60_000 + " >")):
+        properties = [] if where is None else [("$where", where)]
+        for sender in (client, narrow):
+            sender.send(mqtt5.SubscribePacket(1, each, user_properties=properties))
+            net.until(lambda sender=sender: sender.last(mqtt5.SubAckPacket))  # type: ignore[misc]
+            answer = sender.last(mqtt5.SubAckPacket, take=True)
+            assert all(int(code) >= 0x80 for code in answer.reason_codes)
+            assert len(answer.reason_codes) == 3000
+            if sender is client:
+                assert 0 < len(answer.reason_str) < 1_100
+            else:
+                assert len(answer.write()) <= 3_100
+
+
+def test_nested_fields_are_refused_with_a_reason(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    answer = net.client(0, "c").subscribe("t", "x = 1 OR `o.price` > 5")
+    assert answer.reason_codes == [0x83]
+    assert "nested fields" in answer.reason_str
+
+
+def test_payloads_with_white_space_or_a_mark_before_them_have_attributes(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    client, publisher = net.client(0, "c"), net.client(0, "p")
+    client.subscribe("t", "x = 1")
+    payloads = [
+        b'{"x": 1}', b' {"x": 1}', b'\r\n\t {"x": 1}\n', b'\xef\xbb\xbf{"x": 1}',
+        b'\xef\xbb\xbf\n{"x": 1, "y": [2]}',
+    ]  # fmt: skip
+    for payload in (*payloads, b"  x", b"\xef\xbb\xbf", b' {"x": 2}'):
+        publisher.publish("t", payload)
+        publisher.publish("t", payload)  # the second time the topic is a usual one
+    net.run(5_000)
+    assert [payload for _, payload in client.got()] == [p for p in payloads for _ in (0, 1)]
+
+
+def test_withdrawn_subscriptions_give_their_memory_back(tmp_path: Path) -> None:
+    """Counted are the objects left behind, in both brokers and what they share."""
+    parameters = "covering = true"
+    net = memory(tmp_path, ["A", "B"], [("A", "B")], parameters=parameters)
+    client = net.client(0, "c")
+
+    def churn(count: int, kind: str) -> None:
+        for start in range(0, count, 50):
+            names = [f"{kind}/{n}" for n in range(start, start + 50)]
+            where = [("$where", f"price > {start} AND {kind}{start} LIKE '%{kind}{start}%'")]
+            wanted = [mqtt5.TopicFilter(name, max_qos=mqtt5.QoS.AT_MOST_ONCE) for name in names]
+            client.send(mqtt5.SubscribePacket(1, wanted, user_properties=where))
+            net.run(20_000, 10_000)
+            client.send(mqtt5.UnsubscribePacket(2, names))
+            net.run(20_000, 10_000)
+        client.packets.clear()
+        client.bytes.clear()
+
+    pools = [broker.router.pool for broker in net.brokers]  # type: ignore[attr-defined]
+    churn(5_000, "a")
+    for pool in pools:
+        assert not pool.uses
+        assert not pool._pinned
+        assert not pool._unpinned
+        assert not pool.above
+        assert len(pool._index) == 0
+    messages._parsed.cache_clear()
+    gc.collect()
+    before = len(gc.get_objects())
+    churn(1_000, "b")
+    messages._parsed.cache_clear()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 500  # not one for each
+    assert messages._parsed.cache_info().maxsize <= 4_096  # type: ignore[operator]
+
+
+def test_an_index_that_many_filters_have_left_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "LEFT_MAX", 100)
+    pool = pools.FilterPool()
+    kept = parse("class = 'kept'")
+    pool.enter(kept)
+    index = pool._index
+    for number in range(250):
+        filter = parse(f"class = 't{number}'")
+        pool.enter(filter)
+        pool.leave(filter)
+    assert pool._index is not index
+    assert pool.match(Publication("p", "1", {"class": "kept"}, b"", 0)) == [kept]
