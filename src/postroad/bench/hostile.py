@@ -4,8 +4,9 @@ For each input a broker of its own runs as a process. One client sends PINGREQ a
 after the answer to the last, while another sends the input. Printed are its waits, the worst and
 the 99th percentile, as time and as CPU time of the broker meanwhile (which does not depend on how
 busy the machine is); the broker's CPU time until the input is dealt with; what subscribers that
-read all the time did not get; and what was logged. mosquitto, where it is installed, gets the inputs that are
-plain MQTT. Words on the command line choose the inputs whose names have them.
+read all the time did not get; and what was logged. mosquitto, where it is installed, gets the
+inputs that are plain MQTT. `python -m postroad.bench.hostile WORD …` runs those with a WORD in
+their name.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ INPUTS = [
         subscribe(n + 1, ["/".join(["+"] * 31 + [str(n)] + ["+"] * 31)]) for n in range(500))
         + publish("/".join(["a"] * 64), b"") * 2_000, plain=True),
     Input("many properties", lambda: publish(
-        "s", b"", user_properties=[(f"n{i}", str(i)) for i in range(5000)]) * 200, plain=True),
+        "s", b"", user_properties=[(f"n{i}", "1") for i in range(3000)]) * 200, plain=True),
     Input("PINGREQs, 2 MB", lambda: PING * 1_000_000, plain=True),
     Input("tiny publications to new topics", lambda: b"".join(
         publish(f"t{n}", b"") for n in range(100_000)), plain=True),
@@ -263,7 +264,7 @@ def broker(folder: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def main() -> None:
-    words = [word for word in sys.argv[1:] if word != "hostile"]
+    words = sys.argv[1:] if sys.argv[0].endswith("hostile.py") else []
     wanted = [each for each in INPUTS if any(word in each.name for word in words)] or INPUTS
     other = shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()
     print("the wait of another client's PINGREQ, in ms, while one client sends:")

@@ -152,16 +152,20 @@ def bounded(disjunction: Disjunction) -> Filter:
     """The normal form, if it can be read again from its text and be asked within bounds."""
     filter = normal_form(disjunction)
     if filter.load[3] > PATTERNS_MAX:
-        raise FilterError(
-            f"the filter has more than {PATTERNS_MAX:,} patterns, a _ counted as one more",
-            remedy="split it into several filters",
-        )
+        raise too_many_patterns()
     steps = Steps()
     for conjunction in filter.conjunctions:
         for _, constraint in conjunction:
             values, patterns = load(constraint)
             steps.spend(0, 3 + values // 8 + values * patterns + 2 * patterns)
     return filter
+
+
+def too_many_patterns() -> FilterError:
+    return FilterError(
+        f"the filter has more than {PATTERNS_MAX:,} patterns, a _ counted as one more",
+        remedy="split it into several filters",
+    )
 
 
 class Steps:

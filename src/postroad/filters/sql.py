@@ -25,7 +25,16 @@ from postroad.filters.constraints import (
     TextSet,
     text_range,
 )
-from postroad.filters.language import RESERVED, Disjunction, Filter, Steps, bounded, normal_form
+from postroad.filters.language import (
+    PATTERNS_MAX,
+    RESERVED,
+    Disjunction,
+    Filter,
+    Steps,
+    bounded,
+    normal_form,
+    too_many_patterns,
+)
 from postroad.model import Scalar
 
 TEXT_MAX = 1_000_000
@@ -91,7 +100,7 @@ class _Reader:
         if self.tokens and self.tokens[-1][0] in "'`" and not _CLOSED.fullmatch(self.tokens[-1]):
             self.tokens[-1] = self.tokens[-1][0]
         self.tokens.append("")
-        self.at = 0
+        self.at = self.patterns = 0
         self.steps = Steps(len(text) <= SHORT_MAX)
 
     def expression(self) -> Disjunction:
@@ -186,7 +195,12 @@ class _Reader:
                 raise FilterError(
                     f"LIKE {token} is not a pattern", remedy="write the pattern in single quotes"
                 )
-            return _single(name, None if pattern is None else resembles(pattern, negate))
+            demand = None if pattern is None else resembles(pattern, negate)
+            if isinstance(demand, TextRange) and (demand.like or demand.unlike):
+                self.patterns += 1
+                if self.patterns > PATTERNS_MAX:
+                    raise too_many_patterns()
+            return _single(name, demand)
         return [{name: Flags(frozenset((not negate,)))}]
 
     def attribute(self) -> str | None:

@@ -15,6 +15,7 @@ from mqtt5 import Packet, PublishPacket, QoS
 V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
 V5: Final = 5
 PACKET_IDS: Final = 65_535
+PROPERTIES_MAX: Final = 32_768  # bytes, of a PUBLISH
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
 EXPIRY: Final = 0x02  # the property of a PUBLISH that says when it expires
 
@@ -80,7 +81,10 @@ def read(data: bytes, level: int) -> Packet:
     try:
         if level == V3:
             return _read3(data)
-        if not data.isascii() or data[0] >> 4 in _NAMING:
+        kind = data[0] >> 4
+        if kind == 3 and len(data) > PROPERTIES_MAX:
+            _check_properties(data)
+        if not data.isascii() or kind in _NAMING:
             _check_texts(data)
         packet, used = mqtt5.read(memoryview(data))
     except (ValueError, IndexError, OverflowError) as error:
@@ -97,6 +101,17 @@ def read(data: bytes, level: int) -> Packet:
     if getattr(packet, "packet_id", None) == 0:
         raise Malformed("packet identifier 0", 0x82)
     return packet
+
+
+def _check_properties(data: bytes) -> None:
+    """Each property takes time to read, and may be an attribute that every filter asks for."""
+    at = 1
+    while data[at] & 128:
+        at += 1
+    at += 3 + (data[at + 1] << 8 | data[at + 2]) + (2 if data[0] & 6 else 0)
+    _, size = _varint(data, at)
+    if size > PROPERTIES_MAX:
+        raise Malformed(f"properties of {size} bytes; {PROPERTIES_MAX} are allowed", 0x95)
 
 
 def _payload_at(data: bytes) -> int:

@@ -152,3 +152,12 @@ def test_packet_identifier_0_and_null_characters_are_malformed() -> None:
         assert len(packet) == 2 + packet[1]
         with pytest.raises(mqtt.Malformed, match=r"identifier 0|null character"):
             mqtt.read(packet, level)
+
+
+def test_a_publish_with_very_many_properties_is_refused_before_they_are_read() -> None:
+    few = mqtt5.PublishPacket("t", b"x" * 50_000, user_properties=[("n", "1")] * 1000).write()
+    assert isinstance(mqtt.read(few, 5), mqtt5.PublishPacket)
+    many = mqtt5.PublishPacket("t", b"", user_properties=[("n", "1")] * 10_000).write()
+    with pytest.raises(mqtt.Malformed, match="properties of 70000 bytes") as refused:
+        mqtt.read(many, 5)
+    assert refused.value.code == 0x95
