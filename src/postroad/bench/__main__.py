@@ -9,6 +9,7 @@ PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
     "beaconvey-scale": "postroad.bench.beaconvey_scale",
     "cost": "postroad.bench.cost",
+    "hostile": "postroad.bench.hostile",
     "kyra": "postroad.bench.kyra",
     "kyra-differences": "postroad.bench.kyra_differences",
     "live": "postroad.bench.live",

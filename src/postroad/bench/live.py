@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import mqtt5
 
@@ -116,7 +117,11 @@ def flow(
 
 @contextmanager
 def brokers(
-    count: int, folder: Path, options: Sequence[str] = (), spare: bool = False
+    count: int,
+    folder: Path,
+    options: Sequence[str] = (),
+    spare: bool = False,
+    stderr: IO[bytes] | None = None,
 ) -> Iterator[tuple[list[int], list[int], list[int]]]:
     """A chain of so many brokers, perhaps with a spare link between its ends: their MQTT ports,
     HTTP ports and process ids."""
@@ -138,7 +143,7 @@ def brokers(
     path.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-m", "postroad", "broker", "--network", str(path)]
     command += ["--log-level", "warning", "--id"]
-    running = [subprocess.Popen([*command, name]) for name in names]
+    running = [subprocess.Popen([*command, name], stderr=stderr) for name in names]
     try:
         for http in ports[2::3]:
             _await(http)

@@ -13,6 +13,7 @@ range is `low <= value < high`, and a prefix is such a range too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from postroad.filters import like as patterns
@@ -20,6 +21,7 @@ from postroad.model import Scalar
 
 Number = int | float
 _FINITE_RUN = 64  # A text range of at most so many strings becomes a set.
+_STEP_CHARS = 16  # of a text, that are looked at in about the time of another step
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +277,64 @@ class TextRange:
 
 
 Constraint = Null | Present | Flags | NumberSet | NumberRange | TextSet | TextRange
+
+
+def meet_all(demands: Sequence[Constraint]) -> Constraint | None:
+    """What satisfies all of one or more demands, in time that grows with their sizes alone.
+
+    Two at a time, a chain of `a <> 1 AND a <> 2 …` would look at all earlier ones for each.
+    """
+    if len(demands) == 1:
+        return demands[0]
+    if len(demands) == 2:
+        return demands[0].meet(demands[1])
+    rest = [demand for demand in demands if not isinstance(demand, Present)]
+    texts = [demand for demand in rest if isinstance(demand, TextRange)]
+    numbers = [demand for demand in rest if isinstance(demand, NumberRange)]
+    others = [demand for demand in rest if not isinstance(demand, (TextRange, NumberRange))]
+    merged: list[Constraint | None] = [*others]
+    if texts:
+        merged.append(
+            text_range(
+                max(demand.low for demand in texts),
+                min((demand.high for demand in texts if demand.high is not None), default=None),
+                frozenset().union(*(demand.excluded for demand in texts)),
+                frozenset().union(*(demand.like for demand in texts)),
+                frozenset().union(*(demand.unlike for demand in texts)),
+            )
+        )
+    if numbers:
+        lows = [(demand.low, demand.low_open) for demand in numbers if demand.low is not None]
+        highs = [
+            (demand.high, not demand.high_open) for demand in numbers if demand.high is not None
+        ]
+        low, low_open = max(lows) if lows else (None, False)
+        high, high_closed = min(highs) if highs else (None, True)
+        excluded: frozenset[Number] = frozenset().union(*(each.excluded for each in numbers))
+        merged.append(number_range(low, low_open, high, not high_closed, excluded))
+    result = merged[0] if merged else demands[0]
+    for each in merged[1:]:
+        if result is None or each is None:
+            return None
+        result = each.meet(result)
+    return result
+
+
+def load(demand: Constraint) -> tuple[int, int]:
+    """How much a constraint holds: its values, and its patterns by what asking one of them costs.
+
+    To meet or include takes at most about (all values) x (1 + all patterns) steps.
+    """
+    if isinstance(demand, (NumberSet, Flags)):
+        return len(demand.values), 0
+    if isinstance(demand, TextSet):
+        return sum(1 + len(value) // _STEP_CHARS for value in demand.values), 0
+    if isinstance(demand, NumberRange):
+        return len(demand.excluded), 0
+    if isinstance(demand, TextRange):
+        values = sum(2 + len(value) // _STEP_CHARS for value in demand.excluded)
+        return values, sum(map(patterns.cost, demand.like)) + sum(map(patterns.cost, demand.unlike))
+    return 0, 0
 
 
 def number_range(

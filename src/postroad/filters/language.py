@@ -13,15 +13,18 @@ from itertools import product
 from typing import Any
 
 from postroad.errors import FilterError
-from postroad.filters.constraints import Constraint
+from postroad.filters.constraints import Constraint, load, meet_all
 from postroad.model import Scalar
 
 CONJUNCTIONS_MAX = 1_024
-STEPS_MAX = 200_000
-_ABSORB_MAX = 64  # Up to so many conjunctions, those covered by another are dropped.
+STEPS_MAX = 100_000
+PATTERNS_MAX = 1_000  # by their cost: each is asked of every publication that comes so far
+_ABSORB_MAX = 64  # Up to so many conjunctions, those covered by another are dropped,
+_COMPARE_MAX = 100_000  # if that takes at most so many steps; so too for `covers`, `intersects`.
 
 Conjunction = tuple[tuple[str, Constraint], ...]
 Disjunction = list[dict[str, Constraint]]
+Load = tuple[int, int, int, int]  # conjunctions, their constraints, values, patterns by their cost
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
@@ -36,13 +39,15 @@ class Filter:
     themselves are sorted by their text. No conjunction at all is FALSE, an empty one is TRUE.
     """
 
-    __slots__ = ("_hash", "_tests", "conjunctions")
+    __slots__ = ("_hash", "_light", "_load", "_tests", "conjunctions")
 
     conjunctions: tuple[Conjunction, ...]
 
     def __init__(self, conjunctions: tuple[Conjunction, ...]) -> None:
         self.conjunctions = conjunctions
         self._hash: int | None = None
+        self._load: Load | None = None
+        self._light = False  # or not known yet: whether it can be compared with any such other
         self._tests: list[list[tuple[str, Callable[[Scalar | None], bool]]]] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -54,6 +59,14 @@ class Filter:
         if self._hash is None:
             self._hash = hash(self.conjunctions)
         return self._hash
+
+    @property
+    def load(self) -> Load:
+        """How large it is: what comparing it, and asking it of a publication, can take."""
+        if self._load is None:
+            self._load = _load(self.conjunctions)
+            self._light = 4 * _work(self._load, self._load) <= _COMPARE_MAX
+        return self._load
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Filter, (self.conjunctions,)
@@ -92,25 +105,24 @@ def covers(a: Filter, b: Filter) -> bool:
     """Whether everything `b` matches, `a` matches: a yes is always right.
 
     A no is right too when both are single conjunctions of ranges, equalities, sets and
-    prefixes. Missed are coverings by several disjuncts together and between LIKE patterns.
+    prefixes. Missed are coverings by several disjuncts together and between LIKE patterns, and
+    those between filters so large that it would take too long to see.
     """
+    if not (a._light and b._light) and not _comparable(a, b):
+        return a.conjunctions == b.conjunctions
     return all(any(_includes(outer, inner) for outer in a.conjunctions) for inner in b.conjunctions)
 
 
 def intersects(a: Filter, b: Filter) -> bool:
     """Whether some publication may match both: a no is always right."""
+    if not (a._light and b._light) and not _comparable(a, b):
+        return bool(a.conjunctions and b.conjunctions)
     return any(_meet(first, second) for first, second in product(a.conjunctions, b.conjunctions))
 
 
 def conjoin(a: Filter, b: Filter) -> Filter:
     """The filter that matches what both match; without conjunctions if nothing can be both."""
-    return normal_form(
-        [
-            both
-            for first, second in product(a.conjunctions, b.conjunctions)
-            if _add(both := dict(first), dict(second))
-        ]
-    )
+    return bounded(Steps().all_of([list(map(dict, each.conjunctions)) for each in (a, b)]))
 
 
 def disjoin(filters: Iterable[Filter]) -> Filter:
@@ -124,7 +136,7 @@ def normal_form(disjunction: Disjunction) -> Filter:
         return Filter((tuple(sorted(disjunction[0].items(), key=_by_name)),))
     distinct = {tuple(sorted(conjunction.items(), key=_by_name)) for conjunction in disjunction}
     ordered = sorted(distinct, key=_conjunction_sql)
-    if len(ordered) <= _ABSORB_MAX:
+    if len(ordered) <= _ABSORB_MAX and _work(_load(ordered), (0, 0, 0, 0)) <= _COMPARE_MAX:
         kept: list[Conjunction] = []
         for number, inner in enumerate(ordered):
             rivals = kept + ordered[number + 1 :]
@@ -136,31 +148,103 @@ def normal_form(disjunction: Disjunction) -> Filter:
     return Filter(tuple(ordered))
 
 
-class Steps:
-    """The work spent on one filter's normal form, so that no filter can spend without end."""
+def bounded(disjunction: Disjunction) -> Filter:
+    """The normal form, if it can be read again from its text and be asked within bounds."""
+    filter = normal_form(disjunction)
+    if filter.load[3] > PATTERNS_MAX:
+        raise too_many_patterns()
+    steps = Steps()
+    for conjunction in filter.conjunctions:
+        for _, constraint in conjunction:
+            values, patterns = load(constraint)
+            steps.spend(0, 3 + values // 8 + values * patterns + 2 * patterns)
+    return filter
 
-    def __init__(self) -> None:
+
+def too_many_patterns() -> FilterError:
+    return FilterError(
+        f"the filter has more than {PATTERNS_MAX:,} patterns, a _ counted as one more",
+        remedy="split it into several filters",
+    )
+
+
+class Steps:
+    """The work spent on one filter's normal form, so that no filter can spend without end.
+
+    Of a `short` text it is not counted how long the few demands that it can hold take to meet.
+    """
+
+    def __init__(self, short: bool = False) -> None:
         self.left = STEPS_MAX
+        self.short = short
 
     def all_of(self, operands: list[Disjunction]) -> Disjunction:
         """The conjunction of the operands; contradictory conjunctions are dropped."""
         if len(operands) == 1:
             return operands[0]
         merged: dict[str, Constraint] = {}
+        several: dict[str, list[Constraint]] = {}
         wide = []
         for operand in operands:
             if len(operand) == 1:
-                if not _add(merged, operand[0]):
-                    return []
+                for name, constraint in operand[0].items():
+                    known = merged.get(name)
+                    if known is None:
+                        merged[name] = constraint
+                    elif name in several:
+                        several[name].append(constraint)
+                    else:
+                        several[name] = [known, constraint]
             else:
                 wide.append(operand)
-        result = [merged]
+        for name, demands in several.items():
+            meeting = meet_all(demands) if self.short else self.meet(demands)
+            if meeting is None:
+                return []
+            merged[name] = meeting
+        if not wide:
+            return [merged]
+        result = [(merged, _size(merged))]
         for operand in wide:
-            self.spend(len(result) * len(operand), sum(map(len, result)))
+            # What a conjunction holds counts each time it is repeated: all of it will be written.
+            sizes = [(second, _size(second)) for second in operand]
+            repeated = len(operand) * sum(size for _, size in result)
+            self.spend(
+                len(result) * len(operand), repeated + len(result) * sum(size for _, size in sizes)
+            )
             result = [
-                both for first in result for second in operand if _add(both := dict(first), second)
+                (both, size + more)
+                for first, size in result
+                for second, more in sizes
+                if (both := self.join(first, second)) is not None
             ]
-        return result
+        return [conjunction for conjunction, _ in result]
+
+    def join(
+        self, first: Mapping[str, Constraint], second: Mapping[str, Constraint]
+    ) -> dict[str, Constraint] | None:
+        """The conjunction of two; None if nothing satisfies both."""
+        joined = dict(first)
+        for name, constraint in second.items():
+            known = joined.get(name)
+            if known is None:
+                joined[name] = constraint
+            else:
+                both = self.meet([known, constraint])
+                if both is None:
+                    return None
+                joined[name] = both
+        return joined
+
+    def meet(self, demands: list[Constraint]) -> Constraint | None:
+        """What satisfies all the demands, of which there are several."""
+        values = patterns = 0
+        for demand in demands:
+            more_values, more_patterns = load(demand)
+            values += more_values
+            patterns += more_patterns
+        self.spend(0, len(demands) + values * (1 + patterns) + 2 * patterns)
+        return meet_all(demands)
 
     def any_of(self, operands: list[Disjunction]) -> Disjunction:
         """The disjunction of the operands."""
@@ -201,18 +285,32 @@ def _conjunction_sql(conjunction: Conjunction) -> str:
     return " AND ".join(parts) or "TRUE"
 
 
-def _add(conjunction: dict[str, Constraint], more: Mapping[str, Constraint]) -> bool:
-    """Put more constraints into the conjunction; False if nothing satisfies both."""
-    for name, constraint in more.items():
-        known = conjunction.get(name)
-        if known is None:
-            conjunction[name] = constraint
-        else:
-            both = known.meet(constraint)
-            if both is None:
-                return False
-            conjunction[name] = both
-    return True
+def _comparable(a: Filter, b: Filter) -> bool:
+    """Whether each conjunction of one can be compared with each of the other in a bounded time."""
+    return _work(a.load, b.load) <= _COMPARE_MAX
+
+
+def _work(first: Load, second: Load) -> int:
+    """About how many steps it takes at most to compare filters of these loads."""
+    parts = first[0] + second[0]
+    values = first[2] + second[2]
+    return parts * (first[1] + second[1] + values) + values * (first[3] + second[3])
+
+
+def _size(conjunction: Mapping[str, Constraint]) -> int:
+    return len(conjunction) + sum(sum(load(constraint)) for constraint in conjunction.values())
+
+
+def _load(conjunctions: Iterable[Conjunction]) -> Load:
+    parts = constraints = values = patterns = 0
+    for conjunction in conjunctions:
+        parts += 1
+        constraints += len(conjunction)
+        for _, constraint in conjunction:
+            more_values, more_patterns = load(constraint)
+            values += more_values
+            patterns += more_patterns
+    return parts, constraints, values, patterns
 
 
 def _includes(outer: Conjunction, inner: Conjunction) -> bool:

@@ -68,6 +68,7 @@ def canonical(pattern: str) -> str:
     return "".join(out)
 
 
+@lru_cache(maxsize=4096)
 def prefix(pattern: str) -> tuple[str, bool]:
     """The characters every match begins with, and whether the pattern says nothing more."""
     cut = segments(pattern)
@@ -97,7 +98,17 @@ def after_prefix(text: str) -> str | None:
     return stripped[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
+def cost(pattern: str) -> int:
+    """How much longer a text takes to be asked than to be looked through once.
+
+    A segment with `_` may be compared in full at every place; others are searched for.
+    """
+    cut = segments(pattern)
+    return 1 + sum(len(segment) for segment in cut[1:] if None in segment) + len(pattern) // 64
+
+
+@lru_cache(maxsize=4096)
 def matcher(pattern: str) -> Callable[[str], bool]:
     """A function that says whether a text matches the pattern."""
     cut = segments(pattern)

@@ -12,7 +12,7 @@ import re
 from postroad.errors import FilterError
 from postroad.filters import like as patterns
 from postroad.filters.constraints import Constraint, Present
-from postroad.filters.language import Filter, Steps, normal_form
+from postroad.filters.language import Filter, Steps, bounded
 from postroad.filters.sql import TEXT_MAX, compare, number, refuse_surrogates, resembles, unquote
 from postroad.model import Scalar
 
@@ -46,7 +46,7 @@ def parse_predicates(text: str) -> Filter:
         demands.append([] if constraint is None else [{name: constraint}])
         at = found.end()
         if at == len(text):
-            return normal_form(Steps().all_of(demands))
+            return bounded(Steps().all_of(demands))
         if text[at] != ",":
             raise FilterError(
                 f"{text[at]!r} at character {at + 1} does not separate predicates",

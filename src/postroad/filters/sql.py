@@ -25,21 +25,37 @@ from postroad.filters.constraints import (
     TextSet,
     text_range,
 )
-from postroad.filters.language import RESERVED, Disjunction, Filter, Steps, normal_form
+from postroad.filters.language import (
+    PATTERNS_MAX,
+    RESERVED,
+    Disjunction,
+    Filter,
+    Steps,
+    bounded,
+    normal_form,
+    too_many_patterns,
+)
 from postroad.model import Scalar
 
 TEXT_MAX = 1_000_000
 DEPTH_MAX = 1_000
+SHORT_MAX = 1_000  # characters: a text that cannot hold much,
+SHORT_CONJUNCTIONS = 8  # and if it did not grow to more than these, is within all bounds
 DIGITS_MAX = 38
+NUMBER_MAX = 400  # characters
 
 _TOKEN = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'"""
-    r"|`(?:[^`]|``)*`"
-    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])"
+    # Possessive, so that no text is looked through again; what is never closed ends the text.
+    r"""'(?:[^'\\]|\\.|'')*+'"""
+    r"|'.*"
+    r"|`(?:[^`]|``)*+`"
+    r"|`.*"
+    r"|(?>[0-9]+\.?[0-9]*|\.[0-9]+)(?>(?:[eE][+-]?[0-9]+)?)(?![A-Za-z0-9_.])"
     r"|[A-Za-z0-9_]+"
     r"|<=>|<=|>=|<>|!=|==|[^ \t\r\n]",
     re.DOTALL,
 )
+_CLOSED = re.compile(r"""'(?:[^'\\]|\\.|'')*+'|`(?:[^`]|``)*+`""", re.DOTALL)
 _LETTERS = frozenset(ascii_letters + "_")
 _DIGITS = frozenset(digits)
 _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
@@ -63,7 +79,10 @@ _NULL, _PRESENT = Null(), Present()
 
 def parse(text: str) -> Filter:
     """The filter that a SQL boolean expression describes."""
-    return normal_form(_Reader(text).expression())
+    disjunction = _Reader(text).expression()
+    if len(text) <= SHORT_MAX and len(disjunction) <= SHORT_CONJUNCTIONS:
+        return normal_form(disjunction)
+    return bounded(disjunction)
 
 
 class _Reader:
@@ -78,9 +97,11 @@ class _Reader:
         refuse_surrogates(text)
         self.text = text
         self.tokens = _TOKEN.findall(text)
+        if self.tokens and self.tokens[-1][0] in "'`" and not _CLOSED.fullmatch(self.tokens[-1]):
+            self.tokens[-1] = self.tokens[-1][0]
         self.tokens.append("")
-        self.at = 0
-        self.steps = Steps()
+        self.at = self.patterns = 0
+        self.steps = Steps(len(text) <= SHORT_MAX)
 
     def expression(self) -> Disjunction:
         tokens, steps = self.tokens, self.steps
@@ -174,7 +195,12 @@ class _Reader:
                 raise FilterError(
                     f"LIKE {token} is not a pattern", remedy="write the pattern in single quotes"
                 )
-            return _single(name, None if pattern is None else resembles(pattern, negate))
+            demand = None if pattern is None else resembles(pattern, negate)
+            if isinstance(demand, TextRange) and (demand.like or demand.unlike):
+                self.patterns += 1
+                if self.patterns > PATTERNS_MAX:
+                    raise too_many_patterns()
+            return _single(name, demand)
         return [{name: Flags(frozenset((not negate,)))}]
 
     def attribute(self) -> str | None:
@@ -348,6 +374,8 @@ def unquote(token: str) -> str:
 
 def number(token: str) -> Number:
     """The value of a number; a whole one is an int, so that 5.0 and 5 are spelled alike."""
+    if len(token) > NUMBER_MAX:
+        raise _too_large(token)
     try:
         if token.isdigit() and len(token) <= DIGITS_MAX:
             return int(token)
@@ -357,12 +385,15 @@ def number(token: str) -> Number:
         value = float(token.replace("_", "?"))  # Python's 1_000 is not SQL's.
     except ValueError:
         raise FilterError(f"{token[:40]} is not a number", remedy="write it as in 10.5") from None
-    if value == float("inf") or len(token) > 400:
-        raise FilterError(
-            f"the number {token[:40]} is too large",
-            remedy="numbers go up to 1.7976931348623157e308",
-        )
+    if value == float("inf"):
+        raise _too_large(token)
     return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+
+
+def _too_large(token: str) -> FilterError:
+    return FilterError(
+        f"the number {token[:40]} is too large", remedy="numbers go up to 1.7976931348623157e308"
+    )
 
 
 def _unescape(found: re.Match[str]) -> str:

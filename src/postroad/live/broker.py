@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -72,6 +72,7 @@ BACKOFF_US = (100_000, 1_000_000)  # before dialling again: at first, and at mos
 REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
+ABSENT_MAX = 10_000  # topics removed here that were never known here: they may be known elsewhere
 
 Onward = dict[BrokerId, int]  # what a publication caused: per neighbour, a message's number
 WaveKey = tuple[BrokerId, int]
@@ -158,6 +159,10 @@ class Broker:
         self.onward: Onward | None = None  # what the publication in hand has caused so far
         self._replayed: list[tuple[BrokerId, Message]] | None = None
         self.retained: dict[str, Retain] = {}
+        self.retained_bytes = 0
+        # Topics whose retained publication was removed and when, those never known here apart.
+        self.removed: OrderedDict[str, TimeUs] = OrderedDict()
+        self.absent: OrderedDict[str, TimeUs] = OrderedDict()
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
         self.wires: dict[Wire, None] = {}
@@ -219,10 +224,12 @@ class Broker:
                 self.step(LinkUp(peer), now)
             for key, data in kept.of("told", peer):
                 told[peer, key] = self.codec.decode(data)
-        for _, data in kept.of("retained", 0):
-            message = self.codec.decode(data)
+        retained = [self.codec.decode(data) for _, data in kept.of("retained", 0)]
+        for message in sorted(retained, key=lambda each: each.version):  # type: ignore[attr-defined]
             assert isinstance(message, Retain)
-            self.retained[message.topic] = message
+            self._put_retained(message)
+            if message.topic in self.absent:
+                self.removed[message.topic] = self.absent.pop(message.topic)
         self.clients.restore(kept, now)
         for peer in self.peers:
             for _, data in kept.of("heard", peer):
@@ -386,11 +393,7 @@ class Broker:
             if wire.link is None and now - wire.since_us > links.HELLO_US:
                 asked = wire.dialled is not None and self.secret is not None and not wire.nonce
                 self._drop(wire, "no challenge: it has no secret" if asked else "no hello", now)
-        for topic, kept in list(self.retained.items()):
-            if not kept.kept and now - kept.version[0] > TOMBSTONE_US:
-                del self.retained[topic]
-                if self.journal is not None:
-                    self.journal.drop("retained", 0, topic)
+        self._sweep(now)
         self.after(TICK_US, self._every)
 
     # Steps.
@@ -617,12 +620,41 @@ class Broker:
         known = self.retained.get(message.topic)
         if known is not None and known.version >= message.version:
             return
-        self.retained[message.topic] = message
+        self._put_retained(message)
         if self.journal is not None:
             self.journal.put("retained", 0, message.topic, self.codec.encode(message))
+        self._sweep(self.now)
         for peer, neighbour in self.peers.items():
             if peer != sender and neighbour.link.up and neighbour.link.neighbour:
                 self.send(peer, message)
+
+    def _put_retained(self, message: Retain) -> None:
+        """Keep it in place of what was kept of its topic."""
+        topic = message.topic
+        known = self.retained.get(topic)
+        before = 0 if known is None else len(known.kept)
+        self.retained_bytes += len(message.kept) - before
+        self.retained[topic] = message
+        was_absent = self.absent.pop(topic, 0)
+        self.removed.pop(topic, None)
+        if not message.kept:
+            # What was never retained here may be elsewhere, where word of it is still on its way.
+            unknown = known is None or bool(was_absent)
+            (self.absent if unknown else self.removed)[topic] = min(self.now, message.version[0])
+
+    def _sweep(self, now: TimeUs) -> None:
+        """Forget what was removed long ago, and the oldest of more than may be remembered."""
+        most = self.network.limits.retained
+        for removed, count_max in ((self.removed, most), (self.absent, min(most, ABSENT_MAX))):
+            while removed:
+                topic = next(iter(removed))
+                alone = removed is self.absent and not self.peers
+                if len(removed) <= count_max and now - removed[topic] <= TOMBSTONE_US and not alone:
+                    break
+                removed.popitem(last=False)
+                del self.retained[topic]
+                if self.journal is not None:
+                    self.journal.drop("retained", 0, topic)
 
     def _on_versions(self, theirs: dict[str, tuple[int, int]], sender: BrokerId) -> None:
         for topic, kept in self.retained.items():
@@ -1031,6 +1063,8 @@ class Broker:
         if self.congested and not self._full():
             self.congested = False
             self.clients.resume(now)
+        if self.clients.relieved:
+            self.clients.go_on_publishing(now)
         if self._settling and (self.repair is None or self.repair.joined()):
             self._begin_wave(now)
         if self.journal is not None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -19,7 +20,7 @@ import msgspec
 from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, disjoin, matches, parse
+from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
 from postroad.live import content, mqtt, topics, users
 from postroad.live.moves import Moves
 from postroad.live.mqtt import V3, V5, Letter, Malformed
@@ -31,6 +32,7 @@ from postroad.live.session import (
     Held,
     LastWill,
     Parcel,
+    Room,
     Session,
 )
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
@@ -62,12 +64,20 @@ log = logging.getLogger("postroad.clients")
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 TOPICS_READY = 4_096  # of a client: that may be published to without a further look
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
+TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
+SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
+RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
+RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
+WEIGHT = 64  # constraints, values and patterns of a filter that count as one more subscription
+REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
+REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
 class Clients:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.limits = broker.network.limits
+        self.room = Room(self.limits.sessions_bytes)
         self.connections: dict[Connection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.holders: dict[SubscriptionId, Held] = {}
@@ -76,6 +86,18 @@ class Clients:
         self.slowed = 0  # how often somebody sent too much
         self.overflowed: dict[Session, None] = {}  # that lost what they were promised
         self.owing: dict[Connection, None] = {}  # whose publications are not all safe yet
+        # Where a driver gives turns by this clock, what came is dealt with in `work`, a bounded
+        # share for each; otherwise at once.
+        self.clock: Callable[[], int] | None = None
+        self._end_ns = 1  # of the share at hand
+        self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
+        self.behind: dict[Connection, None] = {}  # who had more to do than a share
+        self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
+        self._passed_over = False  # whether those behind were not served in the last turn
+        self.feeding: dict[Session, None] = {}  # who can be sent more of what is retained
+        self.filling: dict[Connection, None] = {}  # slow readers of the publication in hand
+        self.awaiting: dict[Connection, None] = {}  # publishers that wait for slow readers
+        self.relieved = False  # whether some may go on
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
         self.moves = Moves(self)
@@ -95,7 +117,7 @@ class Clients:
         recent = kept.by_owner("recent")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
-            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
             session.allow(self._kept_user(row.username), row.username)
@@ -123,7 +145,7 @@ class Clients:
         """The client vanished with the broker; a session that ended so is there for its will."""
         session = self.sessions.get(client_id)
         if session is None:
-            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
             session.allow(self._kept_user(row.username), row.username)
         packet = mqtt.read(Letter(row.letter).plain(V5), V5)
         assert isinstance(packet, PublishPacket)
@@ -152,6 +174,8 @@ class Clients:
             session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
             row.identifier, _levels(pattern), row.within,
         )  # fmt: skip
+        held.weight = 1 + sum(held.filter.load[1:]) // WEIGHT
+        session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
         self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
 
@@ -218,11 +242,8 @@ class Clients:
         self.broker.now = connection.heard_us = now
         if connection.closing:
             return
-        if connection.buffer:
-            connection.buffer += data
-            self.proceed(connection, now)
-        else:
-            self._process(connection, data, now)
+        connection.add(data)
+        self.proceed(connection, now)
         if self.limits.bytes_per_s:
             self._charge(connection, len(data), now)
 
@@ -247,28 +268,105 @@ class Clients:
 
     def proceed(self, connection: Connection, now: TimeUs) -> None:
         """Go on with what has been received, after more came or a hold was lifted."""
-        if not connection.closing and connection.buffer:
-            data = bytes(connection.buffer)
-            connection.buffer.clear()
-            self._process(connection, data, now)
+        self.dirty[connection] = None
+        if self.clock is None:
+            self._serve(connection, now)
+        elif connection not in self.behind:
+            self.ready[connection] = None
 
-    def _process(self, connection: Connection, data: bytes, now: TimeUs) -> None:
-        at, size, limit = 0, len(data), self.limits.packet_bytes
+    def work(self, now: TimeUs) -> None:
+        """One turn: a share for everyone who sent something, or for those with more to do.
+
+        Not both, so that a short answer is written before long work begins; but nobody is
+        passed over twice.
+        """
+        clock = self.clock
+        assert clock is not None
+        end_ns = clock() + TURN_NS
+        served = len(self.behind)
+        if self.ready and not self._passed_over:
+            served = 0
+        self._passed_over = not served
+        share_ns = TURN_NS if len(self.ready) == 1 and not self.behind else SHARE_NS
+        while self.ready and clock() < end_ns:
+            connection = next(iter(self.ready))
+            del self.ready[connection]
+            self._end_ns = clock() + share_ns
+            if not self._serve(connection, now):
+                self.behind[connection] = None
+        # At least one of them, so that nobody waits for ever; the others in the next turn.
+        for turn in range(served):
+            left_ns = end_ns - clock()
+            if turn and left_ns <= 0:
+                break
+            connection = next(iter(self.behind))
+            del self.behind[connection]
+            self._end_ns = clock() + max(SHARE_NS, left_ns // (served - turn))
+            if not self._serve(connection, now):
+                self.behind[connection] = None
+        feeding, self.feeding = self.feeding, {}
+        for session in feeding:
+            self._end_ns = clock() + SHARE_NS
+            if not self._go_on_feeding(session):
+                self.feeding[session] = None
+        self._end_ns = clock() + SHARE_NS
+        while self.chores and self._finish(self.chores[0]):
+            self.chores.popleft()
+
+    @property
+    def busy(self) -> bool:
+        """Whether another turn is to come at once."""
+        return bool(self.ready or self.behind or self.feeding or self.chores or self.relieved)
+
+    def _over(self) -> bool:
+        """Whether the share at hand is used up."""
+        return self.clock is not None and self.clock() >= self._end_ns
+
+    def _finish(self, chore: Iterator[bool]) -> bool:
+        """Go on with a chore; False if it has to be gone on with later."""
+        return not any(self.clock is not None and (rest or self._over()) for rest in chore)
+
+    def _serve(self, connection: Connection, now: TimeUs) -> bool:
+        """Deal with what a client has sent, for a share; False if there is more to do."""
+        self.filling.clear()
+        if connection.replies_bytes > REPLIES_MAX:
+            self.refuse(connection, Malformed("it does not read what it asked for", 0x97), now)
+        if connection.chore is not None:
+            if connection.closing:
+                connection.chore = None
+            elif not self._finish(connection.chore):
+                return False
+            else:
+                connection.chore = None
+        if connection.closing or connection.stopped:
+            return True
+        if connection.input_bytes < connection.needed or not connection.input:
+            return True
+        return self._process(connection, now)
+
+    def _process(self, connection: Connection, now: TimeUs) -> bool:
+        data, at = connection.take()
+        size, limit = len(data), self.limits.packet_bytes
+        needed, over = 1, False
         self.dirty[connection] = None
         try:
-            while at < size and not (connection.closing or connection.stopped):
+            while at < size and not (connection.closing or connection.stopped or over):
                 if data[at] == 0x30 and connection.session is not None:
                     at = self._usual(connection, connection.session, data, at, now)
-                    if at == size or connection.paused:
+                    over = self._over()
+                    if at == size or over or connection.stopped:
                         break
                 if at + 1 < size and data[at + 1] < 128:
                     end = at + 2 + data[at + 1]
                     if end > size:
+                        needed = end - at
                         break
                 else:
-                    end = mqtt.frame(data, at, limit)
-                    if not end:
+                    needed = mqtt.length(data, at, limit) or size - at + 1
+                    end = at + needed
+                    if end > size:
                         break
+                    needed = 1
                 packet = data[at:end]
                 if connection.session is None:
                     if not self._on_connect(connection, packet, now):
@@ -281,11 +379,15 @@ class Clients:
                 elif not connection.moving:
                     self._on_packet(connection, mqtt.read(packet, connection.level), now)
                 at = end
+                over = self._over() or connection.chore is not None
         except Malformed as error:
             self.refuse(connection, error, now)
-            return
+            return True
+        if connection.closing:
+            return True
         if at < size:
-            connection.buffer += data[at:] if at else data
+            connection.leave(data, at, needed)
+        return not over or (at == size and connection.chore is None)
 
     def _usual(
         self, connection: Connection, session: Session, data: bytes, at: int, now: TimeUs
@@ -298,6 +400,8 @@ class Clients:
         broker, publisher, size = self.broker, session.client_id, len(data)
         topic_of, attributes_of = session.ready.get, content.attributes
         boot, published = broker.boot, 0
+        filling, clock, end_ns = self.filling, self.clock, self._end_ns
+        look, last_ns = 1, TURN_NS
         while at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
             end = at + 2 + data[at + 1]
             topic_end = at + 4 + (data[at + 2] << 8 | data[at + 3])
@@ -312,26 +416,43 @@ class Clients:
             broker.publish(Publication(publisher, name, attributes, data[at:end], now), now)
             at = end
             published += 1
-            if broker.congested:
-                self._pause(connection)
-                break
+            if broker.congested or filling:
+                self._pause(connection, now)
+                if connection.stopped:
+                    break
+            if clock is not None and published >= look:
+                # To look at the clock takes time too: less often while there is much left.
+                left_ns = end_ns - clock()
+                if left_ns <= 0:
+                    break
+                look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
+                last_ns = left_ns
         self.published += published
         return at
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
         self.refused += 1
-        log.warning("client refused", extra={"address": connection.address, "reason": str(error)})
+        log.warning(
+            "client refused",
+            extra={
+                "client": connection.client_id,
+                "user": connection.username,
+                "address": connection.address,
+                "reason": str(error)[:REASON_MAX],
+            },
+        )
         if connection.session is None:
             if connection.level == V5:
                 answer: Packet = mqtt5.ConnAckPacket(
-                    reason_code=ConnAckReasonCode(error.code), reason_str=str(error)
+                    reason_code=ConnAckReasonCode(error.code), reason_str=str(error)[:REASON_MAX]
                 )
             else:
                 answer = mqtt5.ConnAckPacket(reason_code=ConnAckReasonCode(error.code))
         else:
             answer = mqtt5.DisconnectPacket(
-                reason_code=mqtt5.DisconnectReasonCode(error.code), reason_str=str(error)
+                reason_code=mqtt5.DisconnectReasonCode(error.code),
+                reason_str=str(error)[:REASON_MAX],
             )
         self.close(connection, answer, now)
 
@@ -341,7 +462,7 @@ class Clients:
         if last is not None:
             self._write(connection, last)
         connection.closing = True
-        connection.buffer.clear()
+        connection.leave(b"", 0)
         self.dirty[connection] = None
         self._detach(connection, now)
 
@@ -355,7 +476,11 @@ class Clients:
             self._hosts[host] -= 1
             if not self._hosts[host]:
                 del self._hosts[host]
-        self.paused.pop(connection, None)
+        for waiting in (self.paused, self.awaiting, self.ready, self.behind):
+            waiting.pop(connection, None)
+        connection.chore = None
+        if connection.pressing_until_us is not None:
+            self.relieved = True
         self._detach(connection, now)
 
     def _detach(self, connection: Connection, now: TimeUs) -> None:
@@ -390,7 +515,8 @@ class Clients:
             attributes = content.attributes(will.topic, packet.payload, packet.user_properties)
             user = session.user
             if user is None or (
-                user.may_publish(will.topic) and user.may_publish_content(attributes)
+                user.may_publish(will.topic)
+                and user.may_publish_content(attributes, packet.payload, packet.user_properties)
             ):
                 empty = not packet.payload
                 self._publish(session.client_id, will.topic, attributes, will.kept, empty, now)
@@ -416,11 +542,28 @@ class Clients:
         self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        session.empty()
+        self._do(None, self._withdraw(session))
+
+    def _withdraw(self, session: Session) -> Iterator[bool]:
+        """Take back all that a session that has ended had said, step by step."""
         for held in list(session.subscriptions.values()):
-            self._unsubscribe(held, now)
+            self._unsubscribe(held, self.broker.now)
+            yield False
         for advertisement_id in dict.fromkeys(session.advertised.values()):
-            self._unadvertise(advertisement_id, now)
+            self._unadvertise(advertisement_id, self.broker.now)
+            yield False
         session.advertised.clear()
+
+    def _do(self, connection: Connection | None, chore: Iterator[bool]) -> None:
+        """Do something long, in several turns where there are any."""
+        if connection is None:
+            if self.clock is not None:
+                self.chores.append(chore)
+                return
+            self._finish(chore)
+        elif not self._finish(chore):
+            connection.chore = chore
 
     def _unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> None:
         del self.moves.known[advertisement_id]
@@ -434,7 +577,7 @@ class Clients:
                 if now - connection.since_us > CONNECT_US:
                     self.close(connection, None, now)
             elif connection.keep_alive_us and silent_us > connection.keep_alive_us:
-                if connection.stopped:
+                if connection.stopped or connection in self.behind:
                     continue  # it may have spoken: nobody listened
                 self.refuse(connection, Malformed("nothing within the keep-alive", 0x8D), now)
 
@@ -445,8 +588,9 @@ class Clients:
         if users is not None and self.users is not None:
             users.inherit(self.users)
         self.limits, self.users = limits, users
+        self.room.bytes_max = limits.sessions_bytes
         for session in list(self.sessions.values()):
-            session.queue_max = limits.session_queue
+            session.bound(limits)
             old = session.user
             session.allow(self._kept_user(session.username), session.username)
             if session.user and old and session.user.hash != old.hash and session.connection:
@@ -482,7 +626,7 @@ class Clients:
         """
         overflowed, self.overflowed = self.overflowed, {}
         for session in overflowed:
-            reason = f"more than {session.queue_max} publications wait for this session"
+            reason = session.overflow
             log.warning("session ended", extra={"client": session.client_id, "reason": reason})
             if session.connection is not None:
                 code = mqtt5.DisconnectReasonCode.QUOTA_EXCEEDED
@@ -508,7 +652,13 @@ class Clients:
         for connection in list(self.connections):
             if connection.session is None:
                 self.close(connection, None, now)
-            elif all_of_them or not (connection.stopped or connection.owed):
+            elif all_of_them or not (
+                connection.stopped
+                or connection.owed
+                or connection.chore is not None
+                or connection in self.ready
+                or connection in self.behind
+            ):
                 self.close(connection, bye, now)
         if self.broker.journal is None:
             for session in self.sessions.values():
@@ -518,7 +668,14 @@ class Clients:
     # Packets.
 
     def _write(self, connection: Connection, packet: Packet) -> None:
-        connection.out.append(mqtt.write(packet, connection.level))
+        self._reply(connection, mqtt.write(packet, connection.level))
+
+    def _reply(self, connection: Connection, data: bytes) -> None:
+        """Answer; who asks and asks and never reads is let go, see `_serve`."""
+        if connection.blocked:
+            connection.replies_bytes += len(data)
+        connection.answered = True
+        connection.out.append(data)
         self.dirty[connection] = None
 
     def _on_connect(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
@@ -533,6 +690,7 @@ class Clients:
         if packet.authentication_method is not None:
             raise Malformed("no authentication method is known here", 0x8C)
         client_id, assigned = packet.client_id, None
+        connection.client_id, connection.username = client_id[:200], (packet.username or "")[:200]
         if not client_id:
             if level == V3 and not packet.clean_start:
                 raise Malformed("a client without a name cannot keep a session", 0x85)
@@ -561,7 +719,7 @@ class Clients:
             session = None
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = Session(client_id, self.limits.session_queue)
+            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.allow(user, packet.username)
         self._leave(session, will)
@@ -625,7 +783,7 @@ class Clients:
         for name, text in packet.user_properties:
             if name == "$advertise":
                 try:
-                    return parse(text)
+                    return _of_attributes(parse(text))
                 except InputError as error:
                     raise Malformed(f"$advertise: {error}", 0x83) from None
         return None
@@ -635,20 +793,19 @@ class Clients:
         assert session is not None
         if isinstance(packet, mqtt5.PubAckPacket):
             session.on_puback(packet.packet_id, now)
+            if session.feeds:
+                self._feed(session)
+            self._relieve(connection, session, now)
         elif isinstance(packet, mqtt5.PingReqPacket):
             self._write(connection, mqtt5.PingRespPacket())
         elif isinstance(packet, mqtt5.SubscribePacket):
-            self._on_subscribe(connection, session, packet, now)
+            if not packet.topic_filters:
+                raise Malformed("SUBSCRIBE without a topic filter", 0x82)
+            self._do(connection, self._on_subscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.UnsubscribePacket):
-            codes = []
-            for pattern in packet.patterns:
-                held = session.subscriptions.get(pattern)
-                if held is not None:
-                    self._unsubscribe(held, now)
-                codes.append(mqtt5.UnsubAckReasonCode(0 if held else 17))
-            if not codes:
+            if not packet.patterns:
                 raise Malformed("UNSUBSCRIBE without a topic filter", 0x82)
-            self._write(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
+            self._do(connection, self._on_unsubscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.DisconnectPacket):
             if packet.session_expiry_interval is not None and connection.level == V5:
                 if session.expiry_s == 0 and packet.session_expiry_interval:
@@ -660,12 +817,24 @@ class Clients:
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
 
+    def _on_unsubscribe(
+        self, connection: Connection, session: Session, packet: mqtt5.UnsubscribePacket
+    ) -> Iterator[bool]:
+        codes = []
+        for pattern in packet.patterns:
+            held = session.subscriptions.get(pattern)
+            if held is not None:
+                self._unsubscribe(held, self.broker.now)
+            codes.append(mqtt5.UnsubAckReasonCode(0 if held else 17))
+            yield False
+        self._write(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
+
     def _on_subscribe(
-        self, connection: Connection, session: Session, packet: mqtt5.SubscribePacket, now: TimeUs
-    ) -> None:
-        if not packet.topic_filters:
-            raise Malformed("SUBSCRIBE without a topic filter", 0x82)
-        where = [text for name, text in packet.user_properties if name == "$where"]
+        self, connection: Connection, session: Session, packet: mqtt5.SubscribePacket
+    ) -> Iterator[bool]:
+        """Take one topic filter after the other; a step is at most one of them."""
+        content = self._content(session, packet)
+        yield False
         codes: list[int] = []
         reasons: list[str] = []
         travels = False
@@ -673,24 +842,32 @@ class Clients:
             try:
                 if wanted.pattern.startswith("$share/"):
                     raise _Refusal(0x9E, "shared subscriptions are not offered")
-                if len(where) > 1:
-                    raise _Refusal(0x83, "give one $where; join conditions with AND")
+                if isinstance(content, _Refusal):
+                    raise content
+                before = session.subscriptions.get(wanted.pattern)
                 travels |= self._subscribe(
-                    session, wanted, where[0] if where else None, packet.subscription_id or 0, now
+                    session, wanted, content, packet.subscription_id or 0, self.broker.now
                 )
+                how = wanted.retain_handling
+                if how == 0 or (how == 1 and before is None):
+                    session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
+                    self._feed(session)
                 codes.append(min(int(wanted.max_qos), 1))
             except _Refusal as refusal:
                 codes.append(refusal.code)
                 reasons.append(str(refusal))
+            yield False
         answer = mqtt5.SubAckPacket(
             packet.packet_id,
             [mqtt5.SubAckReasonCode(code) for code in codes],
-            reason_str="; ".join(reasons) or None,
+            reason_str=_brief(reasons) or None,
         )
+        if session.packet_max is not None and len(answer.write()) > session.packet_max:
+            answer = mqtt5.SubAckPacket(packet.packet_id, answer.reason_codes)
         if reasons:
             log.warning(
                 "subscription refused",
-                extra={"client": session.client_id, "reason": answer.reason_str},
+                extra={"client": session.client_id, "reason": _brief(reasons)},
             )
         if not travels:
             self._write(connection, answer)
@@ -702,11 +879,25 @@ class Clients:
 
         self.broker.settle(settled)
 
+    def _content(self, session: Session, packet: mqtt5.SubscribePacket) -> Filter | _Refusal:
+        """What a SUBSCRIBE demands of content, whatever the topic: read once for all of it."""
+        where = [text for name, text in packet.user_properties if name == "$where"]
+        if len(where) > 1:
+            return _Refusal(0x83, "give one $where; join conditions with AND")
+        try:
+            content = _of_attributes(parse(where[0])) if where else EVERYTHING
+            within = None if session.user is None else session.user.subscribe_filter
+            if within is None or EVERYTHING in (content, within):
+                return content if within is None or content != EVERYTHING else within
+            return conjoin(content, within)
+        except InputError as error:
+            return _Refusal(0x83, f"$where: {error}")
+
     def _subscribe(
         self,
         session: Session,
         wanted: mqtt5.TopicFilter,
-        where: str | None,
+        content: Filter,
         identifier: int,
         now: TimeUs,
     ) -> bool:
@@ -718,11 +909,13 @@ class Clients:
             raise _Refusal(0x8F, str(error)) from None
         if session.user is not None and not session.user.may_subscribe(pattern):
             raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
-        if len(session.subscriptions) >= self.limits.subscriptions_per_client:
-            raise _Refusal(0x97, "the client has too many subscriptions")
+        # A large filter counts as several: so much longer does it take to keep and to ask.
+        weight = 1 + sum(content.load[1:]) // WEIGHT
+        if session.weight + weight > self.limits.subscriptions_per_client:
+            raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
         try:
-            filter = topics.as_filter(pattern, where, within)
+            filter = topics.as_filter(pattern, content)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)
@@ -738,16 +931,16 @@ class Clients:
             identifier,
             _levels(pattern),
             within,
+            weight,
         )
         session.subscriptions[pattern] = held
+        session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
         self.holders[held.id] = held
         travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
         if old is not None:
             self._forget(old, now)
-        if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and old is None):
-            self._send_retained(held, now)
         return travels
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
@@ -760,23 +953,61 @@ class Clients:
         self._forget(held, now)
 
     def _forget(self, held: Held, now: TimeUs) -> None:
+        held.session.weight -= held.weight
         del self.holders[held.id]
         self.broker.step(Unsubscribe(held.id), now)
 
-    def _send_retained(self, held: Held, now: TimeUs) -> None:
+    def _feed(self, session: Session) -> None:
+        """Send what is retained for new subscriptions, no faster than the client takes it."""
+        if self.clock is not None:
+            self.feeding[session] = None
+            return
+        for feed in session.feeds:
+            self._finish(feed)
+        session.feeds.clear()
+
+    def _go_on_feeding(self, session: Session) -> bool:
+        """For a share; False if there is more to send now."""
+        while session.feeds:
+            connection = session.connection
+            if connection is None:
+                session.feeds.clear()
+            elif connection.full or session.crowded:
+                break  # until it has read or acknowledged
+            elif self._finish(session.feeds[0]):
+                session.feeds.popleft()
+            else:
+                return False
+        return True
+
+    def _retained(self, held: Held) -> Iterator[bool]:
+        """Deliver what is retained, step by step; True where the client should read first."""
+        session, retained = held.session, self.broker.retained
+        wild = "+" in held.pattern or "#" in held.pattern
         topic_matches = topics.matcher(held.pattern).fullmatch
-        for topic, kept in self.broker.retained.items():
-            if kept.kept and topic_matches(topic) and matches(held.filter, kept.attributes):
-                letter = Letter(kept.kept)
-                parcel = self._parcel(letter, min(letter.qos, held.qos), 1, kept.version[0])
-                if parcel.expires_us is not None and now >= parcel.expires_us:
-                    continue
-                if held.identifier:
-                    parcel.identifiers.append(held.identifier)
-                if held.session.deliver(parcel, now) and held.session.connection is not None:
-                    self.dirty[held.session.connection] = None
-                elif held.session.overflowed:
-                    self.overflowed[held.session] = None
+        sent = 0
+        for number, topic in enumerate(list(retained) if wild else [held.pattern]):
+            if number % RETAINED_AT_ONCE == RETAINED_AT_ONCE - 1:
+                yield False
+            kept = retained.get(topic)
+            if kept is None or not kept.kept or not topic_matches(topic):
+                continue
+            if not matches(held.filter, kept.attributes):
+                continue
+            letter, now = Letter(kept.kept), self.broker.now
+            parcel = self._parcel(letter, min(letter.qos, held.qos), 1, kept.version[0])
+            if parcel.expires_us is not None and now >= parcel.expires_us:
+                continue
+            if held.identifier:
+                parcel.identifiers.append(held.identifier)
+            if session.deliver(parcel, now) and session.connection is not None:
+                self.dirty[session.connection] = None
+            elif session.overflowed:
+                self.overflowed[session] = None
+            sent += len(kept.kept)
+            if sent > RETAINED_BYTES or session.crowded:
+                sent = 0
+                yield True
 
     # Publications.
 
@@ -802,7 +1033,9 @@ class Clients:
             self._hold(connection)
             return False
         attributes = content.attributes(topic, payload, packet.user_properties)
-        if user is not None and not user.may_publish_content(attributes):
+        if user is not None and not user.may_publish_content(
+            attributes, payload, packet.user_properties
+        ):
             self._forbid(connection, session, topic, packet_id)
             return True
         if connection.level == V5 and (user is None or user.publish_where is None):
@@ -816,7 +1049,7 @@ class Clients:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
         elif broker.journal is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
-            connection.out.append(_puback(packet_id))
+            self._reply(connection, _puback(packet_id))
         else:
             kept_on = session.journal is not None
             digest = hashlib.blake2b(kept, digest_size=16).digest() if kept_on else b""
@@ -830,14 +1063,64 @@ class Clients:
                 broker.onward = None
                 self._owe(connection, packet_id, onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
-        if self.broker.congested:
-            self._pause(connection)
+        if self.broker.congested or self.filling:
+            self._pause(connection, now)
         return True
 
-    def _pause(self, connection: Connection) -> None:
-        """A link is full: take no more of this client until it has room."""
-        connection.paused = True
-        self.paused[connection] = None
+    def _pause(self, connection: Connection, now: TimeUs) -> None:
+        """Take no more of this client until links have room and subscribers have read."""
+        if self.broker.congested:
+            connection.paused = True
+            self.paused[connection] = None
+        awaited = [each for each in self.filling if each is not connection and each.pressing(now)]
+        self.filling.clear()
+        if awaited:
+            connection.awaits = awaited
+            self.awaiting[connection] = None
+
+    # Subscribers that read too slowly.
+
+    def filled(self, connection: Connection, now: TimeUs) -> None:
+        """The driver has more to write than the client reads."""
+        connection.full = True
+        self._press(connection, now)
+
+    def emptied(self, connection: Connection, now: TimeUs) -> None:
+        """The client has read nearly all."""
+        self.broker.now = now
+        connection.full = connection.blocked = False
+        connection.replies_bytes = 0
+        session = connection.session
+        if session is not None:
+            session.drain(now)
+            self.dirty[connection] = None
+            if session.feeds:
+                self._feed(session)
+        self._relieve(connection, session, now)
+
+    def _relieve(self, connection: Connection, session: Session | None, now: TimeUs) -> None:
+        if connection.pressing_until_us is None or connection.full:
+            return
+        if session is not None and session.crowded:
+            return
+        if connection.relieve(now):
+            self.relieved = True
+
+    def _press(self, connection: Connection, now: TimeUs) -> None:
+        if connection.press(now):
+            self.broker.after(connection.patience_us, self._out_of_patience)
+
+    def _out_of_patience(self, now: TimeUs) -> None:
+        self.relieved = True
+
+    def go_on_publishing(self, now: TimeUs) -> None:
+        """Let those publishers go on whose subscribers have read, or are waited for no longer."""
+        self.relieved = False
+        for connection in list(self.awaiting):
+            connection.awaits = [each for each in connection.awaits if each.pressing(now)]
+            if not connection.awaits:
+                del self.awaiting[connection]
+                self.proceed(connection, now)
 
     def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
         connection.owed.append((packet_id, onward))
@@ -850,8 +1133,7 @@ class Clients:
             while owed and self.broker.is_safe(owed[0][1]):
                 packet_id, _ = owed.popleft()
                 if not connection.closing:
-                    connection.out.append(_puback(packet_id))
-                    self.dirty[connection] = None
+                    self._reply(connection, _puback(packet_id))
             if not owed or connection.closing:
                 del self.owing[connection]
 
@@ -926,14 +1208,26 @@ class Clients:
         )
         self.broker.publish(publication, now)
         if kept[0] & 1:
-            retained = self.broker.retained
-            if topic in retained or empty or len(retained) < self.limits.retained:
+            reason = None if empty else self._not_retained(topic, kept)
+            if reason is None:
                 self.broker.retain(topic, b"" if empty else kept, attributes, now)
             else:
                 log.warning(
                     "publication not retained",
-                    extra={"client": publisher, "topic": topic[:200], "reason": "too many topics"},
+                    extra={"client": publisher, "topic": topic[:200], "reason": reason},
                 )
+
+    def _not_retained(self, topic: str, kept: bytes) -> str | None:
+        """Why a publication is not kept; None if it is."""
+        broker, limits = self.broker, self.limits
+        known = broker.retained.get(topic)
+        live = len(broker.retained) - len(broker.removed) - len(broker.absent)
+        if (known is None or not known.kept) and live >= limits.retained:
+            return "too many topics"
+        more = len(kept) - (0 if known is None else len(known.kept))
+        if more > 0 and broker.retained_bytes + more > limits.retained_bytes:
+            return "too many bytes are retained"
+        return None
 
     def _known(self, session: Session, topic: str, now: TimeUs) -> bool:
         """Whether the network knows that the session publishes this; if not, now it is told."""
@@ -1021,7 +1315,7 @@ class Clients:
             if held is None or letter is None:
                 continue
             connection = held.direct
-            if connection is not None and not connection.blocked:
+            if connection is not None and not connection.full:
                 if not held.alone:
                     if connection in copied:
                         continue
@@ -1046,6 +1340,8 @@ class Clients:
         now: TimeUs,
     ) -> None:
         """One letter for all subscriptions of a session that match: at the best quality."""
+        if session.ended:
+            return
         qos, retain, identifiers, wanted = 0, 0, [], False
         mine = publication.publisher == session.client_id
         for held in all_held:
@@ -1069,13 +1365,25 @@ class Clients:
             self.dropped += 1
             if session.overflowed:
                 self.overflowed[session] = None
-        if session.connection is not None:
-            self.dirty[session.connection] = None
+        connection = session.connection
+        if connection is not None:
+            self.dirty[connection] = None
+            if session.crowded:
+                self._press(connection, now)
+            if connection.pressing(now):
+                self.filling[connection] = None
 
     def _parcel(self, letter: Letter, qos: int, retain: int, published_us: TimeUs) -> Parcel:
         expiry_s = letter.expiry_s
         expires_us = None if expiry_s is None else published_us + expiry_s * SECOND_US
         return Parcel(letter, qos, retain, [], expires_us)
+
+
+def _brief(reasons: list[str]) -> str:
+    """Some of the reasons, each once, in a text of bounded length."""
+    each = list(dict.fromkeys(reasons))
+    text = "; ".join(each[:REASONS])[:REASON_MAX]
+    return f"{text}; and {len(each) - REASONS} more" if len(each) > REASONS else text
 
 
 def _puback(packet_id: int) -> bytes:
@@ -1104,6 +1412,18 @@ def _last_will(will: mqtt5.Will) -> LastWill:
         correlation_data=will.correlation_data, user_properties=will.user_properties,
     )  # fmt: skip
     return LastWill(will.topic, mqtt.keep(packet.write(), V5), will.will_delay_interval)
+
+
+def _of_attributes(filter: Filter) -> Filter:
+    """The filter, unless it asks for fields of fields, which no publication has."""
+    for conjunction in filter.conjunctions:
+        for name, _ in conjunction:
+            if "." in name:
+                raise InputError(
+                    f"`{name[:60]}` is no attribute: nested fields are none",
+                    remedy="compare fields of the payload's outermost object, or a user property",
+                )
+    return filter
 
 
 def _levels(pattern: str) -> re.Pattern[str] | None:

@@ -7,6 +7,8 @@ double quotes. Where both name an attribute the property wins, and `class` is al
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +18,7 @@ from postroad.model import Scalar
 _SCALARS = frozenset((str, int, float, bool))
 _INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
 _Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX, le=_INT_MAX - 1)]
+_BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
 _decode_scalars = msgspec.json.Decoder(dict[str, str | _Int | float | bool]).decode
 
@@ -24,6 +27,8 @@ def attributes(
     topic: str, payload: bytes, properties: list[tuple[str, str]] | None = None
 ) -> dict[str, Scalar]:
     found: dict[str, Any] = {}
+    if payload[:1] != b"{":
+        payload = payload.removeprefix(_BOM).lstrip(b" \t\r\n")
     if payload[:1] == b"{":
         try:
             found = _decode_scalars(payload)
@@ -46,6 +51,36 @@ def _some_scalars(payload: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
     return _scalars(found) if isinstance(found, dict) else {}
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The fields of a JSON object as they stand there, repeated ones too."""
+
+
+def unambiguous(
+    payload: bytes,
+    properties: list[tuple[str, str]],
+    names: frozenset[str],
+    attributes: Mapping[str, Scalar],
+) -> bool:
+    """Whether everybody finds these attributes under these names, wherever and however they look.
+
+    A field may be given twice, or hidden behind a user property; a payload may be JSON for some
+    and not for others, as with NaN or in another encoding.
+    """
+    try:
+        fields = json.loads(payload, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        if payload.removeprefix(_BOM).lstrip()[:1] == b"{":
+            return False
+        fields = None
+    said = [*fields] if isinstance(fields, _Pairs) else []
+    said += [(name, scalar(text)) for name, text in properties if name[:1] != "$"]
+    return all(_same(value, attributes.get(name)) for name, value in said if name in names)
+
+
+def _same(value: object, other: object) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def scalar(text: str) -> Scalar | None:

@@ -91,7 +91,7 @@ def status(server: Server) -> dict[str, Any]:
         "connections": len(clients.connections),
         "sessions": len(clients.sessions),
         "subscriptions": len(clients.holders),
-        "retained": sum(bool(kept.kept) for kept in broker.retained.values()),
+        "retained": len(broker.retained) - len(broker.removed) - len(broker.absent),
         "table_entries": broker.router.table_entries(),
         "published": clients.published,
         "delivered": clients.delivered,

@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value)} has no place in a message")
 
 
-_parsed = lru_cache(maxsize=1 << 16)(parse)
+_parsed = lru_cache(maxsize=1 << 12)(parse)
 
 
 def _made(kind: type, value: Any) -> Any:

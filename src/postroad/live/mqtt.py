@@ -15,6 +15,7 @@ from mqtt5 import Packet, PublishPacket, QoS
 V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
 V5: Final = 5
 PACKET_IDS: Final = 65_535
+PROPERTIES_MAX: Final = 32_768  # bytes, of a PUBLISH
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
 EXPIRY: Final = 0x02  # the property of a PUBLISH that says when it expires
 
@@ -33,6 +34,12 @@ class Malformed(Exception):
 
 def frame(data: bytes | bytearray, at: int, size_max: int) -> int:
     """Where the packet that begins at `at` ends; 0 if more bytes are needed."""
+    end = at + length(data, at, size_max)
+    return end if at < end <= len(data) else 0
+
+
+def length(data: bytes | bytearray, at: int, size_max: int) -> int:
+    """How long the packet that begins at `at` is; 0 if that cannot be known yet."""
     end, shift, rest = at + 1, 0, 0
     while True:
         if end >= len(data):
@@ -47,7 +54,7 @@ def frame(data: bytes | bytearray, at: int, size_max: int) -> int:
             raise Malformed("the remaining length has more than four bytes")
     if end + rest - at > size_max:
         raise Malformed(f"a packet of {end + rest - at} bytes; {size_max} are allowed", 0x95)
-    return end + rest if end + rest <= len(data) else 0
+    return end + rest - at
 
 
 def level_of(data: bytes) -> int:
@@ -66,21 +73,45 @@ def level_of(data: bytes) -> int:
     return level[0]
 
 
+_NAMING: Final = (1, 8, 10)  # CONNECT, SUBSCRIBE, UNSUBSCRIBE: their strings are names
+
+
 def read(data: bytes, level: int) -> Packet:
     """The packet that these bytes are, all of them."""
     try:
         if level == V3:
             return _read3(data)
-        if not data.isascii():
+        kind = data[0] >> 4
+        if kind == 3 and len(data) > PROPERTIES_MAX:
+            _check_properties(data)
+        if not data.isascii() or kind in _NAMING:
             _check_texts(data)
         packet, used = mqtt5.read(memoryview(data))
     except (ValueError, IndexError, OverflowError) as error:
         raise Malformed(str(error), _CODES.get(str(error), 0x81)) from None
     if used != len(data):
         raise Malformed("bytes after the packet's end")
-    if type(packet) is PublishPacket and len(data) - _payload_at(data) != len(packet.payload):
-        raise Malformed("the properties are longer than they say")
+    if type(packet) is PublishPacket:
+        if len(data) - _payload_at(data) != len(packet.payload):
+            raise Malformed("the properties are longer than they say")
+        texts = [text for pair in packet.user_properties for text in pair]
+        texts += (packet.topic, packet.content_type or "", packet.response_topic or "")
+        if any("\0" in text for text in texts):
+            raise Malformed("a string has a null character")
+    if getattr(packet, "packet_id", None) == 0:
+        raise Malformed("packet identifier 0", 0x82)
     return packet
+
+
+def _check_properties(data: bytes) -> None:
+    """Each property takes time to read, and may be an attribute that every filter asks for."""
+    at = 1
+    while data[at] & 128:
+        at += 1
+    at += 3 + (data[at + 1] << 8 | data[at + 2]) + (2 if data[0] & 6 else 0)
+    _, size = _varint(data, at)
+    if size > PROPERTIES_MAX:
+        raise Malformed(f"properties of {size} bytes; {PROPERTIES_MAX} are allowed", 0x95)
 
 
 def _payload_at(data: bytes) -> int:

@@ -74,14 +74,18 @@ class Address:
 @dataclass(frozen=True)
 class Limits:
     packet_bytes: int = 1 << 20
-    session_queue: int = 1_000  # publications kept for a subscriber that is away or slow
+    session_queue: int = 1_000  # publications kept for a subscriber that is away or slow,
+    session_inflight: int = 1_000  # sent and not acknowledged, whatever the client would take,
+    session_bytes: int = 16 << 20  # and their bytes together
+    sessions_bytes: int = 1 << 30  # of all sessions of a broker
     session_expiry_s: int = 7 * 24 * 3600
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
     bytes_per_s: int = 0  # that a client may send, a second's worth at once; 0 for any number
     subscriptions_per_client: int = 10_000
     sessions: int = 100_000  # of a broker, those of absent clients included
-    retained: int = 100_000  # topics of the network that have a retained publication
+    retained: int = 100_000  # topics of the network that have a retained publication,
+    retained_bytes: int = 1 << 30  # and their bytes; as many topics are remembered as removed
     drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has
     trace_bytes: int = 64 << 20  # a trace file is closed at this size
     trace_files: int = 4  # and so many are kept

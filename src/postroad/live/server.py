@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http, reload, secret, users
+from postroad.live import certificates, http, logs, reload, secret, users
 from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
 from postroad.live.messages import BadMessage
@@ -34,7 +34,12 @@ from postroad.model import BrokerId, TimeUs
 
 log = logging.getLogger("postroad.server")
 
-BLOCKED_BYTES = 4 << 20  # so much unwritten: a subscriber reads too slowly
+FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait,
+BLOCKED_BYTES = 4 << 20  # for a while; so much, and QoS 0 is dropped
+GATHER, GATHER_BYTES = 32, 16 << 10  # fewer publications may wait, while others make work,
+GATHER_NS = 30_000_000  # for so much CPU time
+WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
+WIRE_NS = 4_000_000  # and so long, before clients are served
 DIAL_S = 5.0
 HANDSHAKE_S = 10.0
 ACCEPT_AGAIN_S = 0.1
@@ -76,8 +81,11 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport] = {}
+        self.inbox: dict[Wire, bytes] = {}  # what peers sent and is not dealt with
+        self.broker.clients.clock = time.thread_time_ns
         self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
+        self._wrote_ns = 0  # when all was written that there was, by this thread's CPU time
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._agreeing: dict[Wire, asyncio.Task[None]] = {}  # on TLS
@@ -306,10 +314,17 @@ class Server:
         broker, transports = self.broker, self.transports
         now = self.now()
         broker.tick(now)
+        self._read_wires(now)
+        broker.clients.work(now)
         broker.flush(now)
         if not self._commit():
             return
         clients = broker.clients
+        # While somebody keeps the broker busy, few publications for a client wait for more of them.
+        gathers = bool(clients.behind) and time.thread_time_ns() < self._wrote_ns + GATHER_NS
+        if not gathers:
+            self._wrote_ns = time.thread_time_ns()
+        gathered: dict[Connection, None] = {}
         while clients.dirty:
             dirty, clients.dirty = clients.dirty, {}
             for connection in dirty:
@@ -317,15 +332,25 @@ class Server:
                 if transport is None:
                     continue
                 out = connection.out
-                if out:
+                if gathers and not connection.answered and _few(out):
+                    gathered[connection] = None
+                elif out:
+                    connection.answered = False
                     transport.write(out[0] if len(out) == 1 else b"".join(out))
                     out.clear()
+                    if connection.full:
+                        connection.blocked = transport.get_write_buffer_size() >= BLOCKED_BYTES
                 if connection.closing:
                     transport.close()
-                elif connection.stopped or clients.draining:
-                    transport.pause_reading()
-                else:
-                    transport.resume_reading()
+                    continue
+                reads = not (connection.stopped or clients.draining or connection in clients.behind)
+                if reads != connection.reading:
+                    connection.reading = reads
+                    if reads:
+                        transport.resume_reading()
+                    else:
+                        transport.pause_reading()
+        clients.dirty = gathered
         for wire in [*broker.wires, *broker.take_closing()]:
             transport = transports.get(wire)
             if transport is not None:
@@ -338,14 +363,34 @@ class Server:
                 self._agreeing.pop(wire).cancel()
         if self.traces is not None:
             self.traces.flush()
+        logs.summarise(now / 1e6)
         for peer in broker.to_dial(now):
             self._start(self._dial(peer))
         for work, then in broker.take_work():
             self._start(self._aside(work, then))
         if self._timer is not None:
             self._timer.cancel()
+        if self.inbox or clients.busy:
+            self.soon()
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
+
+    def _read_wires(self, now: TimeUs) -> None:
+        """Deal with some of what peers sent; they are read on when all of it is done."""
+        for wire, data in list(self.inbox.items()):
+            end_ns = time.thread_time_ns() + WIRE_NS
+            at = 0
+            while at < len(data) and time.thread_time_ns() < end_ns:
+                self.broker.wire_received(wire, data[at : at + WIRE_BYTES], now)
+                at += WIRE_BYTES
+            transport = self.transports.get(wire)
+            if at < len(data) and not wire.closing and transport is not None:
+                self.inbox[wire] = data[at:]
+                transport.pause_reading()
+            else:
+                del self.inbox[wire]
+                if transport is not None and not wire.closing:
+                    transport.resume_reading()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
@@ -387,7 +432,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=BLOCKED_BYTES)
+        self.transport.set_write_buffer_limits(high=FULL_BYTES)
         if self.connection is None and not self.server.full():
             self.connection = self.clients.opened(peer_name(transport), self.server.now())
         if self.connection is None:
@@ -410,16 +455,13 @@ class ClientProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self.connection is not None:
-            self.connection.blocked = True
+            self.clients.filled(self.connection, self.server.now())
 
     def resume_writing(self) -> None:
         if self.connection is None:
             return
-        self.connection.blocked = False
-        if self.connection.session is not None:
-            self.connection.session.drain(self.server.now())
-            self.clients.dirty[self.connection] = None
-            self.server.soon()
+        self.clients.emptied(self.connection, self.server.now())
+        self.server.soon()
 
 
 class WireProtocol(asyncio.Protocol):
@@ -443,13 +485,21 @@ class WireProtocol(asyncio.Protocol):
         server.soon()
 
     def data_received(self, data: bytes) -> None:
-        self.server.broker.wire_received(self.wire, data, self.server.now())
+        inbox = self.server.inbox
+        inbox[self.wire] = inbox.get(self.wire, b"") + data
         self.server.soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.transports.pop(self.wire, None)
+        data = self.server.inbox.pop(self.wire, b"")
+        if data:
+            self.server.broker.wire_received(self.wire, data, self.server.now())
         self.server.broker.wire_closed(self.wire, self.server.now())
         self.server.soon()
+
+
+def _few(out: list[bytes]) -> bool:
+    return len(out) < GATHER and sum(map(len, out)) < GATHER_BYTES
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

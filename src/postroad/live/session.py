@@ -4,26 +4,29 @@ A state machine without sockets or clocks. A slow subscriber is limited by its o
 stalls nobody: at most once (QoS 0), publications are dropped while its connection is blocked; at
 least once (QoS 1), up to `queue_max` wait and the newest are dropped beyond. Both are counted. A
 session that is kept on disk may not lose what its publisher was told is safe: it ends instead, so
-that its client learns of it (`overflowed`).
+that its client learns of it (`overflowed`). What waits and what is in flight also count by their
+bytes, for the session and for the whole broker (`Room`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from postroad.filters import Filter
 from postroad.live.mqtt import PACKET_IDS, V5, Letter
+from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow
 from postroad.live.users import User
 from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 
 SECOND_US = 1_000_000
+PATIENCE_US = SECOND_US  # so long publishers wait for a subscriber that reads too slowly
 RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
 
 
@@ -47,9 +50,21 @@ class Connection:
         self.address = address
         self.level = V5
         self.session: Session | None = None
-        self.buffer = bytearray()
+        self.client_id = self.username = ""  # as CONNECT names them
+        self.input: list[bytes] = []  # what came and is not processed, less its first `at` bytes
+        self.at = 0
+        self.input_bytes = 0
+        self.needed = 1  # so many of them before there is anything to do
+        self.reading = True  # whether the driver takes more
+        self.chore: Iterator[bool] | None = None  # a packet half dealt with, before all others
         self.out: list[bytes] = []
-        self.blocked = False  # the client reads too slowly: set by the driver
+        self.answered = False  # whether there is an answer among them
+        self.full = False  # more is written than the client reads: set by the driver
+        self.blocked = False  # so much more that no further QoS 0 is written: set by the driver
+        self.replies_bytes = 0  # of answers written nevertheless
+        self.pressing_until_us: TimeUs | None = None  # till then publishers wait for this client
+        self.patience_us = PATIENCE_US
+        self.awaits: list[Connection] = []  # subscribers that it publishes to faster than they read
         self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.slowed = False  # it sends more than it may
@@ -65,7 +80,47 @@ class Connection:
     @property
     def stopped(self) -> bool:
         """Whether what it sends has to wait."""
-        return self.held or self.paused or self.slowed
+        return self.held or self.paused or self.slowed or bool(self.awaits)
+
+    def add(self, data: bytes) -> None:
+        self.input.append(data)
+        self.input_bytes += len(data)
+
+    def take(self) -> tuple[bytes, int]:
+        """All input that is not processed, as it begins at a place in some bytes."""
+        data, at = self.input[0], self.at
+        if len(self.input) > 1:
+            self.input[0] = data[at:]
+            data, at = b"".join(self.input), 0
+        self.leave(b"", 0)
+        return data, at
+
+    def leave(self, data: bytes, at: int, needed: int = 1) -> None:
+        """Keep what is not processed."""
+        self.input_bytes = len(data) - at
+        self.input = [data] if self.input_bytes else []
+        self.at, self.needed = at, needed
+
+    def press(self, now: TimeUs) -> bool:
+        """It reads too slowly: begin to have publishers wait for it. False if that began before."""
+        if self.pressing_until_us is not None:
+            return False
+        self.pressing_until_us = now + self.patience_us
+        return True
+
+    def relieve(self, now: TimeUs) -> bool:
+        """It has read; who took too long will be waited for less. False if nobody waited."""
+        until_us, self.pressing_until_us = self.pressing_until_us, None
+        if until_us is not None:
+            in_time = now < until_us
+            self.patience_us = (
+                min(PATIENCE_US, 2 * self.patience_us + 1000) if in_time else self.patience_us // 4
+            )
+        return until_us is not None
+
+    def pressing(self, now: TimeUs) -> bool:
+        until_us = self.pressing_until_us
+        return until_us is not None and now < until_us and not self.closing
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +137,7 @@ class Held:
     identifier: int  # 0 for none
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
+    weight: int = 1  # how many subscriptions it counts as
     # Where every delivery to its session is the same bytes, whichever subscriptions match.
     direct: Connection | None = None
     alone: bool = False  # the only one of its session
@@ -91,6 +147,30 @@ class Held:
         return not (
             self.qos or self.no_local or self.as_published or self.identifier or self.levels
         )
+
+
+PARCEL_BYTES = 300  # about what a publication that is held takes besides its own bytes
+
+
+class Room:
+    """How many bytes the sessions of a broker may hold together.
+
+    The first half is for whoever comes; of the second a session gets no more than makes an equal
+    part of the first, so that a few cannot take it all from the others.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.holders = 0  # sessions that hold anything
+
+    def grants(self, held_bytes: int, size: int) -> bool:
+        """Whether a session that holds so much may hold so much more."""
+        after = self.bytes + size
+        if 2 * after <= self.bytes_max:
+            return True
+        part = self.bytes_max // (2 * max(1, self.holders + (not held_bytes)))
+        return after <= self.bytes_max and held_bytes + size <= part
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +205,18 @@ class Parcel:
 
 
 class Session:
-    def __init__(self, client_id: str, queue_max: int) -> None:
+    def __init__(self, client_id: str, limits: Limits, room: Room) -> None:
         self.client_id = client_id
-        self.queue_max = queue_max
+        self.room = room
+        self.bound(limits)
+        self.held_bytes = 0  # of what waits or is in flight
+        self.feeds: deque[Iterator[bool]] = deque()  # what is retained for it, as it has room
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Held] = {}
+        self.weight = 0  # of them together
         self.waiting: deque[Parcel] = deque()
         self.unacknowledged: dict[int, Parcel] = {}
-        self.receive_max = PACKET_IDS
+        self.receive_max = min(PACKET_IDS, self.inflight_max)
         self.packet_max: int | None = None
         self.expiry_s = 0
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
@@ -147,11 +231,48 @@ class Session:
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
-        self.overflowed = False  # it was promised what it cannot hold
+        self.ended = False  # what it had subscribed to is being withdrawn
+        self.overflowed = False  # it was promised what it cannot hold,
+        self.overflow = ""  # for this reason
         self.journal: Journal | None = None  # where a session that survives restarts notes changes
         self.recent: dict[int, Taken] = {}  # the last publications taken, by packet identifier
         self._next_id = 0
         self._parcels = self._taken = 0
+
+    def bound(self, limits: Limits) -> None:
+        """How much it may hold from now on."""
+        self.queue_max, self.bytes_max = limits.session_queue, limits.session_bytes
+        self.inflight_max = max(1, limits.session_inflight)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it holds more than half of what it may."""
+        return 2 * len(self.waiting) > self.queue_max or 2 * self.held_bytes > self.bytes_max
+
+    def _hold(self, parcel: Parcel) -> bool:
+        """Count a parcel among what is held; False if there is no room for it."""
+        size, before = len(parcel.letter.bytes) + PARCEL_BYTES, self.held_bytes
+        if before and before + size > self.bytes_max:
+            return self._drop(f"more than {self.bytes_max} bytes are held for this session")
+        if not self.room.grants(before, size):
+            return self._drop("this broker's sessions hold too many bytes together")
+        self._count(size)
+        return True
+
+    def _count(self, size: int) -> None:
+        before = self.held_bytes
+        self.held_bytes += size
+        self.room.bytes += size
+        self.room.holders += (before == 0) - (self.held_bytes == 0)
+
+    def empty(self) -> None:
+        """It has ended: hold nothing any more."""
+        self.ended = True
+        self.waiting.clear()
+        self.unacknowledged.clear()
+        self.feeds.clear()
+        if self.held_bytes:
+            self._count(-self.held_bytes)
 
     def allow(self, user: User | None, username: str | None) -> None:
         """Whose session it is, and what they may do from now on."""
@@ -172,6 +293,7 @@ class Session:
         self.journal.put("parcel", self.client_id, parcel.number, row)
 
     def let_go(self, parcel: Parcel) -> None:
+        self._count(-(len(parcel.letter.bytes) + PARCEL_BYTES))
         if self.journal is not None and parcel.number:
             self.journal.drop("parcel", self.client_id, parcel.number)
 
@@ -180,6 +302,7 @@ class Session:
         letter = Letter(row.letter)
         parcel = Parcel(letter, 1, row.retain, row.identifiers, row.expires_us, number)
         self._parcels = number
+        self._count(len(letter.bytes) + PARCEL_BYTES)
         if row.packet_id:
             self.unacknowledged[row.packet_id] = parcel
         else:
@@ -228,7 +351,7 @@ class Session:
     ) -> None:
         """The client is back: what it has not acknowledged goes first, then what waits."""
         self.connection = connection
-        self.receive_max, self.packet_max = receive_max, packet_max
+        self.receive_max, self.packet_max = min(receive_max, self.inflight_max), packet_max
         self.life += 1
         self.changed()
         for packet_id, parcel in self.unacknowledged.items():
@@ -240,12 +363,16 @@ class Session:
 
     def deliver(self, parcel: Parcel, now: TimeUs) -> bool:
         """Send or queue one letter; False if it was dropped."""
+        if self.ended:
+            return False
         connection = self.connection
         if parcel.qos == 0:
             if connection is None or connection.blocked:
                 self.dropped += 1
                 return False
             return self._write(connection, parcel, 0, now)
+        if not self._hold(parcel):
+            return False
         if (
             connection is None
             or connection.blocked
@@ -253,13 +380,17 @@ class Session:
             or len(self.unacknowledged) >= self.receive_max
         ):
             if len(self.waiting) >= self.queue_max:
-                self.dropped += 1
-                self.overflowed = self.journal is not None
-                return False
+                self._count(-(len(parcel.letter.bytes) + PARCEL_BYTES))
+                return self._drop(f"more than {self.queue_max} publications wait for this session")
             self.waiting.append(parcel)
             self.keep(parcel, 0)
             return True
         return self._post(connection, parcel, now)
+
+    def _drop(self, reason: str) -> bool:
+        self.dropped += 1
+        self.overflowed, self.overflow = self.journal is not None, reason
+        return False
 
     def on_puback(self, packet_id: int, now: TimeUs) -> None:
         parcel = self.unacknowledged.pop(packet_id, None)

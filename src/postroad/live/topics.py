@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, parse
+from postroad.filters import EVERYTHING, Filter, conjoin, parse
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
 from postroad.filters.like import escape
@@ -56,15 +56,15 @@ def _plain_from(levels: list[str]) -> int:
     return fixed[-1] if fixed else 0
 
 
-def as_filter(pattern: str, where: str | None = None, within: str | None = None) -> Filter:
-    """The filter for a topic pattern and, if given, for content filters' texts."""
+def as_filter(pattern: str, content: Filter | str | None = None) -> Filter:
+    """The filter for a topic pattern, narrowed to publications with such content."""
+    if not isinstance(content, Filter):
+        content = EVERYTHING if content is None else parse(content)
     alternatives = [{} if demand is None else {"class": demand} for demand in _demands(pattern)]
     topics = normal_form(alternatives)
-    parts = [topics] + [parse(text) for text in (where, within) if text is not None]
-    narrow = [part for part in parts if part != EVERYTHING]
-    if len(narrow) < 2:
-        return narrow[0] if narrow else EVERYTHING
-    return parse(" AND ".join(f"({part})" for part in narrow))
+    if EVERYTHING in (topics, content):
+        return content if topics == EVERYTHING else topics
+    return conjoin(topics, content)
 
 
 def _demands(pattern: str) -> list[Constraint | None]:

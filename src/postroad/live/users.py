@@ -21,6 +21,7 @@ from pathlib import Path
 
 from postroad.errors import InputError
 from postroad.filters import Filter, matches, parse
+from postroad.live import content
 from postroad.model import Scalar
 
 COST = {"n": 2**14, "r": 8, "p": 1}  # about 50 ms and 16 MiB a guess
@@ -40,9 +41,25 @@ class User:
     def _publish_filter(self) -> Filter | None:
         return None if self.publish_where is None else parse(self.publish_where)
 
-    def may_publish_content(self, attributes: Mapping[str, Scalar]) -> bool:
+    @cached_property
+    def subscribe_filter(self) -> Filter | None:
+        return None if self.subscribe_where is None else parse(self.subscribe_where)
+
+    def may_publish_content(
+        self,
+        attributes: Mapping[str, Scalar],
+        payload: bytes,
+        properties: list[tuple[str, str]],
+    ) -> bool:
+        """Whether the filter holds, whichever way a subscriber reads the publication."""
         filter = self._publish_filter
-        return filter is None or matches(filter, attributes)
+        if filter is None:
+            return True
+        names = {name for conjunction in filter.conjunctions for name, _ in conjunction}
+        asked = frozenset(names - {"class"})
+        return matches(filter, attributes) and content.unambiguous(
+            payload, properties, asked, attributes
+        )
 
     def may_publish(self, topic: str) -> bool:
         return _within(topic.split("/"), self.publish)

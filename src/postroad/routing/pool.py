@@ -19,6 +19,9 @@ _RECENT_MAX = 2048  # publications per generation, since each visits many broker
 
 _MEETINGS_MAX = 8192  # remembered per filter; advertisements come and go
 
+LEFT_MAX = 4_096  # that have left, and
+FEW = 512  # that are left: then a new index takes little time
+
 Pin = tuple[str, Scalar]
 Offer = tuple[Advertisement, BrokerId]
 
@@ -44,6 +47,7 @@ class FilterPool:
         # by filters that demand the same or nothing of `class`, and covers only the former.
         self._pinned: dict[Pin, dict[Filter, None]] = {}
         self._unpinned: dict[Filter, None] = {}
+        self._left = 0  # filters, since the index was begun
 
     def enter(self, filter: Filter) -> None:
         """A table begins to hold this filter."""
@@ -70,8 +74,20 @@ class FilterPool:
                 del self.below[other][filter]
             for other in self.below.pop(filter):
                 del self.above[other][filter]
-            for bucket in self._buckets(filter):
-                del bucket[filter]
+            pins = _pins(filter)
+            for pin in pins:
+                del self._pinned[pin][filter]
+                if not self._pinned[pin]:
+                    del self._pinned[pin]
+            if not pins:
+                del self._unpinned[filter]
+        self._left += 1
+        if self._left > LEFT_MAX and len(self.uses) <= FEW:
+            # The index keeps room, and the texts, of all it ever had: begin a new one.
+            self._left = 0
+            self._index = Index()
+            for kept in self.uses:
+                self._index.insert(kept, kept)
 
     def match(self, publication: Publication) -> list[Filter]:
         """All filters of the pool that match; a table picks out its own."""

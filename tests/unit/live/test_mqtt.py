@@ -132,3 +132,32 @@ def test_attributes_come_from_payload_properties_and_topic() -> None:
     }  # fmt: skip
     for strange in (b"{", b"{}", b"[1]", b'{"a": 1e999}', b'{"a": 99999999999999999999}', b"\xff"):
         assert content.attributes("t", strange) == {"class": "t"}
+
+
+def test_packet_identifier_0_and_null_characters_are_malformed() -> None:
+    name = b"\x00\x03a\x00b"
+    for level, packet in (
+        (5, b"\x32\x06\x00\x01t\x00\x00\x00"),
+        (4, b"\x32\x05\x00\x01t\x00\x00"),
+        (5, b"\x82\x07\x00\x00\x00\x00\x01t\x00"),
+        (4, b"\x82\x06\x00\x00\x00\x01t\x00"),
+        (5, b"\xa2\x06\x00\x00\x00\x00\x01t"),
+        (5, b"\x40\x02\x00\x00"),
+        (5, b"\x10\x10\x00\x04MQTT\x05\x02\x00\x00\x00" + name),
+        (4, b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x00" + name),
+        (5, b"\x82\x0b\x00\x01\x00" + b"\x00\x05a/\x00/b" + b"\x00"),
+        (5, b"\x30\x0e\x00\x01t\x0a\x26" + name + b"\x00\x02cd"),
+        (5, b"\x30\x0a\x00\x01t\x06\x03" + name),
+    ):
+        assert len(packet) == 2 + packet[1]
+        with pytest.raises(mqtt.Malformed, match=r"identifier 0|null character"):
+            mqtt.read(packet, level)
+
+
+def test_a_publish_with_very_many_properties_is_refused_before_they_are_read() -> None:
+    few = mqtt5.PublishPacket("t", b"x" * 50_000, user_properties=[("n", "1")] * 1000).write()
+    assert isinstance(mqtt.read(few, 5), mqtt5.PublishPacket)
+    many = mqtt5.PublishPacket("t", b"", user_properties=[("n", "1")] * 10_000).write()
+    with pytest.raises(mqtt.Malformed, match="properties of 70000 bytes") as refused:
+        mqtt.read(many, 5)
+    assert refused.value.code == 0x95

@@ -219,3 +219,51 @@ def test_users_commands(tmp_path: Path) -> None:
     (tmp_path / "users.json").write_text('{"x": 1}')
     with pytest.raises(InputError, match="not a file of users"):
         users.load(tmp_path / "users.json")
+
+
+READINGS = [
+    (b'{"price": 5}', [], True),
+    (b'{"price": 5}', [("price", "5")], True),
+    (b'{"price": 5}', [("other", "500")], True),
+    (b"no JSON", [("price", "5")], True),
+    (b'{"price": 500}', [("price", "5")], False),
+    (b'{"price": 5}', [("price", "500")], False),
+    (b'{"price": 500}', [], False),
+    (b'{"price": 500, "price": 5}', [], False),
+    (b'{"price": 5, "price": 500}', [("price", "5")], False),
+    (b' \n{"price": 500}', [("price", "5")], False),
+    (b'\xef\xbb\xbf{"price": 500}', [("price", "5")], False),
+    (b'{"price": [500]}', [("price", "5")], False),
+    (b'{"price": 99999999999999999999999}', [("price", "5")], False),
+    (b'{"price": 500, "x": NaN}', [("price", "5")], False),
+    (b'{"price": 500} ,', [("price", "5")], False),
+    (b'{"price": 500,}', [("price", "5")], False),
+    ('{"price": 500}'.encode("utf-16"), [("price", "5")], False),
+    (b'{"x": %s1%s, "price": 500}' % (b"[" * 5000, b"]" * 5000), [("price", "5")], False),
+    (b"", [("price", "500"), ("price", "5")], False),
+    (b"", [("price", "5"), ("price", "5")], True),
+    (b'{"price": true}', [("price", "5")], False),
+    (b'{"price": null}', [("price", "5")], False),
+]
+
+
+def test_no_reading_of_a_publication_escapes_the_publishers_filter(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    users.change(path, "seller", users.made(b"pw", ("#",), ("#",), "price < 100", None))
+    net = memory(tmp_path, ["A"], [], top='users = "users.json"')
+    seller = net.client(0, "s", username="seller", password=b"pw")
+    for payload, properties, allowed in READINGS:
+        seller.publish("t", payload, qos=ONCE, user_properties=properties)
+        net.run(2_000)
+        code = seller.last(mqtt5.PubAckPacket, take=True).reason_code
+        assert code == (0 if allowed else 0x87), (payload, properties)
+
+
+def test_who_was_refused_is_named_in_the_log(net: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    net.client(0, "intruder", username="root", password=b"wrong")
+    client = net.client(0, "clumsy", username="root", password=b"toor")
+    client.raw(b"\x00\x00")
+    rows = [vars(each) for each in caplog.records if each.getMessage() == "client refused"]
+    assert [(row["client"], row["user"]) for row in rows] == [
+        ("intruder", "root"), ("clumsy", "root"),
+    ]  # fmt: skip
