@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from postroad.errors import FilterError
 from postroad.filters import Filter, conjoin, intersects
 from postroad.filters.constraints import (
     Constraint,
@@ -109,12 +110,19 @@ class Zone:
         return normal_form([dict(choice) for choice in product(*sides)])
 
     def narrow(self, filter: Filter) -> Filter | None:
-        """What of a filter lies in the zone; None if nothing can."""
+        """What of a filter lies in the zone; None if nothing can.
+
+        A filter that would grow too large is left as it is: what it is compared with in the zone
+        lies in the zone anyway.
+        """
         known = self._narrowed
         if filter not in known:
             if len(known) >= _NARROWED_MAX:
                 known.clear()
-            narrowed = conjoin(filter, self.filter)
+            try:
+                narrowed = conjoin(filter, self.filter)
+            except FilterError:
+                narrowed = filter
             known[filter] = narrowed if narrowed.conjunctions else None
         return known[filter]
 
