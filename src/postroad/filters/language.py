@@ -243,7 +243,7 @@ class Steps:
             more_values, more_patterns = load(demand)
             values += more_values
             patterns += more_patterns
-        self.spend(0, len(demands) + values * (1 + patterns) + 2 * patterns)
+        self.spend(0, len(demands) + values * (2 + patterns) + 2 * patterns)
         return meet_all(demands)
 
     def any_of(self, operands: list[Disjunction]) -> Disjunction:
