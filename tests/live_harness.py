@@ -27,9 +27,11 @@ import mqtt5
 import pytest
 
 from postroad.errors import PostroadError
-from postroad.live import logs, mqtt, server
+from postroad.live import server
 from postroad.live.broker import Broker, Wire
+from postroad.live.edge import mqtt
 from postroad.live.network import Network, load
+from postroad.live.operations import logs
 from postroad.live.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]

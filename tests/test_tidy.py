@@ -32,6 +32,16 @@ LAYERS = [
     {"report"},
     {"bench", "cli", "__main__"},
 ]
+# The rooms of the live driver, likewise: the broker is the loop around its edge and its links.
+LIVE = [
+    {"network", "store"},
+    {"links"},
+    {"edge"},
+    {"traces"},
+    {"broker"},
+    {"operations"},
+    {"server", "client"},
+]
 ONLY_IN = {
     "pyspark": {"pipeline"},
     "asyncio": {"live", "web"},
@@ -70,6 +80,16 @@ def test_rooms_import_only_from_earlier_layers() -> None:
         parts = name.split(".")
         if parts[0] == "postroad" and len(parts) > 1 and not parts[1].startswith("__"):
             assert layer(parts[1]) <= layer(room), f"{path} imports {name}"
+
+
+def test_the_rooms_of_the_live_driver_have_one_way_arrows() -> None:
+    place = {room: number for number, rooms in enumerate(LIVE) for room in rooms}
+    for path, room, name in imports():
+        parts = name.split(".")
+        if room == "live" and parts[:2] == ["postroad", "live"] and len(parts) > 2:
+            here = path.relative_to(SOURCE / "live").parts[0].removesuffix(".py")
+            if here != "__init__":
+                assert place[parts[2]] <= place[here], f"{path} imports {name}"
 
 
 def test_heavy_libraries_stay_in_their_rooms() -> None:

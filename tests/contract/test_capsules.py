@@ -9,7 +9,7 @@ import pytest
 
 from postroad.comparison.runs import carrying
 from postroad.filters import Filter, matches
-from postroad.live.messages import Codec
+from postroad.live.links.messages import Codec
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.overlay import Overlay
 from postroad.relocation import RELOCATIONS, all_messages

@@ -27,8 +27,8 @@ import pytest
 from live_harness import Processes, environment, free_ports, wait_for, write_network
 from postroad.errors import RunFailed
 from postroad.filters import matches
-from postroad.live import content, mqtt, topics
 from postroad.live.client import Client
+from postroad.live.edge import content, mqtt, topics
 from postroad.live.network import load
 from postroad.live.store import Store
 

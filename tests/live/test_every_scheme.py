@@ -27,8 +27,8 @@ import pytest
 import uvloop
 
 from live_harness import write_network
-from postroad.live import mqtt
 from postroad.live.client import Client
+from postroad.live.edge import mqtt
 from postroad.live.network import DURABLE, load
 from postroad.live.server import Server
 from postroad.relocation import RELOCATIONS

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from live_harness import Processes, free_ports, write_network
-from postroad.live import link as links
-from postroad.live import topics
 from postroad.live.client import Client
+from postroad.live.edge import topics
+from postroad.live.links import link as links
 from postroad.overlay import from_links, small_world
 from postroad.routing import SCHEMES
 from postroad.sim.oracle import compare
@@ -322,7 +322,7 @@ CLIENT_PACKETS = [
 
 
 def peer_frames(identity: str) -> list[bytes]:
-    from postroad.live.messages import Codec, Retain, Wave
+    from postroad.live.links.messages import Codec, Retain, Wave
     from postroad.model import Advertisement, Publication
     from postroad.routing.base import (
         AdvertisementMessage,

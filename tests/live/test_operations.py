@@ -15,8 +15,9 @@ import pytest
 
 from live_harness import Processes, wait_for, write_network
 from postroad.errors import RunFailed
-from postroad.live import demo_certificates, users
 from postroad.live.client import Client
+from postroad.live.edge import users
+from postroad.live.operations import demo_certificates
 
 
 def test_sigterm_under_load_loses_nothing_that_was_taken(tmp_path: Path) -> None:

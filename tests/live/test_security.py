@@ -20,10 +20,12 @@ from click.testing import CliRunner
 from live_harness import Processes, environment, wait_for, write_network
 from postroad.cli import cli
 from postroad.errors import RunFailed
-from postroad.live import certificates, demo_certificates, users
-from postroad.live import link as links
 from postroad.live.client import Client
+from postroad.live.edge import users
+from postroad.live.links import certificates
+from postroad.live.links import link as links
 from postroad.live.network import load
+from postroad.live.operations import demo_certificates
 
 
 @pytest.fixture(scope="module")

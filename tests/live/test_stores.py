@@ -26,10 +26,10 @@ from click.testing import CliRunner
 from live_harness import Processes, environment, wait_for, write_network
 from postroad.cli import cli
 from postroad.errors import InputError, RunFailed
-from postroad.live import mqtt
 from postroad.live.broker import Broker
 from postroad.live.client import Client
-from postroad.live.mqtt import Letter
+from postroad.live.edge import mqtt
+from postroad.live.edge.mqtt import Letter
 from postroad.live.network import Network, load
 from postroad.live.store import ParcelRow, Store, _mark_line
 

@@ -164,6 +164,7 @@ def test_run_point_is_a_function_of_its_row() -> None:
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     out = tmp_path_factory.mktemp("paper")
     command = ["reproduce", "subscription-forwarding-model", "--quick", "--out", str(out)]
+    command += ["--workers", "1"]
     result = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert result.exit_code == 0
     return result.output, out

@@ -18,12 +18,12 @@ import msgspec
 
 from postroad.errors import FilterError
 from postroad.filters import covers, matches, parse
-from postroad.live import link as links
-from postroad.live import mqtt, topics
 from postroad.live.broker import Broker
-from postroad.live.link import Refused
-from postroad.live.messages import BadMessage, Codec, Retain, Wave
-from postroad.live.mqtt import V3, V5, Letter, Malformed
+from postroad.live.edge import mqtt, topics
+from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
+from postroad.live.links import link as links
+from postroad.live.links.link import Refused
+from postroad.live.links.messages import BadMessage, Codec, Retain, Wave
 from postroad.live.network import load
 from postroad.model import Advertisement, Publication
 from postroad.routing.base import (

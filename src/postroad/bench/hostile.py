@@ -26,7 +26,7 @@ from pathlib import Path
 import mqtt5
 
 from postroad.bench import live
-from postroad.live import mqtt
+from postroad.live.edge import mqtt
 
 MOST_S = 60.0  # for one input
 PING = b"\xc0\x00"

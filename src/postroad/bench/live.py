@@ -28,10 +28,10 @@ import mqtt5
 
 from postroad import draws
 from postroad.bench import rabbitmq
-from postroad.live import content, mqtt
 from postroad.live.broker import Broker
+from postroad.live.edge import content, mqtt
+from postroad.live.edge.session import Connection
 from postroad.live.network import load
-from postroad.live.session import Connection
 from postroad.model import Publication
 from postroad.routing.base import Publish
 from postroad.routing.subscription_forwarding import SubscriptionForwarding

@@ -19,7 +19,8 @@ from pathlib import Path
 import mqtt5
 
 from postroad.bench.live import brokers
-from postroad.live import demo_certificates, mqtt
+from postroad.live.edge import mqtt
+from postroad.live.operations import demo_certificates
 
 PUBLICATIONS = 4_000
 WINDOW = 500  # not acknowledged at a time

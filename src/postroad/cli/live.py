@@ -24,8 +24,9 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 )
 def broker(path: Path, name: str, log_level: str) -> None:
     """Run one broker in the foreground, for systemd or a container."""
-    from postroad.live import logs, server
+    from postroad.live import server
     from postroad.live.network import load
+    from postroad.live.operations import logs
 
     network = load(path)
     number = network.number(name)
@@ -42,8 +43,8 @@ def network() -> None:
 @click.argument("path", type=FILE)
 def up(path: Path) -> None:
     """Start every broker of a network file that does not run, and wait until all links are up."""
-    from postroad.live import launch
     from postroad.live.network import load
+    from postroad.live.operations import launch
 
     network = load(path.absolute())
     started = launch.start(network)
@@ -59,8 +60,8 @@ def up(path: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what each broker says as JSON.")
 def status(path: Path, as_json: bool) -> None:
     """Show the brokers of a network, their clients and their links."""
-    from postroad.live import launch
     from postroad.live.network import load
+    from postroad.live.operations import launch
 
     network = load(path.absolute())
     told = launch.status(network)
@@ -76,8 +77,8 @@ def status(path: Path, as_json: bool) -> None:
 @click.argument("path", type=FILE)
 def down(path: Path) -> None:
     """Stop the brokers that `up` started."""
-    from postroad.live import launch
     from postroad.live.network import load
+    from postroad.live.operations import launch
 
     count = launch.stop(load(path.absolute()))
     click.echo(f"{count} brokers stopped")
@@ -90,8 +91,8 @@ def reload(path: Path) -> None:
 
     Exit code 1 if one refuses it or does not run here.
     """
-    from postroad.live import launch
     from postroad.live.network import load
+    from postroad.live.operations import launch
 
     given = load(path.absolute())
     missing = launch.reload(given, given.member_names)
@@ -105,7 +106,7 @@ def reload(path: Path) -> None:
 @click.argument("path", type=FILE)
 def make_secret(path: Path) -> None:
     """Make the secret that a network file names, by which its brokers know each other."""
-    from postroad.live import secret
+    from postroad.live.links import secret
     from postroad.live.network import load
 
     network = load(path)
@@ -128,8 +129,8 @@ def add_broker(
     path: Path, name: str, to: tuple[str, ...], host: str, mqtt: int, link: int, http: int
 ) -> None:
     """Add a broker to a network file, and to the network if it runs here."""
-    from postroad.live import launch, members
     from postroad.live.network import Address
+    from postroad.live.operations import launch, members
 
     change = members.add(path.absolute(), name, Address(host, mqtt, link, http), to)
     if not launch.add(change, name):
@@ -145,7 +146,7 @@ def add_broker(
 @click.argument("name")
 def remove_broker(path: Path, name: str) -> None:
     """Stop a broker and take it out of a network file and, if it runs here, the network."""
-    from postroad.live import launch, members
+    from postroad.live.operations import launch, members
 
     stopped = launch.remove(members.remove(path.absolute(), name), name)
     click.echo(f"{name} is {'stopped and ' if stopped else ''}removed")
@@ -300,7 +301,7 @@ def add(
     password: str,
 ) -> None:
     """Add a user to a users file, or change one."""
-    from postroad.live import users as kept
+    from postroad.live.edge import users as kept
 
     user = kept.made(password.encode(), publish, subscribe, publish_where, subscribe_where)
     kept.change(path, name, user)
@@ -312,7 +313,7 @@ def add(
 @click.argument("name")
 def remove(path: Path, name: str) -> None:
     """Remove a user from a users file."""
-    from postroad.live import users as kept
+    from postroad.live.edge import users as kept
 
     kept.change(path, name, None)
     click.echo(f"{name} is removed")
@@ -322,7 +323,7 @@ def remove(path: Path, name: str) -> None:
 @click.argument("path", type=FILE)
 def list_users(path: Path) -> None:
     """List the users and what they may do."""
-    from postroad.live import users as kept
+    from postroad.live.edge import users as kept
 
     for name, user in kept.load(path).users.items():
         click.echo(f"{name}: {_rights(user, ', ')}")
@@ -346,8 +347,8 @@ def certs() -> None:
 @click.argument("path", type=FILE)
 def certs_demo(path: Path) -> None:
     """Make an authority and certificates for every broker of a network file that has `tls`."""
-    from postroad.live import demo_certificates
     from postroad.live.network import load
+    from postroad.live.operations import demo_certificates
 
     network = load(path)
     if network.tls is None:

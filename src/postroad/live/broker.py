@@ -17,20 +17,20 @@ import msgspec
 from msgspec.structs import replace
 
 from postroad.errors import RunFailed
-from postroad.live import link as links
-from postroad.live import secret, strangers
-from postroad.live.certificates import common_name
-from postroad.live.clients import Clients
-from postroad.live.link import Link, Refused
-from postroad.live.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
-from postroad.live.mqtt import Letter, Malformed
+from postroad.live.edge.clients import Clients
+from postroad.live.edge.mqtt import Letter, Malformed
+from postroad.live.edge.session import KeptOnward
+from postroad.live.links import link as links
+from postroad.live.links import secret, strangers
+from postroad.live.links.certificates import common_name
+from postroad.live.links.link import Link, Refused
+from postroad.live.links.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
+from postroad.live.links.repair import SILENT_US, Repair
+from postroad.live.links.strangers import Strangers
+from postroad.live.links.tree import TreeId
 from postroad.live.network import Network
-from postroad.live.repair import SILENT_US, Repair
-from postroad.live.session import KeptOnward
 from postroad.live.store import CauseRow, Journal, Kept, LinkRow, Rows, Standing, WaveRow
-from postroad.live.strangers import Strangers
 from postroad.live.traces import Traces
-from postroad.live.tree import TreeId
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing import SCHEMES
 from postroad.routing.base import (

@@ -23,7 +23,7 @@ import mqtt5
 from mqtt5 import ConnAckReasonCode, DisconnectReasonCode, PublishPacket, QoS
 
 from postroad.errors import InputError, RunFailed
-from postroad.live import mqtt
+from postroad.live.edge import mqtt
 
 CONNECT_S = 10.0
 PACKET_MAX = 256 << 20

@@ -21,13 +21,15 @@ from typing import Any, cast
 import msgspec
 
 from postroad.errors import InputError, RunFailed
-from postroad.live import certificates, http, logs, reload, secret, users
 from postroad.live import network as networks
 from postroad.live.broker import Broker, Wire
-from postroad.live.messages import BadMessage
-from postroad.live.mqtt import Malformed
+from postroad.live.edge import users
+from postroad.live.edge.mqtt import Malformed
+from postroad.live.edge.session import Connection
+from postroad.live.links import certificates, secret
+from postroad.live.links.messages import BadMessage
 from postroad.live.network import Network
-from postroad.live.session import Connection
+from postroad.live.operations import http, logs, reload
 from postroad.live.store import Store
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, TimeUs

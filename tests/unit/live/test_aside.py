@@ -14,8 +14,8 @@ import pytest
 
 from live_harness import Memory, memory
 from postroad.live import broker as brokers
-from postroad.live import link as links
-from postroad.live.messages import Echo
+from postroad.live.links import link as links
+from postroad.live.links.messages import Echo
 from postroad.model import BrokerId
 from postroad.routing.base import Message
 

@@ -10,7 +10,7 @@ import pytest
 
 from live_harness import Fake, Memory, memory
 from postroad.filters import parse
-from postroad.live import mqtt
+from postroad.live.edge import mqtt
 from postroad.live.network import load
 from postroad.overlay.latencies import as_overlay
 from postroad.planning import kyra as planning
@@ -376,7 +376,7 @@ def test_subscriptions_made_while_a_link_is_cut_are_all_that_travels_then(chain:
 def test_publishers_are_held_back_while_a_link_is_full(
     chain: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from postroad.live import link as links
+    from postroad.live.links import link as links
 
     monkeypatch.setattr(links, "QUEUE_MAX", 50)
     client = chain.client(2, "c")
@@ -452,8 +452,8 @@ def test_grape_is_told_what_heartbeats_measured(tmp_path: Path) -> None:
 def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: Path) -> None:
     import msgspec
 
-    from postroad.live import link as links
-    from postroad.live.messages import Codec, Retain
+    from postroad.live.links import link as links
+    from postroad.live.links.messages import Codec, Retain
     from postroad.model import Publication
     from postroad.routing.base import PublicationMessage
 
@@ -476,7 +476,7 @@ def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: 
 def test_a_peer_of_another_network_is_refused(
     chain: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from postroad.live import link as links
+    from postroad.live.links import link as links
 
     broker = chain.brokers[0]
     wire = broker.wire_opened("stranger", None, chain.now)

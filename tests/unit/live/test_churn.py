@@ -11,7 +11,7 @@ import pytest
 
 from live_harness import Fake, memory
 from postroad.filters import matches
-from postroad.live import content, topics
+from postroad.live.edge import content, topics
 from postroad.routing import SCHEMES
 
 NAMES = ["A", "B", "C", "D", "E"]

@@ -17,10 +17,10 @@ import pytest
 from live_harness import Fake, Memory, memory, write_network
 from postroad.errors import InputError, RunFailed
 from postroad.filters import matches
-from postroad.live import content, topics
-from postroad.live import link as links
-from postroad.live.link import Link
-from postroad.live.mqtt import Letter
+from postroad.live.edge import content, topics
+from postroad.live.edge.mqtt import Letter
+from postroad.live.links import link as links
+from postroad.live.links.link import Link
 from postroad.live.network import DURABLE, load
 from postroad.live.store import Journal, LinkRow, ParcelRow, Standing, Store, replace
 

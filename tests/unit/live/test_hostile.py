@@ -14,7 +14,9 @@ import pytest
 from live_harness import memory
 from postroad.filters import parse
 from postroad.live import broker as brokers
-from postroad.live import clients, logs, messages
+from postroad.live.edge import clients
+from postroad.live.links import messages
+from postroad.live.operations import logs
 from postroad.model import Publication
 from postroad.routing import pool as pools
 

@@ -7,8 +7,8 @@ import random
 import msgspec
 import pytest
 
-from postroad.live import link as links
-from postroad.live.link import Link, Refused
+from postroad.live.links import link as links
+from postroad.live.links.link import Link, Refused
 
 
 class Ends:

@@ -7,8 +7,8 @@ import pytest
 
 from live_harness import memory
 from postroad.errors import InputError, RunFailed
-from postroad.live import members, reload
 from postroad.live.network import Address, load
+from postroad.live.operations import members, reload
 from postroad.live.store import Store
 
 TEXT = """name = "n"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.live import content, mqtt
-from postroad.live.mqtt import V3, V5, Letter, Malformed
+from postroad.live.edge import content, mqtt
+from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 
 payloads = st.binary(max_size=300)
 topics = st.text("ab/é", min_size=1, max_size=150)

@@ -10,9 +10,9 @@ import pytest
 
 from live_harness import Memory, memory, write_network
 from postroad.errors import InputError
-from postroad.live import users
+from postroad.live.edge import users
 from postroad.live.network import Limits, load
-from postroad.live.reload import check
+from postroad.live.operations.reload import check
 
 CHAIN = (["A", "B", "C"], [("A", "B"), ("B", "C")])
 ONCE = mqtt5.QoS.AT_LEAST_ONCE

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from live_harness import Memory, memory, write_network
 from postroad.errors import InputError
-from postroad.live import link as links
-from postroad.live import secret, strangers
 from postroad.live.broker import Broker, Wire
+from postroad.live.links import link as links
+from postroad.live.links import secret, strangers
+from postroad.live.links.strangers import Strangers
 from postroad.live.network import Limits, load
-from postroad.live.strangers import Strangers
 
 NAMES = ["A", "B", "C"]
 LINKS = [("A", "B"), ("B", "C"), ("A", "C")]

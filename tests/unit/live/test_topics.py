@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from postroad.errors import InputError
 from postroad.filters import matches, parse
-from postroad.live import topics
+from postroad.live.edge import topics
 
 levels = st.sampled_from(["a", "b", "", "a%", "x_y", "é'"])
 names = st.lists(levels, min_size=1, max_size=5).map("/".join).filter(topics.valid_topic)

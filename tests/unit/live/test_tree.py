@@ -9,10 +9,10 @@ from pathlib import Path
 import mqtt5
 
 from live_harness import memory
-from postroad.live import rehearse as rehearsal
-from postroad.live.rehearse import rehearse
+from postroad.bench import rehearse as rehearsal
+from postroad.bench.rehearse import rehearse
+from postroad.live.links.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanning, Tree, span
 from postroad.live.store import MemoryStore
-from postroad.live.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanning, Tree, span
 
 SQUARE: list[Pair] = [(0, 1), (1, 2), (2, 3), (0, 3)]
 SEEDS = 100
@@ -139,13 +139,13 @@ def test_a_broker_whose_clock_went_back_is_heard() -> None:
 
 
 def test_rehearsed_faults_lose_and_repeat_nothing() -> None:
-    """More seeds, and one again: python -m postroad.live.rehearse --help"""
+    """More seeds, and one again: python -m postroad.bench.rehearse --help"""
     did: Counter[str] = Counter()
     for seed in (*range(SEEDS), TWO_NEW_ALONE, REST_OF_A_TREE):
         try:
             did += rehearse(seed)
         except BaseException:
-            print(f"replay with: python -m postroad.live.rehearse --seed {seed}")
+            print(f"replay with: python -m postroad.bench.rehearse --seed {seed}")
             raise
     print(dict(did))
     assert did["crashes"] > 2 * SEEDS

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from live_harness import Fake, Memory, memory
 from postroad.cli import cli
 from postroad.errors import InputError
-from postroad.live import users
+from postroad.live.edge import users
 
 ONCE = mqtt5.QoS.AT_LEAST_ONCE
 

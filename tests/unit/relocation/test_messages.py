@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroad.filters import parse
-from postroad.live.messages import Codec
+from postroad.live.links.messages import Codec
 from postroad.model import Advertisement, Publication, Trace
 from postroad.relocation.grape import TraceAnswer, TraceRequest
 from postroad.relocation.migration import MigrationAbort, MigrationComplete, MigrationUpdate

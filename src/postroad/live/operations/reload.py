@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 
 from postroad.errors import InputError
-from postroad.live import certificates, secret
+from postroad.live.links import certificates, secret
 from postroad.live.network import DURABLE, Network
 from postroad.model import BrokerId
 

@@ -22,14 +22,14 @@ import msgspec
 
 from postroad.errors import InputError
 from postroad.filters import parse
-from postroad.live.mqtt import Malformed
-from postroad.live.session import Session
+from postroad.live.edge.mqtt import Malformed
+from postroad.live.edge.session import Session
 from postroad.model import Advertisement, AdvertisementId, TimeUs
 from postroad.relocation.publisher import GRACE_US
 from postroad.routing.base import Advertise, Migrate, Move, Paused, Resume, Unadvertise
 
 if TYPE_CHECKING:
-    from postroad.live.clients import Clients
+    from postroad.live.edge.clients import Clients
 
 log = logging.getLogger("postroad.moves")
 

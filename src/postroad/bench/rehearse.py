@@ -1,7 +1,7 @@
 """Networks with redundant links through crashes, cuts, silences and partitions, from seeds.
 
-    python -m postroad.live.rehearse --seeds 5000       # seeds 0 to 4999
-    python -m postroad.live.rehearse --seed 17          # one, with what happens in it
+    python -m postroad.bench.rehearse --seeds 5000       # seeds 0 to 4999
+    python -m postroad.bench.rehearse --seed 17          # one, with what happens in it
 
 Whole brokers (tree, links, sessions, routers, stores) run in memory on a clock of their own: bytes
 take a drawn time over each connection, keep their order on it and no other; connections break
@@ -37,13 +37,13 @@ import msgspec
 
 from postroad.errors import InputError
 from postroad.filters import Filter, matches
-from postroad.live import content, mqtt, topics
 from postroad.live.broker import Broker, Wire
-from postroad.live.mqtt import Letter
+from postroad.live.edge import content, mqtt, topics
+from postroad.live.edge.mqtt import Letter
+from postroad.live.edge.session import Connection
+from postroad.live.links.tree import Pair, Tree, TreeId, span
 from postroad.live.network import DURABLE, Network, made
-from postroad.live.session import Connection
 from postroad.live.store import MemoryStore, ParcelRow
-from postroad.live.tree import Pair, Tree, TreeId, span
 from postroad.model import BrokerId, TimeUs
 
 FILE = Path("rehearsal.toml")
@@ -791,7 +791,7 @@ def _check_repair(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m postroad.live.rehearse", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m postroad.bench.rehearse", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed and show what happens")
     parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
@@ -810,7 +810,7 @@ def main() -> None:
         except Exception as error:  # whatever it is, its seed must be told
             failed += 1
             say(f"seed {seed}: {type(error).__name__}: {error}\n")
-            say(f"  replay: python -m postroad.live.rehearse --seed {seed}\n")
+            say(f"  replay: python -m postroad.bench.rehearse --seed {seed}\n")
     say(f"{given.seeds} seeds in {time.monotonic() - started:.0f} s, {failed} failed\n")
     say(", ".join(f"{what}: {count:,}" for what, count in sorted(total.items())) + "\n")
     sys.exit(1 if failed else 0)

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from postroad.filters import Filter, matches, parse
-from postroad.live import link as links
-from postroad.live.messages import Begun, Wants, WantsChange, WantsVersions
+from postroad.live.links import link as links
+from postroad.live.links.messages import Begun, Wants, WantsChange, WantsVersions
+from postroad.live.links.tree import NEVER, Spanning, Tree, TreeId
 from postroad.live.store import Kept
-from postroad.live.tree import NEVER, Spanning, Tree, TreeId
 from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Deliver,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 )
 from cryptography.x509.oid import NameOID
 
-from postroad.live.certificates import common_name
+from postroad.live.links.certificates import common_name
 
 LIFE = datetime.timedelta(days=825)
 

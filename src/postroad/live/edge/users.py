@@ -21,7 +21,7 @@ from pathlib import Path
 
 from postroad.errors import InputError
 from postroad.filters import Filter, matches, parse
-from postroad.live import content
+from postroad.live.edge import content
 from postroad.model import Scalar
 
 COST = {"n": 2**14, "r": 8, "p": 1}  # about 50 ms and 16 MiB a guess

@@ -30,8 +30,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from postroad.live.links.tree import Report, Tree, TreeId
 from postroad.live.store import LinkRow, Standing
-from postroad.live.tree import Report, Tree, TreeId
 from postroad.model import BrokerId, TimeUs
 
 # The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import msgspec
 
 from postroad.filters import Filter
-from postroad.live.mqtt import PACKET_IDS, V5, Letter
+from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter
+from postroad.live.edge.users import User
 from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow
-from postroad.live.users import User
 from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 

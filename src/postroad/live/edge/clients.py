@@ -21,11 +21,10 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live import content, mqtt, topics, users
-from postroad.live.moves import Moves
-from postroad.live.mqtt import V3, V5, Letter, Malformed
-from postroad.live.network import Limits
-from postroad.live.session import (
+from postroad.live.edge import content, mqtt, topics, users
+from postroad.live.edge.moves import Moves
+from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
+from postroad.live.edge.session import (
     RECENT,
     SECOND_US,
     Connection,
@@ -35,8 +34,9 @@ from postroad.live.session import (
     Room,
     Session,
 )
+from postroad.live.edge.users import User, Users
+from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
-from postroad.live.users import User, Users
 from postroad.model import (
     Advertisement,
     AdvertisementId,

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError, RunFailed
-from postroad.live.members import Change
+from postroad.live.links.secret import check_guarded
 from postroad.live.network import Network
-from postroad.live.secret import check_guarded
+from postroad.live.operations.members import Change
 
 START_S = 60.0
 STOP_S = 10.0  # beyond the time that brokers may take to drain

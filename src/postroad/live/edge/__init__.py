@@ -1,0 +1,1 @@
+"""Where clients meet a broker: MQTT packets, sessions, topics, users."""

@@ -1,0 +1,1 @@
+"""Running brokers: starting, reloading, members, HTTP, logs, traces, certificates to try."""
