@@ -17,15 +17,20 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+SHARING = {"test_subscription_forwarding_model.py", "test_kyra_evaluation.py", "test_security.py"}
+
+
 class Groups(LoadScopeScheduling):
-    """On several processes: all that needs Spark in one of them, and all that compiles PopSub's
-    kernel; other tests wherever they fit."""
+    """On several processes: all that needs Spark in one of them, all that compiles PopSub's
+    kernel, and the tests of a file that share what takes long to make; others wherever they fit."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if "pipeline/" in file:
             return "spark"
-        return "popsub" if "test_popsub" in file else nodeid
+        if "test_popsub" in file:
+            return "popsub"
+        return file if Path(file).name in SHARING else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:

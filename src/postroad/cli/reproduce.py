@@ -126,8 +126,8 @@ def _reproduce(
     sources = f" with {' and '.join(path.name for path in asked.files.values())}"
     how = (
         f"Made by `postroad reproduce {name} {' '.join(words)}`{sources if asked.files else ''}: "
-        f"{len(todo):,} runs, {ran:,} of them then, in {took:.0f} s on {workers} "
-        f"core{'s' if workers > 1 else ''}"
+        f"{len(todo):,} runs, {ran:,} of them in the last call, which took {took:.0f} s on "
+        f"{workers} core{'s' if workers > 1 else ''}"
     )
     how += f", {spent:.0f} s of processor time." if workers == 1 else ", Spark's start included."
     shown = Path(os.path.relpath(folder, page.parent)).as_posix()
