@@ -46,6 +46,40 @@ class Taken(msgspec.Struct, array_like=True, frozen=True):
 class Connection:
     """One client's connection: bytes that came, bytes to go, and what holds either up."""
 
+    # Beyond thirty attributes Python keeps a dictionary for each object.
+    __slots__ = (
+        "address",
+        "answered",
+        "at",
+        "awaits",
+        "blocked",
+        "chore",
+        "client_id",
+        "closing",
+        "follows",
+        "full",
+        "heard_us",
+        "held",
+        "input",
+        "input_bytes",
+        "keep_alive_us",
+        "level",
+        "moving",
+        "needed",
+        "out",
+        "owed",
+        "paid_us",
+        "patience_us",
+        "paused",
+        "pressing_until_us",
+        "reading",
+        "replies_bytes",
+        "session",
+        "since_us",
+        "slowed",
+        "username",
+    )
+
     def __init__(self, address: str, now: TimeUs) -> None:
         self.address = address
         self.level = V5
@@ -205,6 +239,44 @@ class Parcel:
 
 
 class Session:
+    # Beyond thirty attributes Python keeps a dictionary for each object.
+    __slots__ = (
+        "_next_id",
+        "_parcels",
+        "_taken",
+        "advertised",
+        "bytes_max",
+        "client_id",
+        "connection",
+        "declared",
+        "delivered",
+        "dropped",
+        "ended",
+        "expiry_s",
+        "feeds",
+        "held_bytes",
+        "inflight_max",
+        "journal",
+        "life",
+        "overflow",
+        "overflowed",
+        "packet_max",
+        "plain",
+        "queue_max",
+        "ready",
+        "receive_max",
+        "recent",
+        "room",
+        "subscriptions",
+        "unacknowledged",
+        "unsettled",
+        "user",
+        "username",
+        "waiting",
+        "weight",
+        "will",
+    )
+
     def __init__(self, client_id: str, limits: Limits, room: Room) -> None:
         self.client_id = client_id
         self.room = room
