@@ -68,6 +68,7 @@ log = logging.getLogger("postroad.broker")
 
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
+REPAIR_US = 10_000_000  # and where links are redundant, for the tree to be repaired
 BACKOFF_US = (100_000, 1_000_000)  # before dialling again: at first, and at most
 REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
@@ -528,8 +529,17 @@ class Broker:
     # Waves: when has all that was said arrived everywhere?
 
     def settle(self, then: Reached) -> None:
-        """Call this once the whole network has heard what was sent until now, or cannot soon."""
-        self._settling.append(then)
+        """Call this once the whole network has heard what was sent until now, or cannot soon.
+
+        A wave is lost with the tree it began in. So where trees are repaired others follow it: a
+        link that falls silent is found out later than one wave is waited for.
+        """
+        until_us = self.now + REPAIR_US
+
+        def again(now: TimeUs, reached: bool) -> bool | None:
+            return True if not reached and now < until_us else then(now, reached)
+
+        self._settling.append(then if self.repair is None else again)
 
     def _begin_wave(self, now: TimeUs) -> None:
         then, self._settling = self._settling, []

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import mqtt5
+import pytest
 
 from live_harness import memory
 from postroad.bench import rehearse as rehearsal
@@ -212,3 +213,36 @@ def test_a_broker_whose_store_was_reset_is_delivered_to_in_the_same_tree() -> No
         world.run(1_000_000)
         assert all(subscriber.got >= {*numbers} for subscriber in late)
         assert not publisher.owed
+
+
+@pytest.mark.parametrize("scheme", ["subscription_forwarding", "advertisement_forwarding"])
+@pytest.mark.parametrize("silently", [False, True])
+def test_what_is_published_after_a_suback_amid_a_repair_is_delivered(
+    scheme: str, silently: bool
+) -> None:
+    """A link that falls silent is found out after three seconds, and only then a tree is made."""
+    network = rehearsal.made(
+        {
+            "name": "n",
+            "scheme": scheme,
+            "store": "nowhere",
+            "links": [["A", "B"], ["B", "C"], ["C", "D"], ["A", "D"]],
+            "brokers": {name: rehearsal._ports(n) for n, name in enumerate("ABCD")},
+        },
+        rehearsal.FILE,
+        {},
+    )
+    for seed in range(4):
+        world = rehearsal.World(network, random.Random(seed))
+        told = rehearsal.Told()
+        publisher = rehearsal.Publisher(world, 0, "p", told)
+        world.until(world.repaired, rehearsal.HEALED_US, "a tree")
+        publisher.publish(1)
+        world.run(1_000_000)
+        world.sever((0, 1), silently)
+        world.run(seed * 400_000)
+        late = rehearsal.Subscriber(world, 1, "s", told, "#", None)
+        world.until(lambda late=late: late.granted, 12_000_000, "SUBACK")  # type: ignore[misc]
+        numbers = [publisher.publish(1) for _ in range(5)]
+        world.run(10_000_000)
+        assert late.got >= {*numbers}, seed
