@@ -153,6 +153,7 @@ class Broker:
         pool = getattr(self.plan, "pool", None)
         if isinstance(pool, FilterPool):
             pool.recent_max = 0  # a publication comes by once: nothing to remember
+            pool.load_beside()
         self.router = self.plan.router(number)
         self.codec = Codec()
         self.traces = traces

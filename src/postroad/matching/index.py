@@ -1,11 +1,14 @@
 """The matcher: plain Python while a table is small, compiled kernels once that pays.
 
-Importing and loading the kernels takes about a second, which a small table never earns back.
+Importing and loading the kernels takes about a second, which a small table never earns back. Who
+must not stop for a second has them loaded beside (`beside`), and the table grows on meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from postroad.filters import Filter
@@ -22,10 +25,25 @@ ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
 
 
+@lru_cache(maxsize=1)
+def _loader() -> Thread:
+    """The thread that loads the kernels, begun when it is first asked for."""
+    thread = Thread(target=_load, name="postroad kernels", daemon=True)
+    thread.start()
+    return thread
+
+
+def _load() -> None:
+    from postroad.matching import compiled
+
+    compiled.ready()
+
+
 class Index(Generic[Id]):
     """Many filters, each under an id; `match` says which of them are TRUE of a publication."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: bool = False) -> None:
+        self.beside = beside
         self._small: Filed[Id] | None = Filed()
         self._table: Filed[Id] | Compiled[Id] = self._small
 
@@ -38,7 +56,7 @@ class Index(Generic[Id]):
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""
         self._table.insert(id, filter)
-        if self._small is not None and len(self._small) > SMALL_MAX:
+        if self._small is not None and len(self._small) > SMALL_MAX and self._loaded():
             self.compile()
 
     def remove(self, id: Id) -> None:
@@ -48,7 +66,7 @@ class Index(Generic[Id]):
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
         small = self._small
-        if small is not None and small.asked > ASKED_MAX and len(small) >= WORTHWHILE:
+        if small is not None and self._worthwhile(small) and self._loaded():
             self.compile()
         return self._table.match(attributes)
 
@@ -56,6 +74,14 @@ class Index(Generic[Id]):
     def nbytes(self) -> int:
         """The bytes of a compiled table, without the ids themselves; 0 before it is compiled."""
         return 0 if isinstance(self._table, Filed) else self._table.nbytes
+
+    def _worthwhile(self, small: Filed[Id]) -> bool:
+        count = len(small)
+        return count > SMALL_MAX or (small.asked > ASKED_MAX and count >= WORTHWHILE)
+
+    def _loaded(self) -> bool:
+        """Whether the kernels are there, or may be loaded now; otherwise see to it."""
+        return not self.beside or not _loader().is_alive()
 
     def compile(self) -> None:
         """Go over to the compiled kernels now; otherwise this happens when it pays."""

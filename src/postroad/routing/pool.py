@@ -49,6 +49,10 @@ class FilterPool:
         self._unpinned: dict[Filter, None] = {}
         self._left = 0  # filters, since the index was begun
 
+    def load_beside(self) -> None:
+        """Never stop to load the matching kernels: a table that needs them grows on meanwhile."""
+        self._index.beside = True
+
     def enter(self, filter: Filter) -> None:
         """A table begins to hold this filter."""
         count = self.uses.get(filter, 0)
@@ -85,7 +89,7 @@ class FilterPool:
         if self._left > LEFT_MAX and len(self.uses) <= FEW:
             # The index keeps room, and the texts, of all it ever had: begin a new one.
             self._left = 0
-            self._index = Index()
+            self._index = Index(self._index.beside)
             for kept in self.uses:
                 self._index.insert(kept, kept)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Any
 
 import pytest
 
 from postroad.filters import parse
 from postroad.matching import Index, LinearScan
+from postroad.matching import index as switching
 
 
 @pytest.mark.parametrize("matcher", [Index, LinearScan])
@@ -44,3 +46,25 @@ def test_true_is_not_one() -> None:
     assert index.match({"a": 1}) == ["one"]
     assert index.match({"a": 1.0}) == ["one"]
     assert index.match({"a": True}) == ["true"]
+
+
+def test_a_table_that_must_not_stop_grows_on_while_the_kernels_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = Event()
+    monkeypatch.setattr(switching, "_load", go_on.wait)
+    monkeypatch.setattr(switching, "SMALL_MAX", 10)
+    switching._loader.cache_clear()
+    try:
+        index: Index[int] = Index(beside=True)
+        for number in range(15):
+            index.insert(number, parse(f"a = {number % 5}"))
+        assert index.match({"a": 3}) == [3, 8, 13]
+        assert index.nbytes == 0  # not compiled yet
+        go_on.set()
+        switching._loader().join()
+        assert index.match({"a": 3}) == [3, 8, 13]
+        assert index.nbytes > 0
+    finally:
+        go_on.set()
+        switching._loader.cache_clear()
