@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError
+from postroad.overlay.files import readable
 from postroad.settings.sections import Section, key_lines
 
 DEPTH_MAX = 32  # tables and lists within each other
@@ -19,16 +20,8 @@ def read(path: Path) -> Section:
 
 
 def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"byte {error.start} is not UTF-8", where=str(path), remedy="save the file as UTF-8"
-        ) from None
+    with readable(path) as file:
+        return file.read()
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
