@@ -16,7 +16,7 @@ LABELS = {
     "direct_forwards": "direct forwards p99",
     "gossip_groups": "gossip groups",
     "gossip_false_positives": "gossip false positives",
-    "matches_per_gossip": "deliveries per gossip received",
+    "matches_per_gossip": "publications delivered per gossip",
     "queue": "average queue",
 }
 
