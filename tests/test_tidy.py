@@ -26,6 +26,7 @@ LAYERS = [
     {"kernels"},
     {"settings"},
     {"workloads"},
+    {"traces"},
     {"sim", "live"},
     {"pipeline"},
     {"papers", "comparison"},

@@ -21,7 +21,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from postroad import draws
 from postroad.model import (
@@ -65,6 +65,10 @@ from postroad.routing.base import (
     Unsubscribe,
 )
 from postroad.sim import batch_cost
+from postroad.traces.schema import CRASHED, DOWN, FULL, LOST
+
+if TYPE_CHECKING:
+    from postroad.sim.tracing import Tracing
 
 _LOOK_EVERY = 256
 
@@ -170,6 +174,7 @@ class Simulator:
         buffer_max: int | None = None,
         observer: Observer | None = None,
         check: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         self.plan = plan
         self.seed = seed
@@ -178,6 +183,7 @@ class Simulator:
         self.buffer_max = buffer_max
         self.observer = observer
         self.check = check
+        self.tracing = tracing
         self.now: TimeUs = 0
         self.steps_count = 0
         self.deliveries: list[Delivery] = []
@@ -274,9 +280,8 @@ class Simulator:
                 broker.advertisements[advertisement.id] = given.advertisement
             case Unadvertise(advertisement_id):
                 broker.advertisements.pop(advertisement_id, None)
-            case Publish(publication) if not broker.up:
-                broker.refused += 1
-                self.refused.add(publication.key)
+            case Publish() if not broker.up:
+                self._refuse(number, given)
             case _:
                 pass
         if broker.up:
@@ -287,11 +292,15 @@ class Simulator:
         if given.message.chatter:
             self._restless -= 1
         if link.epoch != epoch:
-            link.lost += 1
+            self._lose_message(link, given, DOWN)
             return
         received = self.brokers[link.target].received
         kind = given.message.kind
         received[kind] = received.get(kind, 0) + 1
+        if self.tracing is not None:
+            queue = len(self.brokers[link.target].queue)
+            recorder = self.tracing.recorders[link.target]
+            recorder.received(link.source, given.message, None, queue, self.now)
         self._take(link.target, given, link, epoch)
 
     def _take(self, number: BrokerId, given: Input, link: Link | None, epoch: int) -> None:
@@ -306,6 +315,8 @@ class Simulator:
             and _publication(given)
         ):
             broker.dropped += 1
+            if self.tracing is not None:
+                self.tracing.stopped(number, given, FULL, self.now)
             return
         self._count_queue(broker)
         broker.queue.append((given, link, epoch))
@@ -339,8 +350,10 @@ class Simulator:
         self._next(number, broker)
         if link is None or link.epoch == epoch:
             self._step(number, given)
-        else:
+        else:  # it had come, and its link has gone down since
             link.lost += 1
+            if self.tracing is not None:
+                self.tracing.stopped(number, given, DOWN, self.now)
 
     def _copied(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -365,6 +378,9 @@ class Simulator:
         self.steps_count += 1
         if self.observer is not None:
             self.observer(self.now, number, given, effects)
+        if self.tracing is not None:
+            self.tracing.recorders[number].stepped(given, effects, self.now, router.holds)
+            self.tracing.stepped()
         if self.check:
             router.check()
         forwards = False
@@ -425,14 +441,17 @@ class Simulator:
         kind = message.kind
         broker.sent[kind] = broker.sent.get(kind, 0) + 1
         link.messages[kind] = link.messages.get(kind, 0) + 1
+        if self.tracing is not None:
+            recorder = self.tracing.recorders[link.source]
+            recorder.sent(link.target, message, None, None, self.now)
         if link.downs:
-            link.lost += 1
+            self._lose_message(link, Received(message, link.source), DOWN)
             return
         if link.loss:
             link.drawn += 1
             key = link.source * len(self.brokers) + link.target
             if draws.uniform(self.seed, "link_loss", key, link.drawn) < link.loss:
-                link.lost += 1
+                self._lose_message(link, Received(message, link.source), LOST)
                 return
         arrival = self.now + late_us + link.latency_us + link.delay_us
         if arrival < link.free_us:
@@ -446,6 +465,18 @@ class Simulator:
         heapq.heappush(
             self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
         )
+
+    def _lose_message(self, link: Link, given: Input, reason: str) -> None:
+        link.lost += 1
+        if self.tracing is not None:
+            self.tracing.stopped(link.source, given, reason, self.now, link.target)
+
+    def _refuse(self, number: BrokerId, given: Publish) -> None:
+        """A publication finds its broker down."""
+        self.brokers[number].refused += 1
+        self.refused.add(given.publication.key)
+        if self.tracing is not None:
+            self.tracing.stopped(number, given, CRASHED, self.now)
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
         self._restless -= 1
@@ -547,8 +578,7 @@ class Simulator:
         if broker.up:
             self._take(number, given, None, 0)
         elif isinstance(given, Publish):
-            broker.refused += 1
-            self.refused.add(given.publication.key)
+            self._refuse(number, given)
         elif isinstance(given, Migrate):
             self._lose(client, number)
 
@@ -628,6 +658,10 @@ class Simulator:
         broker.up = False
         broker.life += 1
         broker.dropped += sum(_publication(given) for given, _, _ in broker.queue)
+        if self.tracing is not None:
+            for given, _, _ in broker.queue:
+                self.tracing.stopped(number, given, CRASHED, self.now)
+            self.tracing.crashed(number, self.now)
         broker.queue.clear()
         broker.timers.clear()
         for peer, link in self.links[number].items():
@@ -645,6 +679,8 @@ class Simulator:
         broker.up = True
         broker.matches_count += broker.router.matches_count
         broker.router = self.plan.router(number)
+        if self.tracing is not None:
+            self.tracing.restarted(number, self.now)
         self._step(number, Start())
         for peer, link in self.links[number].items():
             self._mend(link)

@@ -40,6 +40,7 @@ from postroad.routing.base import (
 from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
+from postroad.sim.tracing import Tracing
 from postroad.workloads.model import Interest
 
 
@@ -150,7 +151,12 @@ def plan_of(scenario: Scenario) -> Plan:
     return scheme.plan(scenario.overlay, interests, config, scenario.seed)
 
 
-def run(scenario: Scenario, observer: Observer | None = None, check: bool = False) -> Result:
+def run(
+    scenario: Scenario,
+    observer: Observer | None = None,
+    check: bool = False,
+    tracing: Tracing | None = None,
+) -> Result:
     """Simulate a scenario. `check` asserts every router's invariants after every step."""
     simulator = Simulator(
         plan_of(scenario),
@@ -160,6 +166,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         buffer_max=scenario.buffer_max,
         observer=observer,
         check=check,
+        tracing=tracing,
     )
     workload = scenario.workload
     later: list[tuple[TimeUs, int, BrokerId, Any]] = []
@@ -179,6 +186,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
             if interest.until_us is not None:
                 later.append((interest.until_us, 2, interest.broker, go))
         zero_us = simulator.settle()
+    if tracing is not None:
+        tracing.has_settled(zero_us)
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
     for fault in scenario.faults:
@@ -208,6 +217,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     for time_us, _, number, given in later:
         simulator.at(zero_us + time_us, number, given)
     simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
+    if tracing is not None:
+        tracing.finish()
     return Result(
         scenario=scenario,
         deliveries=[

@@ -80,6 +80,7 @@ class Moves:
             list(session.advertised),
         )
         connection.moving = order
+        connection.parting = f"moves to broker {network.names[order.target]}"
         self.count += 1
         log.info(
             "publisher moves",
