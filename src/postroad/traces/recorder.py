@@ -7,10 +7,10 @@ whether one is follows from its key. What clients and brokers say about routes i
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -56,6 +56,7 @@ from postroad.traces.schema import (
     Row,
 )
 
+STARTS_MAX = 4_096  # publishers whose checksum is remembered
 HERE_MAX = 16_384  # publications that a broker remembers to have had, to tell repeated ones
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: neighbouring checksums go far apart
 _json = msgspec.json.Encoder(order="deterministic").encode
@@ -81,6 +82,7 @@ class Recorder:
         self._key = hashlib.sha256(key or trace_id.encode()).digest()
         self._here: OrderedDict[PublicationKey, None] = OrderedDict()
         self._held: dict[PublicationKey, Publication] = {}  # that wait here and went nowhere yet
+        self._starts: dict[str, int] = {}
         self.configure(recording)
 
     def configure(self, recording: Recording) -> None:
@@ -97,9 +99,14 @@ class Recorder:
         if self._all or publication is self._last:
             return self._sampled
         self._last = publication
-        checksum = zlib.crc32(f"{publication.publisher}/{publication.id}".encode())
-        self._sampled = (checksum * _SPREAD >> 32) & 0xFFFFFFFF < self._below
-        return self._sampled
+        start = self._starts.get(publication.publisher)
+        if start is None:
+            if len(self._starts) >= STARTS_MAX:
+                self._starts.clear()
+            start = self._starts[publication.publisher] = crc32(publication.publisher.encode())
+        spread = crc32(publication.id.encode(), start) * _SPREAD
+        self._sampled = sampled = (spread >> 32) & 0xFFFFFFFF < self._below
+        return sampled
 
     def row(self, kind: str, now: TimeUs, **columns: Any) -> None:
         self.sequence += 1
@@ -136,8 +143,22 @@ class Recorder:
     ) -> None:
         """One input and its effects. `holds` tells whether a publication waits at this broker."""
         kind = type(given)
-        if kind is Publish or kind is Received:
-            self._carried(given, effects, now, holds)  # type: ignore[arg-type]
+        if kind is Publish:  # by far the most frequent inputs first, and mostly not sampled
+            publication = given.publication  # type: ignore[union-attr]
+            if self.sampled(publication):
+                self.published(publication, now)
+                self._carried(given, (publication,), effects, now, holds)
+            elif effects and type(effects[0]) is Note:
+                self._done(effects[0], now)
+            return
+        if kind is Received:
+            message = given.message  # type: ignore[union-attr]
+            if not message.carries:
+                self._effects(effects, now)
+                return
+            publications = message.publications
+            if len(publications) != 1 or self.sampled(publications[0]):
+                self._carried(given, publications, effects, now, holds)
             return
         self._said(given, now)
         self._effects(effects, now)
@@ -166,24 +187,14 @@ class Recorder:
 
     def _carried(
         self,
-        given: Publish | Received,
+        given: Input,
+        publications: Sequence[Publication],
         effects: Sequence[Effect],
         now: TimeUs,
         holds: Callable[[Publication], bool],
     ) -> None:
-        """An input that may bring publications, by far the most frequent one."""
-        again = False
-        if type(given) is Publish:
-            publications: tuple[Publication, ...] = (given.publication,)
-            self.published(given.publication, now)
-        else:
-            assert type(given) is Received
-            publications = given.message.publications if given.message.carries else ()
-            again = given.sender == self.number  # what this broker had kept
-        if len(publications) == 1 and not self.sampled(publications[0]):
-            if effects and type(effects[0]) is Note:
-                self._done(effects[0], now)
-            return
+        """An input that brings publications, of which some are sampled."""
+        again = isinstance(given, Received) and given.sender == self.number  # kept by this broker
         onward = self._effects(effects, now)
         for publication in publications:
             if self.sampled(publication):
@@ -318,6 +329,8 @@ class Recorder:
         now: TimeUs,
     ) -> None:
         publications = message.publications if message.carries else ()
+        if len(publications) == 1 and not self.sampled(publications[0]):
+            return
         if not publications:
             filter = message.about
             self.row(
