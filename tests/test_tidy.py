@@ -28,6 +28,7 @@ LAYERS = [
     {"workloads"},
     {"traces"},
     {"sim", "live"},
+    {"replay", "explain"},
     {"pipeline"},
     {"papers", "comparison"},
     {"report"},

@@ -137,11 +137,13 @@ def plan_of(scenario: Scenario) -> Plan:
     """The plan of the scenario's scheme, from its overlay and workload."""
     scheme = SCHEMES[scenario.scheme]
     workload = scenario.workload
-    interests = Interests(
-        [(interest.broker, interest.filter) for interest in workload.subscriptions],
-        [(interest.broker, interest.filter) for interest in workload.advertisements],
-        [(each.broker, each.filter) for each in workload.subscriptions if each.time_us is None],
-    )
+    interests = Interests()
+    if not scenario.blind:
+        interests = Interests(
+            [(interest.broker, interest.filter) for interest in workload.subscriptions],
+            [(interest.broker, interest.filter) for interest in workload.advertisements],
+            [(each.broker, each.filter) for each in workload.subscriptions if each.time_us is None],
+        )
     config = scenario.config or scheme.config()
     if scenario.relocation is not None:
         given = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()

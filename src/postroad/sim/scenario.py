@@ -92,6 +92,7 @@ class Scenario:
     relocation: str | None = None
     relocation_config: Any = None  # its defaults if None
     hand_overs: tuple[Reseat, ...] = ()
+    blind: bool = False  # whether a planner knows nothing of the workload, as in a live network
 
 
 def load(path: Path) -> Scenario:

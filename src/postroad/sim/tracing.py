@@ -44,7 +44,7 @@ class Tracing:
         """From here on time counts from 0."""
         self.settled = True
         for row in self.rows:
-            row.time_us -= zero_us
+            row.time_us = min(row.time_us - zero_us, -1)
         for recorder in self.recorders:
             recorder.zero_us = zero_us
 

@@ -163,7 +163,7 @@ def paths(source: Path) -> list[Path]:
         raise InputError("no such file or folder", where=str(source), remedy="name trace files")
     if source.is_file():
         return [source]
-    found = sorted(source.rglob("traces-*.jsonl"))
+    found = sorted(source.rglob("traces-*.jsonl"), key=_place)
     found += sorted(path for path in source.rglob("*.parquet") if path.is_file())
     if not found:
         raise InputError(
@@ -172,6 +172,12 @@ def paths(source: Path) -> list[Path]:
             remedy="record some: `traces` in a network file, or postroad simulate --traces",
         )
     return found
+
+
+def _place(path: Path) -> tuple[str, str, int]:
+    """Files of one series in the order in which they were written."""
+    name, _, number = path.stem.rpartition("-")
+    return str(path.parent), name, int(number) if number.isdigit() else 0
 
 
 def read(source: Path, trace_id: str | None = None) -> tuple[list[Row], Read]:
@@ -203,7 +209,8 @@ def read(source: Path, trace_id: str | None = None) -> tuple[list[Row], Read]:
         missing = max(numbers) - min(numbers) + 1 - len(numbers)
         if missing:
             about.gaps[key] = missing
-    rows = sorted(found.values(), key=lambda row: (row.time_us, row.broker, row.life, row.sequence))
+    # Rows of one time stay as they were written: a simulation has many, and they have an order.
+    rows = sorted(found.values(), key=lambda row: row.time_us)
     for row in rows:
         if row.kind == "start":
             version = msgspec.json.decode(row.detail or "{}").get("schema")
