@@ -84,7 +84,7 @@ def replay(
     if out is not None:
         export.write(changed, out)
     before = run(recorded.scenario)
-    same = report.fidelity(recorded, before)
+    same = report.fidelity(recorded, run(recorded.exact), before)
     differs = changed is not recorded.scenario
     after = run(changed) if differs else before
     carried = None if link_mbit is None else link_mbit * 125_000

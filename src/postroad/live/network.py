@@ -177,6 +177,7 @@ class Network:
             "seed": self.seed,
             "brokers": self.member_names,
             "links": [[names[a], names[b]] for a, b in self.pairs],
+            "assumed_us": LATENCY_US,  # of every link, by a planner that is not told
             "plan": self.plan_file,
             "redundant": self.redundant,
         }

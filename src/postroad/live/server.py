@@ -236,6 +236,7 @@ class Server:
             transport.abort()
         if self.traces is not None:
             reason = "told to stop" if self.failure is None else str(self.failure)
+            self.traces.loaded(self._load(), self.now())
             self.traces.close(reason, self.now())
         if self.store is not None:
             self.store.close()

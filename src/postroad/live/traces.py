@@ -28,7 +28,7 @@ class Traces(Recorder):
         super().__init__(network.name, network.names, number, network.traces, now, key)
         self.files = Files(Path(network.traces.folder), self.broker, network.traces, now)
         self.started(network.description(), now)
-        self._loaded_us = now
+        self._loaded_us = now - LOAD_US  # at once
         self.holders: Mapping[SubscriptionId, Held] = {}  # the broker's, once it is there
 
     def more(self, subscription: Subscription) -> dict[str, Any]:

@@ -5,21 +5,24 @@ subscriptions and advertisements with their times, publications with theirs. Fau
 rows show: brokers that ended and started again, links of the tree that were down. Publishers that a
 scheme had moved stand where they first were: the scheme moves them again.
 
-Latency of a link: as its ends measured it by heartbeats (`load` rows), otherwise half of what
-messages took both ways (so that clocks that differ cancel out), otherwise a millisecond. Service
-time: a broker's CPU time over its steps.
+Latency of a link: the median of what messages took, both ways together, so that clocks that differ
+cancel out; without any, as its ends measured it by heartbeats (`load` rows); otherwise a
+millisecond. How messages deviate from it is kept: `exact` has every message take as long as it
+took, so that the same scheme does the same again; otherwise deviations are drawn from these.
+Service time: a broker's CPU time over its steps.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from postroad import relocation
@@ -30,7 +33,8 @@ from postroad.overlay import Overlay
 from postroad.routing import SCHEMES
 from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
-from postroad.sim.scenario import Scenario
+from postroad.sim.run import plan_of
+from postroad.sim.scenario import Deviations, Scenario
 from postroad.traces.schema import Row
 from postroad.workloads.model import Interest, Posting, Workload
 
@@ -41,7 +45,8 @@ LATENCY_US = 1000  # of a link that nobody measured
 class Recorded:
     """What traces hold. Times of the scenario count from `zero_us`."""
 
-    scenario: Scenario
+    scenario: Scenario  # on links with measured latencies, deviations from them drawn
+    exact: Scenario  # with every message as long under way as it was, and the plan that was
     zero_us: TimeUs
     until_us: TimeUs  # the last row, from `zero_us`
     deliveries: Counter[tuple[PublicationKey, SubscriptionId]]
@@ -68,6 +73,8 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     names: list[str] = told["brokers"]
     number = {name: broker for broker, name in enumerate(names)}
     known = [row for row in rows if row.broker in number]
+    if live:
+        known = _ordered(known)
     if len(known) < len(rows):
         warnings.append("rows of brokers that are not in the network any more are left out")
     overlay = _overlay(told, known, plan, warnings)
@@ -86,7 +93,10 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     if moving is not None:
         section = Section(told["relocation_parameters"], "traces", moving)
         moving_config = section.configure(relocation.RELOCATIONS[moving].config)
-    until_us = max(row.time_us for row in rows) - zero_us
+    kinds = {message.kind for message in scheme.messages}
+    if moving is not None:
+        kinds |= {message.kind for message in relocation.RELOCATIONS[moving].messages}
+    until_us = max(row.time_us for row in known) - zero_us
     service_us = _service_us(known)
     scenario = Scenario(
         scheme=told["scheme"],
@@ -101,11 +111,15 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
         relocation_config=moving_config,
         blind=live,
     )
-    kinds = {message.kind for message in scheme.messages}
-    if moving is not None:
-        kinds |= {message.kind for message in relocation.RELOCATIONS[moving].messages}
+    exact = scenario
+    if live:
+        exact = replace(scenario, overlay=_assumed(overlay, told))
+        exact = replace(exact, measured=Deviations(_transits_us(known, exact, kinds), True))
+        scenario = replace(
+            scenario, measured=Deviations(_transits_us(known, scenario, kinds), False)
+        )
     return Recorded(
-        scenario, zero_us, until_us,
+        scenario, exact, zero_us, until_us,
         Counter(
             ((str(row.publisher), str(row.publication)), str(row.subscription))
             for row in known
@@ -168,6 +182,65 @@ def _overlay(
         warnings.append(f"{unknown} links were not measured: {LATENCY_US / 1000:g} ms assumed")
     ends = np.array([(number[a], number[b]) for a, b in links], dtype=np.int64).reshape(-1, 2)
     return Overlay(tuple(names), ends, np.array(latencies, dtype=np.int64))
+
+
+_INPUTS = frozenset(
+    ("publish", "subscribe", "unsubscribe", "advertise", "unadvertise", "receive", "link", "move")
+)
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """The rows with times that grow with each input of a broker, so that their order is in them.
+
+    A broker takes many inputs at one reading of its clock. Each is put a microsecond after the one
+    before it, which is less than it took; what the broker sends has the time of its cause.
+    """
+    last: dict[tuple[str, int], TimeUs] = {}
+    found = []
+    for row in sorted(rows, key=lambda row: (row.life, row.sequence)):
+        key = (row.broker, row.life)
+        before = last.get(key)
+        time_us = row.time_us
+        if before is not None:
+            time_us = max(time_us, before + (row.kind in _INPUTS))
+        last[key] = time_us
+        found.append(msgspec.structs.replace(row, time_us=time_us))
+    return sorted(found, key=lambda row: row.time_us)
+
+
+def _transits_us(
+    rows: Sequence[Row], scenario: Scenario, kinds: Collection[str]
+) -> dict[tuple[BrokerId, BrokerId], list[TimeUs]]:
+    """Per link and direction, how much longer than the simulated link's latency each took."""
+    plan = plan_of(scenario)
+    number = {name: broker for broker, name in enumerate(scenario.overlay.names)}
+    left: dict[tuple[BrokerId, BrokerId], list[TimeUs]] = defaultdict(list)
+    came: dict[tuple[BrokerId, BrokerId], list[TimeUs]] = defaultdict(list)
+    for row in rows:
+        if row.kind in ("send", "receive") and row.mechanism in kinds and not row.part:
+            here, there = number[row.broker], number.get(str(row.peer), -1)
+            if row.kind == "send":
+                left[here, there].append(row.time_us)
+            else:
+                came[there, here].append(row.time_us)
+    peers = plan.links()
+    found = {}
+    for (here, there), sent in left.items():
+        got = came.get((here, there), [])
+        if len(got) == len(sent):  # links are FIFO: the n-th to arrive is the n-th that was sent
+            usual_us = peers[here].get(there)
+            if usual_us is None:
+                usual_us = plan.direct_us(here, there)
+            pairs = zip(sent, got, strict=True)
+            found[here, there] = [after - before - usual_us for before, after in pairs]
+    return found
+
+
+def _assumed(overlay: Overlay, told: Mapping[str, Any]) -> Overlay:
+    """The overlay as the live network's planner knew it."""
+    if told["plan"] is not None:
+        return overlay
+    return replace(overlay, latency_us=np.full_like(overlay.latency_us, told["assumed_us"]))
 
 
 def measured_us(rows: Sequence[Row]) -> dict[tuple[str, str], TimeUs]:

@@ -33,7 +33,9 @@ class Fidelity:
         return {"same": self.same, **dataclasses.asdict(self)}
 
 
-def fidelity(recorded: Recorded, result: Result) -> Fidelity:
+def fidelity(recorded: Recorded, result: Result, model: Result | None = None) -> Fidelity:
+    """`result` is a run of `recorded.exact`; delays are those of `model`, a run of
+    `recorded.scenario`, on which changes are tried."""
     replayed = Counter((key, subscription) for key, subscription, *_ in result.deliveries)
     names = result.scenario.overlay.names
     plan = plan_of(result.scenario)
@@ -52,7 +54,7 @@ def fidelity(recorded: Recorded, result: Result) -> Fidelity:
         for key in sorted({*recorded.messages, *messages})
         if recorded.messages[key] != messages[key]
     ]
-    after = delays_us(result)
+    after = delays_us(model or result)
     return Fidelity(
         sorted(map(text, (recorded.deliveries - replayed).elements())),
         sorted(map(text, (replayed - recorded.deliveries).elements())),

@@ -7,7 +7,7 @@ Each returns another scenario, and says in a sentence what it took for granted.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from postroad.overlay import Overlay
 from postroad.routing import SCHEMES
 from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
-from postroad.sim.scenario import Scenario
+from postroad.sim.scenario import Deviations, Scenario
 from postroad.workloads.model import Interest, Posting, Workload
 
 
@@ -125,7 +125,19 @@ def _without(scenario: Scenario, name: str) -> tuple[Scenario, list[str]]:
         overlay=Overlay(names, ends, latencies),
         workload=Workload(kept(workload.subscriptions), kept(workload.advertisements), postings),
         faults=_still_there(faults, ends),
+        measured=_renumbered(scenario.measured, new),
     ), said
+
+
+def _renumbered(measured: Deviations | None, new: Mapping[BrokerId, BrokerId]) -> Deviations | None:
+    if measured is None:
+        return None
+    of_link_us = {
+        (new[a], new[b]): values
+        for (a, b), values in measured.of_link_us.items()
+        if a in new and b in new
+    }
+    return replace(measured, of_link_us=of_link_us)
 
 
 def _still_there(faults: Sequence[Fault], ends: np.ndarray) -> tuple[Fault, ...]:

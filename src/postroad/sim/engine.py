@@ -68,6 +68,7 @@ from postroad.sim import batch_cost
 from postroad.traces.schema import CRASHED, DOWN, FULL, LOST
 
 if TYPE_CHECKING:
+    from postroad.sim.scenario import Deviations
     from postroad.sim.tracing import Tracing
 
 _LOOK_EVERY = 256
@@ -109,6 +110,7 @@ class Link:
     delay_us: TimeUs = 0
     loss: float = 0.0
     drawn: int = 0
+    measured_us: Sequence[TimeUs] = ()  # how much later than `latency_us` messages arrive
     lost: int = 0
     messages: dict[str, int] = field(default_factory=dict)
 
@@ -175,6 +177,7 @@ class Simulator:
         observer: Observer | None = None,
         check: bool = False,
         tracing: Tracing | None = None,
+        measured: Deviations | None = None,
     ) -> None:
         self.plan = plan
         self.seed = seed
@@ -184,6 +187,7 @@ class Simulator:
         self.observer = observer
         self.check = check
         self.tracing = tracing
+        self.measured = measured
         self.now: TimeUs = 0
         self.steps_count = 0
         self.deliveries: list[Delivery] = []
@@ -201,6 +205,9 @@ class Simulator:
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
         ]
+        for links in self.links:
+            for link in links.values():
+                self._measure_link(link)
         self.aside_loss = 0.0
         self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
@@ -434,6 +441,7 @@ class Simulator:
             link = Link(source, target, self.plan.direct_us(source, target))
             link.downs = 0 if self.brokers[target].up else 1
             link.loss = self.aside_loss
+            self._measure_link(link)
             self.asides[source, target] = link
         return link
 
@@ -454,6 +462,8 @@ class Simulator:
                 self._lose_message(link, Received(message, link.source), LOST)
                 return
         arrival = self.now + late_us + link.latency_us + link.delay_us
+        if link.measured_us:
+            arrival = max(self.now, arrival + self._deviation_us(link))
         if arrival < link.free_us:
             arrival = link.free_us
         link.free_us = arrival
@@ -465,6 +475,20 @@ class Simulator:
         heapq.heappush(
             self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
         )
+
+    def _measure_link(self, link: Link) -> None:
+        if self.measured is not None:
+            link.measured_us = self.measured.of_link_us.get((link.source, link.target), ())
+
+    def _deviation_us(self, link: Link) -> TimeUs:
+        """How much later than usual the next message arrives."""
+        measured_us, n = link.measured_us, link.drawn
+        link.drawn += 1
+        assert self.measured is not None
+        if self.measured.in_order:
+            return measured_us[n] if n < len(measured_us) else 0
+        key = link.source * len(self.brokers) + link.target
+        return measured_us[draws.below(len(measured_us), self.seed, "link_time", key, n)]
 
     def _lose_message(self, link: Link, given: Input, reason: str) -> None:
         link.lost += 1

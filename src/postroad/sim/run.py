@@ -169,6 +169,7 @@ def run(
         observer=observer,
         check=check,
         tracing=tracing,
+        measured=scenario.measured,
     )
     workload = scenario.workload
     later: list[tuple[TimeUs, int, BrokerId, Any]] = []
