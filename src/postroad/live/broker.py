@@ -1069,10 +1069,8 @@ class Broker:
     def _trace_lost(self, peer: BrokerId, queue: Iterable[bytes], now: TimeUs) -> None:
         """Record which publications a link that starts afresh does not carry any more."""
         if self.traces is not None:
-            name = self.network.names[peer]
             for data in queue:
-                for publication in self.codec.decode(data).publications:
-                    self.traces.stopped(publication, DOWN, now, peer=name)
+                self.traces.lost(self.codec.decode(data), DOWN, now, peer)
 
     def _link_down(self, peer: BrokerId, now: TimeUs) -> None:
         self.step(LinkDown(peer), now)

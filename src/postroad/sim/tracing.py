@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from postroad.model import BrokerId, Publication, TimeUs
+from postroad.model import BrokerId, TimeUs
 from postroad.overlay.transit_stub import places
 from postroad.routing import SCHEMES
 from postroad.routing.base import Input, Publish, Received
@@ -66,24 +66,15 @@ class Tracing:
         recorder = self.recorders[broker]
         if isinstance(given, Publish):  # its router never had it
             recorder.published(given.publication, now)
-        for publication in _publications(given):
-            recorder.stopped(
-                publication, reason, now, peer=None if peer is None else self.names[peer]
-            )
+            recorder.stopped(given.publication, reason, now)
+        elif isinstance(given, Received):
+            recorder.lost(given.message, reason, now, peer)
 
     def crashed(self, broker: BrokerId, now: TimeUs) -> None:
         self.recorders[broker].crashed(now)
 
     def restarted(self, broker: BrokerId, now: TimeUs) -> None:
         self.recorders[broker].started(self._description, now)
-
-
-def _publications(given: Input) -> tuple[Publication, ...]:
-    if isinstance(given, Publish):
-        return (given.publication,)
-    if isinstance(given, Received) and given.message.carries:
-        return given.message.publications
-    return ()
 
 
 def description(scenario: Scenario) -> dict[str, Any]:

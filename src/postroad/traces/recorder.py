@@ -357,6 +357,18 @@ class Recorder:
         self._held.clear()
         self.row("end", now, reason="crash")
 
+    def lost(self, message: Message, reason: str, now: TimeUs, peer: BrokerId | None) -> None:
+        """A message, and with it the publications that it brings, goes no further."""
+        name = None if peer is None else self.names[peer]
+        publications = message.publications if message.carries else ()
+        for publication in publications:
+            self.stopped(publication, reason, now, peer=name)
+        if not publications:
+            self.row(
+                "stop", now, peer=name, mechanism=message.kind, reason=reason,
+                filter=None if message.about is None else str(message.about), detail=str(message),
+            )  # fmt: skip
+
     def stopped(self, publication: Publication, reason: str, now: TimeUs, **columns: Any) -> None:
         """Columns may be `peer`, `subscription`, `client`."""
         if self.sampled(publication):
