@@ -98,6 +98,17 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
         assert allowed is None or room in allowed, f"{path} imports {name}"
 
 
+def test_compiled_code_has_no_annotations_and_all_else_beside_it_has() -> None:
+    compiled = {"njit", "_compiled", "cfunc", "intrinsic"}
+    for path in {path for path, _, name in imports() if name.split(".")[0] == "numba"}:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                calls = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+                names = {each.id for each in calls if isinstance(each, ast.Name)}
+                where = f"{path}: {node.name}"
+                assert (node.returns is None) == bool(names & compiled), where
+
+
 def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
     with cli.make_context("postroad", ["demo"]) as context:
         for name in COMMANDS:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -472,7 +472,7 @@ def _grown(kept: _Kept, fanout: int) -> _Kept:
 
 
 @_compiled
-def _new(state: Any, pool: int, table: Any) -> Any:
+def _new(state, pool, table):
     """An unused place of a pool: one that was freed, or the next."""
     place = state[pool]
     if place >= 0:
@@ -484,13 +484,13 @@ def _new(state: Any, pool: int, table: Any) -> Any:
 
 
 @_compiled
-def _free(state: Any, pool: int, table: Any, place: int) -> None:
+def _free(state, pool, table, place):
     table[place, _NEXT] = state[pool]
     state[pool] = place
 
 
 @_compiled
-def _heap_push(far: Any, size: int, time: int, turn: int, item: int) -> None:
+def _heap_push(far, size, time, turn, item):
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -502,7 +502,7 @@ def _heap_push(far: Any, size: int, time: int, turn: int, item: int) -> None:
 
 
 @_compiled
-def _heap_pop(far: Any, size: int) -> None:
+def _heap_pop(far, size):
     """Take the first away and put the last, at `size`, where it belongs."""
     time, turn = far[size, 0], far[size, 1]
     at = 0
@@ -524,9 +524,7 @@ def _heap_pop(far: Any, size: int) -> None:
 
 
 @_compiled
-def _schedule(
-    state: Any, items: Any, near: Any, far: Any, time: int, item: int, sent_us: int
-) -> None:
+def _schedule(state, items, near, far, time, item, sent_us):
     """Let an item happen; equal times keep the order of sending."""
     items[item, _DUE] = sent_us
     if time - state[_CLOCK] >= _HORIZON:
@@ -551,19 +549,7 @@ def _schedule(
 
 
 @_compiled
-def _send(
-    state: Any,
-    items: Any,
-    near: Any,
-    far: Any,
-    delay_us: int,
-    what: int,
-    target: int,
-    sender: int,
-    hop: int,
-    load: int,
-    size: int,
-) -> None:
+def _send(state, items, near, far, delay_us, what, target, sender, hop, load, size):
     """A new message or timer."""
     item = _new(state, _ITEMS, items)
     items[item, _WHAT], items[item, _TARGET], items[item, _SENDER] = what, target, sender
@@ -579,14 +565,14 @@ def _send(
 
 
 @_compiled
-def _release(state: Any, rows: Any, row: int) -> None:
+def _release(state, rows, row):
     rows[row, _REFS] -= 1
     if rows[row, _REFS] == 0:
         _free(state, _ROWS, rows, row)
 
 
 @_compiled
-def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int) -> None:
+def _append(state, nodes, rows, lists, place, row):
     """Put a publication at the end of a list that waits to be sent."""
     node = _new(state, _NODES, nodes)
     nodes[node, _ROW], nodes[node, _LINKS], nodes[node, _NEXT] = row, 0, -1
@@ -601,7 +587,7 @@ def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int)
 
 
 @_compiled
-def _bundle(state: Any, bundles: Any, lists: Any, place: int, offer: int) -> Any:
+def _bundle(state, bundles, lists, place, offer):
     """What a list holds, taken from it."""
     bundle = _new(state, _BUNDLES, bundles)
     bundles[bundle, _HOLDERS], bundles[bundle, _OFFER] = 0, offer
@@ -612,7 +598,7 @@ def _bundle(state: Any, bundles: Any, lists: Any, place: int, offer: int) -> Any
 
 
 @_compiled
-def _let_go(state: Any, rows: Any, nodes: Any, bundles: Any, bundle: int) -> None:
+def _let_go(state, rows, nodes, bundles, bundle):
     """A message with this bundle is done."""
     bundles[bundle, _HOLDERS] -= 1
     if bundles[bundle, _HOLDERS] == 0:
@@ -626,7 +612,7 @@ def _let_go(state: Any, rows: Any, nodes: Any, bundles: Any, bundle: int) -> Non
 
 
 @_compiled
-def _deliver(state: Any, delays: Any, kind: int, delay_us: int, count: int, hop: int) -> None:
+def _deliver(state, delays, kind, delay_us, count, hop):
     if count > 0:
         at = state[kind]
         delays[at, 0], delays[at, 1] = delay_us, count
@@ -636,7 +622,7 @@ def _deliver(state: Any, delays: Any, kind: int, delay_us: int, count: int, hop:
 
 
 @_compiled
-def _evaluate(given: Any, rules: Any, kept: Any, home: int) -> bool:
+def _evaluate(given, rules, kept, home):
     """Algorithm 1 at one broker; whether it has published since the evaluation before the last."""
     slots, rate = kept.slots, kept.rate
     first, last = given.listed_of[home], given.listed_of[home + 1]
@@ -667,7 +653,7 @@ def _evaluate(given: Any, rules: Any, kept: Any, home: int) -> bool:
 
 
 @_compiled
-def _send_batch(given: Any, kept: Any, slot: int) -> None:
+def _send_batch(given, kept, slot):
     """All that a link's buffer holds, as one message."""
     state = kept.state
     link, offer = given.slot_link[slot], given.slot_offer[slot]
@@ -684,7 +670,7 @@ def _send_batch(given: Any, kept: Any, slot: int) -> None:
 
 
 @_compiled
-def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> int:
+def _send_directly(given, kept, row, link, offer):
     """A publication to each broker behind a link that it matches at; how many."""
     state, stack, reach = kept.state, kept.stack, kept.reach
     broker, peer = given.homes[offer], given.neighbours[link]
@@ -712,7 +698,7 @@ def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> in
 
 
 @_compiled
-def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
+def _pass_on(given, kept, row, offer):
     """A publication all the way along the tree behind the home's links that are open to it."""
     state, reach, forwards = kept.state, kept.reach, kept.forwards
     touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
@@ -740,7 +726,7 @@ def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
 
 
 @_compiled
-def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
+def _publish(given, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
@@ -825,7 +811,7 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
 
 
 @_compiled
-def _on_batch(given: Any, kept: Any, item: int) -> Any:
+def _on_batch(given, kept, item):
     """A batch is delivered and split among the links; whether each happened.
 
     The message carries the whole bundle: what has come this way is what matches further on.
@@ -868,7 +854,7 @@ def _on_batch(given: Any, kept: Any, item: int) -> Any:
 
 
 @_compiled
-def _crowd(given: Any, kept: Any, bundle: int, broker: int) -> int:
+def _crowd(given, kept, bundle, broker):
     """Puts on the stack who else gossips about an advertisement, or has to get this bundle."""
     offer, links = kept.bundles[bundle, _OFFER], kept.bundles[bundle, _ANY_LINKS]
     crowd = 0
@@ -882,9 +868,7 @@ def _crowd(given: Any, kept: Any, bundle: int, broker: int) -> int:
 
 
 @_compiled
-def _tell(
-    given: Any, rules: Any, kept: Any, broker: int, bundle: int, size: int, crowd: int
-) -> None:
+def _tell(given, rules, kept, broker, bundle, size, crowd):
     """A bundle to `fanout` members drawn from those on the stack."""
     state = kept.state
     for _ in range(min(rules.fanout, crowd)):
@@ -899,7 +883,7 @@ def _tell(
 
 
 @_compiled
-def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> None:
+def _on_round(given, rules, kept, broker, offer):
     """What has waited since the last round goes out; who misses it asks at its own next round."""
     state, waiting = kept.state, kept.waiting
     size = waiting[offer, _HELD]
@@ -932,7 +916,7 @@ def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> Non
 
 
 @_compiled
-def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
+def _on_gossip(given, rules, kept, item):
     state, items = kept.state, kept.items
     broker, bundle = items[item, _TARGET], items[item, _LOAD]
     if kept.reached[bundle, broker] == 0 or items[item, _WHAT] != _PULL:
@@ -960,7 +944,7 @@ def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
 
 
 @_compiled
-def _take(given: Any, kept: Any) -> Any:
+def _take(given, kept):
     """The next publication as an item, with its row: who leads to a match, and how many."""
     state, reach = kept.state, kept.reach
     number = state[_PUBLISHED]
@@ -997,7 +981,7 @@ def _take(given: Any, kept: Any) -> Any:
 
 
 @_compiled
-def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> Any:
+def _next_item(state, items, near, far, pub_time):
     """What happens next; at equal times a publication comes first."""
     published = state[_PUBLISHED]
     left = pub_time.shape[0] - published
@@ -1032,7 +1016,7 @@ def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> An
 
 
 @_compiled
-def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, took_us: int) -> Any:
+def _served(state, nodes, brokers, broker, sent_us, took_us):
     """A message joins a broker's line; the time at which it will have been served."""
     now = state[_NOW]
     node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
@@ -1062,7 +1046,7 @@ def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, too
 
 
 @_compiled
-def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
+def _run(given, rules, kept, limits):
     """Steps until all is done, or a table may be too small for the next; whether all is done."""
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
     reach, rows, brokers = kept.reach, kept.rows, kept.brokers

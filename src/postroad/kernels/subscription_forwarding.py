@@ -125,7 +125,7 @@ class Network:
 
 
 @njit(cache=True)
-def _simulate(  # type: ignore[no-untyped-def]
+def _simulate(
     parent, first_child, chances, publications, counted, members_from, order_from, publishers_from,
     pattern_ups, pattern_downs, interest_ups, interest_downs, publication_ups, publication_downs,
 ):  # fmt: skip
@@ -154,7 +154,7 @@ def _simulate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue):  # type: ignore[no-untyped-def]
+def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue):
     """Each subscription goes to every neighbour but its sender that was not yet sent it."""
     queue_node = queue[0]
     queue_from = queue[1]
@@ -184,7 +184,7 @@ def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue)
 
 
 @njit(cache=True)
-def _publish(parent, first_child, broker, up, down, ups, downs, queue):  # type: ignore[no-untyped-def]
+def _publish(parent, first_child, broker, up, down, ups, downs, queue):
     """The publication goes to every neighbour but its sender that sent a subscription here."""
     queue_node = queue[0]
     queue_from = queue[1]

@@ -68,7 +68,7 @@ def build(interests: TopicInterests, overlay: str, long: str, seed: int) -> Smal
 
 
 @njit(cache=True)
-def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
+def _absentees(list_start, lists, count):
     """Of each topic that most nodes want, those that do not, ascending; of others nobody."""
     topics = len(list_start) - 1
     start = np.zeros(topics + 1, np.int64)
@@ -91,7 +91,7 @@ def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-untyped-def]
+def _ring(start, topics, list_start, lists, by_rank, rank):
     count = len(rank)
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
@@ -164,7 +164,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-u
 
 
 @njit(cache=True)
-def _tie(a, b, beside, degree, end):  # type: ignore[no-untyped-def]
+def _tie(a, b, beside, degree, end):
     beside[a, degree[a]] = b
     beside[b, degree[b]] = a
     degree[a] += 1
@@ -176,7 +176,7 @@ def _tie(a, b, beside, degree, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _remember(  # type: ignore[no-untyped-def]
+def _remember(
     node, start, topics, list_start, list_end, lists, absent_start, absent, live, live_count,
     rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
 ):  # fmt: skip
@@ -240,7 +240,7 @@ def _remember(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _pairs(start, topics, list_start):  # type: ignore[no-untyped-def]
+def _pairs(start, topics, list_start):
     """Where each (position, topic) stands in the subscriber lists."""
     filled = list_start[:-1].copy()
     pair = np.empty(len(topics), np.int64)
@@ -251,7 +251,7 @@ def _pairs(start, topics, list_start):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _contribution(a, b, start, topics, pair, part):  # type: ignore[no-untyped-def]
+def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
     found = 0
@@ -268,7 +268,7 @@ def _contribution(a, b, start, topics, pair, part):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True)
-def _join(a, b, start, topics, pair, part, following, part_size, main):  # type: ignore[no-untyped-def]
+def _join(a, b, start, topics, pair, part, following, part_size, main):
     """Merge the components of a and b in every topic they share; how many that were.
 
     `main` is a component of each topic (the largest, when it was chosen) and is followed.
@@ -305,7 +305,7 @@ def _join(a, b, start, topics, pair, part, following, part_size, main):  # type:
 
 
 @njit(cache=True)
-def _components(start, topics, list_start, lists, edges):  # type: ignore[no-untyped-def]
+def _components(start, topics, list_start, lists, edges):
     pair = _pairs(start, topics, list_start)
     part = np.arange(len(topics)).astype(np.int32)
     following = np.arange(len(topics)).astype(np.int32)
@@ -320,7 +320,7 @@ def _components(start, topics, list_start, lists, edges):  # type: ignore[no-unt
 
 
 @njit(cache=True)
-def _lower(lists, low, high, value):  # type: ignore[no-untyped-def]
+def _lower(lists, low, high, value):
     """The first place in lists[low:high], ascending, that holds `value` or more."""
     while low < high:
         middle = (low + high) // 2
@@ -332,7 +332,7 @@ def _lower(lists, low, high, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _lower_outside(outside, lists, low, high, value):  # type: ignore[no-untyped-def]
+def _lower_outside(outside, lists, low, high, value):
     """The same in the list positions that outside[low:high] names."""
     while low < high:
         middle = (low + high) // 2
@@ -344,7 +344,7 @@ def _lower_outside(outside, lists, low, high, value):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-untyped-def]
+def _fingers(start, topics, list_start, lists, rank, begin):
     count, phases = rank.shape
     slots = count * phases
     pair = _pairs(start, topics, list_start)
@@ -432,7 +432,7 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
 
 
 @njit(cache=True)
-def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-def]
+def _outsiders(list_start, part, part_size, main):
     """Per topic its largest component, as `main`, and the list places outside of it."""
     outside = np.empty(len(part), part.dtype)
     outside_end = list_start[:-1].copy()
@@ -448,7 +448,7 @@ def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, inline="always")
-def _thin_out(topic, mine, first, left, part, outside, outside_end):  # type: ignore[no-untyped-def]
+def _thin_out(topic, mine, first, left, part, outside, outside_end):
     """Of those outside the main component, which become fewer, keep the `left` that still are."""
     if 2 * left < outside_end[topic] - first:
         write = first
@@ -460,7 +460,7 @@ def _thin_out(topic, mine, first, left, part, outside, outside_end):  # type: ig
 
 
 @njit(cache=True, inline="always")
-def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):  # type: ignore[no-untyped-def]
+def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
     """Whether to count a topic for all and subtract absentees and the own component."""
     size = list_start[topic + 1] - list_start[topic]
     if 2 * size <= count:
@@ -471,7 +471,7 @@ def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_s
 
 
 @njit(cache=True)
-def _count_shared(  # type: ignore[no-untyped-def]
+def _count_shared(
     position, near, far, start, topics, list_start, lists, pair, part, part_size, following, main,
     outside, outside_end, absent_start, absent, gain,
 ):  # fmt: skip
@@ -545,7 +545,7 @@ def _count_shared(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # type: ignore[no-untyped-def]
+def _keep_best(position, phase, begin, limited, common, gain, free, kept):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
     What was counted is forgotten.
@@ -581,7 +581,7 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # ty
 
 
 @njit(cache=True, inline="always")
-def _stretch(turn, low, begin, width, count):  # type: ignore[no-untyped-def]
+def _stretch(turn, low, begin, width, count):
     """A phase from its random start around to it, as four stretches of positions, some empty."""
     middle = low + begin
     if turn < 2:
@@ -596,9 +596,7 @@ def _stretch(turn, low, begin, width, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _best_kept(  # type: ignore[no-untyped-def]
-    position, phase, begin, limited, start, topics, pair, part, free, kept, floor
-):
+def _best_kept(position, phase, begin, limited, start, topics, pair, part, free, kept, floor):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
     width = 1 << phase
@@ -629,7 +627,7 @@ def _best_kept(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _first_free(free, position):  # type: ignore[no-untyped-def]
+def _first_free(free, position):
     """The first position from here on that nobody points to, or the count of positions."""
     while free[position] != position:
         free[position] = free[free[position]]

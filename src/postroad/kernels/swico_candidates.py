@@ -56,7 +56,7 @@ def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> I
 
 
 @njit(cache=True)
-def _overlaps(start, topics, edges, count):  # type: ignore[no-untyped-def]
+def _overlaps(start, topics, edges, count):
     alone = np.arange(len(topics))
     parts = alone.astype(np.int32)  # each interest a component of its own
     found = np.empty(len(edges), np.int64)
@@ -67,7 +67,7 @@ def _overlaps(start, topics, edges, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _ring(edges, by_rank, count):  # type: ignore[no-untyped-def]
+def _ring(edges, by_rank, count):
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
     end = np.arange(count)
@@ -96,7 +96,7 @@ def _ring(edges, by_rank, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _around(beside):  # type: ignore[no-untyped-def]
+def _around(beside):
     """The nodes along the path that `beside` describes."""
     count = len(beside)
     order = np.empty(count, np.int64)
@@ -115,7 +115,7 @@ def _around(beside):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untyped-def]
+def _fingers(start, topics, list_start, lists, begin):
     count, phases = begin.shape
     pair = _pairs(start, topics, list_start)
     part = np.arange(len(topics)).astype(np.int32)
@@ -176,7 +176,7 @@ def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untype
 
 
 @njit(cache=True)
-def _look_around(  # type: ignore[no-untyped-def]
+def _look_around(
     position, least, phase_of, start, topics, list_start, lists, pair, part, part_size, main,
     outside, outside_end, begin, fingers, pointed, gain, touched, best,
 ):  # fmt: skip

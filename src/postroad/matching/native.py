@@ -62,7 +62,7 @@ _AHEAD = 8  # So many ids are fetched ahead.
 _LONG = types.int64
 
 
-def _python(name, result, *arguments):
+def _python(name: str, result: Any, *arguments: Any) -> Any:
     return types.ExternalFunction(name, result(*arguments))
 
 

@@ -158,7 +158,9 @@ def version(spark: SparkSession) -> str:
 
 def jvm_pid(spark: SparkSession) -> int:
     """The process of the Spark driver."""
-    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
@@ -182,7 +184,7 @@ def cutter(spark: SparkSession, scratch: Callable[[DataFrame], DataFrame]) -> Ca
 
     Local checkpoints live in the executors' memory and disks and die with an executor.
     """
-    if _is_local(spark.sparkContext.master):
+    if _is_local(str(spark.sparkContext.master)):
         return lambda frame: frame.localCheckpoint(eager=True)
     return scratch
 
