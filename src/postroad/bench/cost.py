@@ -110,7 +110,7 @@ def _beside_the_reference() -> None:
     given = Workload(tuple(subscriptions), (), tuple(postings))
     scenario = Scenario("subscription_forwarding", overlay, given)
 
-    def compiled() -> kernel.Outcome:
+    def compiled() -> kernel.ForwardingCounts:
         return kernel.simulate(tree, np.full(filters, 0.1), np.full(filters, each), SEED)
 
     outcome = compiled()

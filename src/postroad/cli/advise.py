@@ -134,25 +134,27 @@ def placement(
     from postroad.sim import deliveries as recorded
     from postroad.sim.scenario import load
 
-    given = load(scenario)
-    names = given.overlay.names
+    settings = load(scenario)
+    names = settings.overlay.names
     homes: dict[str, int] = {}
-    for interest in given.workload.advertisements:
+    for interest in settings.workload.advertisements:
         if homes.setdefault(interest.client, interest.broker) != interest.broker:
             raise InputError(
                 f"publisher {interest.client!r} is at two brokers",
                 where=str(scenario),
                 remedy="give each publisher one broker",
             )
-    found = recorded.read(deliveries, names, trace_id)
-    unknown = sorted({publisher for publisher, _, _ in found} - homes.keys())
+    delivered = recorded.read(deliveries, names, trace_id)
+    unknown = sorted({publisher for publisher, _, _ in delivered} - homes.keys())
     if unknown:
         raise InputError(
             f"unknown publisher {unknown[0]!r}",
             where=str(deliveries),
             remedy="give the scenario that these deliveries were recorded under",
         )
-    advised = advice.advise(given.overlay, homes, found, priority, weight, given.service_us)
+    advised = advice.advise(
+        settings.overlay, homes, delivered, priority, weight, settings.service_us
+    )
     load_now, load_then = sum(a.load for a in advised), sum(a.load_then for a in advised)
     total = sum(a.deliveries for a in advised)
     delay_now, delay_then = (

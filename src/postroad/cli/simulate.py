@@ -41,8 +41,8 @@ def simulate(
     from postroad.sim.scenario import load
     from postroad.sim.transcript import transcribe
 
-    given = load(scenario)
-    names = given.overlay.names
+    settings = load(scenario)
+    names = settings.overlay.names
     with ExitStack() as stack:
         # Every file is opened before the run, so a wrong name is told at once.
         outputs = {
@@ -50,8 +50,8 @@ def simulate(
             for path in (deliveries, counters, trace)
             if path is not None
         }
-        observer = transcribe(outputs[trace].write, places(given.overlay)) if trace else None
-        result = run(given, observer)
+        observer = transcribe(outputs[trace].write, places(settings.overlay)) if trace else None
+        result = run(settings, observer)
         if deliveries:
             for (publisher, number), subscription, broker, time_us, hops, via in result.deliveries:
                 row = {
@@ -72,7 +72,9 @@ def simulate(
     else:
         _show(summary)
     if check:
-        compare(given, [delivery[:2] for delivery in result.deliveries], result.refused).require()
+        compare(
+            settings, [delivery[:2] for delivery in result.deliveries], result.refused
+        ).require()
         if not as_json:
             click.echo("deliveries equal the oracle's")
 

@@ -26,7 +26,7 @@ RULES = {"po": 0, "pal": 1, "pie": 2}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RouteCounts:
     """One number per publication; see the module."""
 
     messages: IntArray
@@ -45,7 +45,7 @@ def route(
     publishers: npt.ArrayLike,
     rendezvous: npt.ArrayLike = (),
     back: bool = True,
-) -> Outcome:
+) -> RouteCounts:
     """Route one publication per topic and publisher (a node) given.
 
     `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
@@ -64,7 +64,7 @@ def route(
         roots = np.ascontiguousarray(rendezvous, np.int64)
         run = _scribe if scheme == "scribe" else _iscribe
         run(peers_start, peers, starts, members, wanted, origins, roots, back, counts)
-    return Outcome(*counts)
+    return RouteCounts(*counts)
 
 
 @njit(cache=True, inline="always")
@@ -163,7 +163,7 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
             if end == first:
                 continue
             length = (high - at - 1) % count + 1
-            found = 0
+            hops_count = 0
             nearest = (_following(members, first, end, at) - at) % count
             if nearest == 0 or nearest >= length:
                 nearest = 0
@@ -176,7 +176,7 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
                 turn += 1
             if nearest:
                 hops_to[0] = nearest
-                found = 1
+                hops_count = 1
             for step in range(top - low):
                 place = turn + step
                 if place >= top:
@@ -187,20 +187,20 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
                 if away >= length:
                     break
                 if interested[peers[place]] == topic and away != nearest:
-                    hops_to[found] = away
-                    found += 1
+                    hops_to[hops_count] = away
+                    hops_count += 1
                 if pivot == 0 and away >= middle:
                     pivot = away
-            if found and rule != 0 and hops_to[found - 1] < middle:
+            if hops_count and rule != 0 and hops_to[hops_count - 1] < middle:
                 if pivot:
-                    hops_to[found] = pivot
-                    found += 1
+                    hops_to[hops_count] = pivot
+                    hops_count += 1
                 elif rule == 1:
-                    hops_to[found] = middle + (length - middle) // 2
-                    found += 1
-            for place in range(found):
+                    hops_to[hops_count] = middle + (length - middle) // 2
+                    hops_count += 1
+            for place in range(hops_count):
                 target = (at + hops_to[place]) % count
-                far = (at + hops_to[place + 1]) % count if place + 1 < found else high
+                far = (at + hops_to[place + 1]) % count if place + 1 < hops_count else high
                 relay = at
                 path = hops
                 while relay != target:

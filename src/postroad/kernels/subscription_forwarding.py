@@ -49,7 +49,7 @@ _FROM_CLIENT = -2
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ForwardingCounts:
     """`subscriptions` of the counted patterns, `interests` of the rest, `publications` of all."""
 
     subscriptions: Counters
@@ -63,7 +63,7 @@ def simulate(
     publications: npt.ArrayLike,
     seed: int,
     patterns: int | None = None,
-) -> Outcome:
+) -> ForwardingCounts:
     """Simulate filters g = 0, 1, … with `probability[g]` and `publications[g]` publications.
 
     Only the first `patterns` filters (all, if None) are patterns whose subscription messages
@@ -73,7 +73,7 @@ def simulate(
     chances = np.ascontiguousarray(probability, dtype=np.float64)
     numbers = np.ascontiguousarray(publications, dtype=np.int64)
     counted = len(chances) if patterns is None else patterns
-    outcome = Outcome(Counters.zero(tree), Counters.zero(tree), Counters.zero(tree))
+    outcome = ForwardingCounts(Counters.zero(tree), Counters.zero(tree), Counters.zero(tree))
     counts = [
         counter
         for kind in (outcome.subscriptions, outcome.interests, outcome.publications)

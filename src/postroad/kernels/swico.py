@@ -213,7 +213,7 @@ def _remember(
                 touched[size] = peer
                 size += 1
         live_count[0] = size
-    found = 0
+    remembered = 0
     more[node] = False
     for place in range(size):
         peer = touched[place]
@@ -222,20 +222,20 @@ def _remember(
         shared[peer] = 0
         if peer == node or end[node] == peer or value == 0:
             continue
-        if found == _REMEMBERED:
+        if remembered == _REMEMBERED:
             more[node] = True
-            if key < kept[node, found - 1]:
+            if key < kept[node, remembered - 1]:
                 continue
-            found -= 1
-        slot = found
+            remembered -= 1
+        slot = remembered
         while slot > 0 and kept[node, slot - 1] < key:
             kept[node, slot] = kept[node, slot - 1]
             slot -= 1
         kept[node, slot] = key
-        found += 1
+        remembered += 1
     if common:  # absentees inside fragments were counted too
         shared[:] = 0
-    kept_count[node] = found
+    kept_count[node] = remembered
     kept_next[node] = 0
 
 
@@ -254,17 +254,17 @@ def _pairs(start, topics, list_start):
 def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
-    found = 0
+    merges = 0
     while i < start[a + 1] and j < start[b + 1]:
         if topics[i] < topics[j]:
             i += 1
         elif topics[i] > topics[j]:
             j += 1
         else:
-            found += part[pair[i]] != part[pair[j]]
+            merges += part[pair[i]] != part[pair[j]]
             i += 1
             j += 1
-    return found
+    return merges
 
 
 @njit(cache=True)
@@ -555,7 +555,7 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):
     # In the order of ties, so that of equal ones the first is met first.
     keys = np.zeros(len(kept), np.int64)
     kept[:] = -1
-    found = 0
+    size = 0
     contributing = 0
     least = 0  # a candidate that contributes more is kept
     step = 0
@@ -566,18 +566,18 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):
             gain[target] = 0
             contributing += value > 0
             if value > least and (not limited or free[target] == target):
-                slot = min(found, len(kept) - 1)
+                slot = min(size, len(kept) - 1)
                 while slot > 0 and keys[slot - 1] >> phase < value:
                     keys[slot] = keys[slot - 1]
                     kept[slot] = kept[slot - 1]
                     slot -= 1
                 keys[slot] = value * width + width - 1 - (step + target - near)
                 kept[slot] = target
-                found = min(found + 1, len(kept))
-                if found == len(kept):
-                    least = keys[found - 1] >> phase
+                size = min(size + 1, len(kept))
+                if size == len(kept):
+                    least = keys[size - 1] >> phase
         step += far - near
-    return keys[found - 1] if found and contributing > found else np.int64(-1)
+    return keys[size - 1] if size and contributing > size else np.int64(-1)
 
 
 @njit(cache=True, inline="always")

@@ -59,11 +59,11 @@ def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> I
 def _overlaps(start, topics, edges, count):
     alone = np.arange(len(topics))
     parts = alone.astype(np.int32)  # each interest a component of its own
-    found = np.empty(len(edges), np.int64)
+    overlaps = np.empty(len(edges), np.int64)
     for at in range(len(edges)):
         a = edges[at] // count
-        found[at] = _contribution(a, edges[at] - a * count, start, topics, alone, parts)
-    return found
+        overlaps[at] = _contribution(a, edges[at] - a * count, start, topics, alone, parts)
+    return overlaps
 
 
 @njit(cache=True)

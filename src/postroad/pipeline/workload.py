@@ -47,7 +47,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadTables:
     subscriptions: DataFrame
     advertisements: DataFrame
     publications: DataFrame
@@ -115,7 +115,7 @@ def follower(
     rate_per_s: float = 10.0,
     exponent: float = 1.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """PopSub §5.1. Each subscription is to one publisher, drawn by its number of `followers`.
 
     Without `followers` it is to a class, drawn by Zipf's law: the paper's synthetic workload.
@@ -147,7 +147,7 @@ def follower(
         _named("u", "id").alias("client"),
         F.concat(*head, *corner).alias("filter"),
     )
-    made = _published(source, publications, publishers, rate_per_s, seed)
+    published = _published(source, publications, publishers, rate_per_s, seed)
     place = below(min(publisher_brokers, brokers), seed, "follower.place", "publisher_number")
     content = F.concat(
         F.lit('{"class":"'),
@@ -176,7 +176,7 @@ def follower(
             _named("p", "publisher_number").alias("publisher"),
             text.alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             _named("p", "publisher_number").alias("publisher"),
             place.alias("broker"),
@@ -198,7 +198,7 @@ def topics(
     brokers: int | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """BeaConvey §5.2 (1): each node subscribes to `per_node` different topics by popularity.
 
     Drawing without replacement is a race: topic t arrives after an exponential time of rate
@@ -251,7 +251,7 @@ def social(
     brokers: int | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """BeaConvey §5.2 (2, 3): each user is a topic and its followers are the subscribers."""
     taken = edges.select(F.col("follower").alias("node"), F.col("followee").alias("topic"))
     return _social(source, taken, publications, brokers, rate_per_s, seed)
@@ -264,7 +264,7 @@ def _social(
     brokers: int | None,
     rate_per_s: float,
     seed: int,
-) -> Workload:
+) -> WorkloadTables:
     """Topics drawn uniformly; the issuer is one of the topic's subscribers, each as likely.
 
     A node is its own broker, or one of `brokers` by its hash.
@@ -285,7 +285,7 @@ def _social(
     sizes = taken.groupBy("topic").agg(F.count(F.lit(1)).alias("_subscribers"))
     listed = sizes.withColumn("_number", F.row_number().over(Window.orderBy("topic")) - 1)
     total = sizes.agg(F.count(F.lit(1)).alias("_topics"))
-    made = (
+    published = (
         source.numbers(publications)
         .withColumn("time_us", F.floor(F.col("id") * F.lit(1e6 / rate_per_s)))
         .crossJoin(F.broadcast(total))
@@ -302,7 +302,7 @@ def _social(
             F.concat(F.lit("u"), node.cast("string")).alias("publisher"),
             F.concat(F.lit("topic = "), topic).alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             F.concat(F.lit("u"), node.cast("string")).alias("publisher"),
             home.alias("broker"),
@@ -325,7 +325,7 @@ def content(
     peaks: int = 5,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Kyra §IV-B, all but regional: servers ask for values of a one-dimensional content space.
 
     `workloads/content.py` defines how popular and how often published each value is.
@@ -345,10 +345,10 @@ def content(
         .crossJoin(F.broadcast(weighed))
         .where(uniform(seed, "content.asks", "server", "value") < F.col("_chance"))
     )
-    made = choose(
+    published = choose(
         source.numbers(publications), source, volume, "value", uniform(seed, "content.value", "id")
     ).withColumn("server", below(servers, seed, "content.server", "id"))
-    return _content(source, asked, made, servers, rate_per_s)
+    return _content(source, asked, published, servers, rate_per_s)
 
 
 def regional(
@@ -363,7 +363,7 @@ def regional(
     gamma: float = 1.0,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Kyra, regional: server i asks for what j publishes with chance c/distance^gamma.
 
     Each server publishes values of its own stretch of the content space. Distances are
@@ -407,17 +407,17 @@ def regional(
         .withColumn("value", F.col("owner") * each + F.col("_offset"))
         .where(uniform(seed, "regional.asks", "server", "value") < chance)
     )
-    made = (
+    published = (
         source.numbers(publications)
         .withColumn("server", below(servers, seed, "regional.server", "id"))
         .withColumn("value", F.col("server") * each + below(each, seed, "regional.value", "id"))
     )
-    return _content(source, asked, made, servers, rate_per_s)
+    return _content(source, asked, published, servers, rate_per_s)
 
 
 def _content(
-    source: Source, asked: DataFrame, made: DataFrame, servers: int, rate_per_s: float
-) -> Workload:
+    source: Source, asked: DataFrame, published: DataFrame, servers: int, rate_per_s: float
+) -> WorkloadTables:
     server, value = F.col("server").cast("string"), F.col("value").cast("string")
     return _workload(
         asked.select(
@@ -432,7 +432,7 @@ def _content(
             _named("p", "id").alias("publisher"),
             F.lit("value >= 0").alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             F.concat(F.lit("p"), server).alias("publisher"),
             server.alias("broker"),
@@ -459,7 +459,7 @@ def stock(
     spread: int | None = None,
     rate_per_s: float = 1.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """POP and GRAPE §V-A: each symbol is a publisher, its subscribers sink some of its traffic.
 
     `random`: 70% of subscribers take about 10% of their publisher's quotes, 25% about half,
@@ -523,7 +523,7 @@ def stock(
     home = below(brokers, seed, "stock.home", "symbol")
     day = F.row_number().over(Window.partitionBy("symbol").orderBy("date")) - 1
     phase = below(math.floor(1e6 / rate_per_s), seed, "stock.phase", "symbol")
-    made = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
+    published = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
     quote = F.struct(
         F.lit("STOCK").alias("class"),
         "symbol",
@@ -546,7 +546,7 @@ def stock(
             F.col("symbol").alias("publisher"),
             symbol.alias("filter"),
         ),
-        made.select(
+        published.select(
             F.col("date").cast("string").alias("publication"),
             F.col("symbol").alias("publisher"),
             home.alias("broker"),
@@ -594,7 +594,7 @@ def patterns(
     exponent: float | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Subscription-forwarding model §2, §4: a broker subscribes to pattern p with sigma(p).
 
     Uniform: that is `sigma`. With an `exponent` it is Zipf's, with mean `sigma`, at most 1.
@@ -688,12 +688,12 @@ def _published(
     )
 
 
-def _workload(asked: DataFrame, announced: DataFrame, made: DataFrame) -> Workload:
+def _workload(asked: DataFrame, announced: DataFrame, published: DataFrame) -> WorkloadTables:
     never = {"time_us": F.lit(None), "until_us": F.lit(None)}
-    return Workload(
+    return WorkloadTables(
         conform(asked.withColumns(never), SUBSCRIPTIONS),
         conform(announced.withColumns(never), ADVERTISEMENTS),
-        conform(made, PUBLICATIONS),
+        conform(published, PUBLICATIONS),
     )
 
 

@@ -70,10 +70,10 @@ def advise(
             )
             for broker in brokers
         ]
-        found = estimates(reports, pings_us(overlay, home))
-        best = select(found, priority, weight, home)
+        candidates = estimates(reports, pings_us(overlay, home))
+        best = select(candidates, priority, weight, home)
         total = sum(counts[publisher].values())
-        now = found[0]
+        now = candidates[0]
         advice.append(
             Advice(
                 publisher,

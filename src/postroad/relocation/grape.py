@@ -258,12 +258,12 @@ class Grape(Tracing):
         )
         return [Ping(name, tuple(candidates.brokers.tolist()), links)]
 
-    def _on_pinged(self, given: Pinged) -> list[Effect]:
-        name = given.advertisement_id
+    def _on_pinged(self, input: Pinged) -> list[Effect]:
+        name = input.advertisement_id
         course = self.courses.get(name)
         if course is None or not course.reports or not self.can_move(name):
             return []  # it has been given up, or the publisher is elsewhere by now
-        pinged = dict(given.times_us)
+        pinged = dict(input.times_us)
         candidates = estimates(course.reports, pinged)
         candidates = candidates.only(np.isin(candidates.brokers, list(pinged)))
         priority = self.grape.priority
@@ -276,19 +276,19 @@ class Grape(Tracing):
         course.session, course.full, course.reports = "", False, []
         return [] if target == self.broker else self.move(name, target)
 
-    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
-        match given:
+    def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
+        match input:
             case Pinged():
-                return self._on_pinged(given)
+                return self._on_pinged(input)
             case Measured():
                 effects: list[Effect] = []
                 for name, session in list(self.sessions.items()):
                     if session.upstream is not None and session.measured is None:
-                        session.measured = given
+                        session.measured = input
                         effects += self._answer(name)
                 return effects
             case _:
-                return super().on_relocation(given, now)
+                return super().on_relocation(input, now)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         match message:

@@ -137,8 +137,8 @@ class Migration(AdvertisementForwarding):
         self.leaving[advertisement_id] = Leaving(epoch)
         return [Move(advertisement_id, target, epoch)]
 
-    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
-        match given:
+    def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
+        match input:
             case Migrate(advertisement):
                 return self._on_migrate(advertisement)
             case Paused(advertisement_id, epoch):
@@ -148,7 +148,7 @@ class Migration(AdvertisementForwarding):
                 leaving.paused = True
                 return self._complete(advertisement_id)
             case _:
-                return super().on_relocation(given, now)
+                return super().on_relocation(input, now)
 
     def _on_migrate(self, advertisement: Advertisement) -> list[Effect]:
         name = advertisement.id

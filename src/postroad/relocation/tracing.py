@@ -93,14 +93,14 @@ class Tracing(Migration):
         return effects
 
     def _observe(
-        self, given: Iterable[Publication], effects: list[Effect], sender: BrokerId
+        self, arrived: Iterable[Publication], effects: list[Effect], sender: BrokerId
     ) -> list[Effect]:
-        found: dict[Trace, Seen] = {}
+        seen_of: dict[Trace, Seen] = {}
 
         def seen(publication: Publication, trace: Trace) -> Seen:
-            return found.setdefault(trace, Seen(publication, trace))
+            return seen_of.setdefault(trace, Seen(publication, trace))
 
-        for publication in given:
+        for publication in arrived:
             if publication.trace is not None:
                 seen(publication, publication.trace).deliveries += self._waiting(publication)
         for effect in effects:
@@ -111,7 +111,7 @@ class Tracing(Migration):
                 for publication in effect.message.publications:
                     if publication.trace is not None:
                         seen(publication, publication.trace).links[effect.peer] = None
-        return [effect for one in found.values() for effect in self._trace(one, sender)]
+        return [effect for one in seen_of.values() for effect in self._trace(one, sender)]
 
     def _mine(self, publication: Publication) -> AdvertisementId | None:
         """The advertisement of a local publisher, if it has one only."""

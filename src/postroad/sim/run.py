@@ -143,9 +143,14 @@ def plan_of(scenario: Scenario) -> Plan:
     )
     config = scenario.config or scheme.config()
     if scenario.relocation is not None:
-        given = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
+        relocation_config = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
         return relocation.plan(
-            scenario.relocation, given, scenario.scheme, scenario.overlay, config, scenario.seed
+            scenario.relocation,
+            relocation_config,
+            scenario.scheme,
+            scenario.overlay,
+            config,
+            scenario.seed,
         )
     return scheme.plan(scenario.overlay, interests, config, scenario.seed)
 
@@ -166,12 +171,12 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     advertisements: Sequence[Interest] = workload.advertisements
     if scenario.relocation is not None:
         advertisements = _joined(advertisements)
-    for made, interests in (
+    for inputs_of, interests in (
         (_advertising, advertisements),
         (_subscribing, workload.subscriptions),
     ):
         for interest in interests:
-            come, go = made(interest)
+            come, go = inputs_of(interest)
             if interest.time_us is None:
                 simulator.at(simulator.now, interest.broker, come)
             else:
@@ -194,8 +199,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     for move in scenario.hand_overs:
         hand_over = SCHEMES[scenario.scheme].hand_over
         assert hand_over is not None
-        given = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
-        later.append((move.time_us, 0, given.sender, given))
+        input = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
+        later.append((move.time_us, 0, input.sender, input))
         host[move.seat] = move.to
     published_us: dict[PublicationKey, TimeUs] = {}
     for posting in workload.postings:
@@ -205,8 +210,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         published_us[publication.key] = posting.time_us
         later.append((posting.time_us, 1, posting.broker, Publish(publication)))
     later.sort(key=lambda item: item[:2])
-    for time_us, _, number, given in later:
-        simulator.at(zero_us + time_us, number, given)
+    for time_us, _, number, input in later:
+        simulator.at(zero_us + time_us, number, input)
     simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
     return Result(
         scenario=scenario,
@@ -234,10 +239,10 @@ def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
     of_publisher: dict[tuple[BrokerId, str], list[Interest]] = {}
     for interest in advertisements:
         of_publisher.setdefault((interest.broker, interest.client), []).append(interest)
-    found: list[Interest] = []
+    joined: list[Interest] = []
     for own in of_publisher.values():
         if len(own) == 1:
-            found += own
+            joined += own
             continue
         since = [-1 if interest.time_us is None else interest.time_us for interest in own]
         until = [math.inf if one.until_us is None else one.until_us for one in own]
@@ -248,11 +253,11 @@ def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
                 name = own[there[0]].id if name is None else name
                 filter = disjoin(own[n].filter for n in there)
                 start = None if edge < 0 else int(edge)
-                found.append(replace(own[0], id=name, filter=filter, time_us=start, until_us=None))
+                joined.append(replace(own[0], id=name, filter=filter, time_us=start, until_us=None))
             elif name is not None:
-                found[-1] = replace(found[-1], until_us=int(edge) - 1)
+                joined[-1] = replace(joined[-1], until_us=int(edge) - 1)
                 name = None
-    return found
+    return joined
 
 
 def _advertising(interest: Interest) -> tuple[Advertise, Unadvertise]:
