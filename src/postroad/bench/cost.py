@@ -107,8 +107,8 @@ def _beside_the_reference() -> None:
             postings.append(
                 Posting(len(postings) * 20_000, at, "p", str(len(postings)), {"pattern": number})
             )
-    given = Workload(tuple(subscriptions), (), tuple(postings))
-    scenario = Scenario("subscription_forwarding", overlay, given)
+    asked = Workload(tuple(subscriptions), (), tuple(postings))
+    scenario = Scenario("subscription_forwarding", overlay, asked)
 
     def compiled() -> kernel.ForwardingCounts:
         return kernel.simulate(tree, np.full(filters, 0.1), np.full(filters, each), SEED)

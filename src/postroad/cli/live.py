@@ -303,7 +303,7 @@ def add(
     """Add a user to a users file, or change one."""
     from postroad.live.edge import users as kept
 
-    user = kept.made(password.encode(), publish, subscribe, publish_where, subscribe_where)
+    user = kept.new_user(password.encode(), publish, subscribe, publish_where, subscribe_where)
     kept.change(path, name, user)
     click.echo(f"{name} may {_rights(user, ' and ')}")
 

@@ -228,10 +228,10 @@ class Repair:
             wire = neighbour.wire
             if wire is None:
                 continue
-            told = self.spanning.take(peer)
-            if told is not None or now - wire.beat_us >= BEAT_US:
+            news = self.spanning.take(peer)
+            if news is not None or now - wire.beat_us >= BEAT_US:
                 wire.beat_us = now
-                wire.out.append(links.pack(links.News(*(told or (None, [])))))
+                wire.out.append(links.pack(links.News(*(news or (None, [])))))
 
     def _adopt(self, tree: Tree, now: TimeUs) -> None:
         broker = self.broker
@@ -287,10 +287,10 @@ class Repair:
         if self.settled() and not self._resend:
             self._send(self._count, now, True)
         else:  # for own clients at once; for others in its turn, when the way to them is known
-            given = Publish(publication)
-            effects = broker.router.step(given, now)
+            input = Publish(publication)
+            effects = broker.router.step(input, now)
             effects = [effect for effect in effects if type(effect) is Deliver]
-            broker.perform(given, effects, now)
+            broker.perform(input, effects, now)
         broker.onward = owed
         if owed is not None:
             owed[ONE] = self._count
@@ -299,11 +299,11 @@ class Repair:
 
     def _send(self, number: int, now: TimeUs, first: bool) -> None:
         broker, entry = self.broker, self.outbox[number]
-        given = Publish(entry.publication)
+        input = Publish(entry.publication)
         entry.onward = broker.onward = {}
-        effects = broker.router.step(given, now)
+        effects = broker.router.step(input, now)
         if first:
-            broker.perform(given, effects, now)
+            broker.perform(input, effects, now)
         else:
             message = PublicationMessage(entry.publication, 0)
             effects = [effect for effect in effects if type(effect) is not Deliver]
@@ -315,8 +315,8 @@ class Repair:
     def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
         """Pass a publication on, and deliver it if that was not done before."""
         broker = self.broker
-        given = Received(message, sender)
-        effects = broker.router.step(given, now)
+        input = Received(message, sender)
+        effects = broker.router.step(input, now)
         broker.steps += 1
         publication = message.publication
         if (
@@ -332,7 +332,7 @@ class Repair:
             else:
                 seen[key] = None
                 broker.journal.put("seen", origin, key, b"")
-        broker.perform(given, effects, now)
+        broker.perform(input, effects, now)
 
     def begin(self, origin: BrokerId, tree: TreeId) -> bool:
         """What comes from a broker from now on it has sent in this tree. Whether that is news."""
@@ -394,16 +394,16 @@ class Repair:
 
     # What every broker's clients want.
 
-    def local(self, given: Subscribe | Unsubscribe, now: TimeUs) -> None:
+    def local(self, input: Subscribe | Unsubscribe, now: TimeUs) -> None:
         """An own client subscribed, or no longer does."""
-        if isinstance(given, Subscribe):
-            text = str(given.subscription.filter)
-            self._texts[given.subscription.id] = text
+        if isinstance(input, Subscribe):
+            text = str(input.subscription.filter)
+            self._texts[input.subscription.id] = text
             self._own[text] += 1
             if self._own[text] == 1:
                 self._change(text, True, now)
         else:
-            text = self._texts.pop(given.subscription_id)
+            text = self._texts.pop(input.subscription_id)
             self._own[text] -= 1
             if not self._own[text]:
                 del self._own[text]

@@ -124,11 +124,11 @@ def status(server: Server) -> dict[str, Any]:
 
 
 class _Metrics(Collector):
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
 
     def collect(self) -> Iterator[Metric]:
-        told = self.told
+        facts = self.facts
         for name, text in (
             ("connections", "Client connections"),
             ("sessions", "Client sessions, those of absent clients included"),
@@ -137,7 +137,7 @@ class _Metrics(Collector):
             ("table_entries", "Entries in the routing table"),
             ("uptime_s", "Seconds since the broker started"),
         ):
-            yield GaugeMetricFamily(f"postroad_{name}", text, value=told[name])
+            yield GaugeMetricFamily(f"postroad_{name}", text, value=facts[name])
         for name, text in (
             ("published", "Publications of this broker's clients"),
             ("delivered", "Publications handed to this broker's clients"),
@@ -145,18 +145,18 @@ class _Metrics(Collector):
             ("refused", "Connections closed because of what they sent"),
             ("slowed", "Times that a client had sent more than it may and was read later"),
         ):
-            yield CounterMetricFamily(f"postroad_{name}", text, value=told[name])
-        if "tree" in told:
-            tree = told["tree"]
+            yield CounterMetricFamily(f"postroad_{name}", text, value=facts[name])
+        if "tree" in facts:
+            tree = facts["tree"]
             yield GaugeMetricFamily(
                 "postroad_outbox", "Publications not known to be safe yet", value=tree["outbox"]
             )
             yield CounterMetricFamily(
                 "postroad_tree_changes", "Trees taken up since the start", value=tree["changes"]
             )
-        if "traces" in told:
+        if "traces" in facts:
             yield CounterMetricFamily(
-                "postroad_traces_lost", "Trace rows not written", value=told["traces"]["lost"]
+                "postroad_traces_lost", "Trace rows not written", value=facts["traces"]["lost"]
             )
         up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
         queued = GaugeMetricFamily(
@@ -168,7 +168,7 @@ class _Metrics(Collector):
         lost = CounterMetricFamily(
             "postroad_link_dropped", "Messages lost with a peer that was given up", labels=["peer"]
         )
-        for peer, link in told["links"].items():
+        for peer, link in facts["links"].items():
             up.add_metric([peer], link["connected"])
             queued.add_metric([peer], link["queued"])
             lost.add_metric([peer], link["dropped"])
