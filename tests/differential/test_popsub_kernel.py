@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import networks
+from postroad.cost import batches
 from postroad.filters import parse
 from postroad.kernels import popsub as kernel
 from postroad.overlay import Overlay, from_parents
 from postroad.routing.popsub import Config, PopSub
-from postroad.sim import batch_cost
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Interest, Posting, Workload
@@ -107,7 +107,7 @@ def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) 
                 reevaluate_us=200_000,
                 batch_timeout_us=timeout_us,
                 service_us=service_us,
-                batch_cost=np.array([batch_cost.units(size) for size in range(1, 257)]),
+                batch_cost=np.array([batches.units(size) for size in range(1, 257)]),
             ),
         )
         config = Config(

@@ -38,7 +38,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.pipeline.store import Recipe
-from postroad.workloads.followed import follower_quantiles
+from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 
@@ -414,7 +414,7 @@ def _tables_of(
             spots = F.percentile("followers", F.array(*map(F.lit, shares)))
             weights = np.array(counts.agg(spots.alias("at")).head(1)[0]["at"])[::-1]
         elif not by_class:
-            weights = workloads.interpolated(follower_quantiles(), options["publishers"])
+            weights = followers_of(options["publishers"])
         return workloads.follower(source, followers=weights, **settings)
     if kind == "topics":
         return workloads.topics(source, **settings)

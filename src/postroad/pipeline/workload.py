@@ -33,6 +33,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.workloads import content as content_weights
+from postroad.workloads import patterns as pattern_weights
 from postroad.workloads import topics as topic_weights
 
 Weights = npt.NDArray[np.float64]
@@ -94,12 +95,6 @@ def alias_table(weights: Weights) -> tuple[Weights, npt.NDArray[np.int64]]:
         share[giver] -= 1.0 - share[slot]
         (poor if share[giver] < 1.0 else rich).append(giver)
     return np.array(cut), np.array(other, dtype=np.int64)
-
-
-def interpolated(table: Mapping[str, list[float]], count: int) -> Weights:
-    """`count` values of a quantile table, at the middles of as many equal shares."""
-    middles = (np.arange(count) + 0.5) / count
-    return np.asarray(np.interp(middles, table["share"], table["followers"]))[::-1]
 
 
 def follower(
@@ -372,9 +367,8 @@ def regional(
     """
     each = max(1, values // servers)
     if latency is None:
-        x, y = square(servers, seed)
-        far = np.hypot(x[:, None] - x[None, :], y[:, None] - y[None, :])
-        distances = far[~np.eye(servers, dtype=bool)]
+        x, y = content_weights.square(servers, seed)
+        distances = content_weights.apart(x, y)
         spots = source.table(
             {"server": np.arange(servers), "_x": x, "_y": y},
             table(server=LONG, _x=REAL, _y=REAL),
@@ -396,10 +390,10 @@ def regional(
             F.col("latency_us").cast("double").alias("_distance"),
         )
     assert distances is not None
-    closeness = np.asarray(np.maximum(distances, 1e-9) ** -gamma)
-    factor = content_weights.factor(closeness, interest)
+    nearest = F.lit(content_weights.NEAREST)
+    factor = content_weights.regional_factor(distances, gamma, interest)
     chance = F.least(
-        F.lit(1.0), F.lit(factor) * F.pow(F.greatest("_distance", F.lit(1e-9)), F.lit(-gamma))
+        F.lit(1.0), F.lit(factor) * F.pow(F.greatest("_distance", nearest), F.lit(-gamma))
     )
     stretch = source.numbers(each).withColumnRenamed("id", "_offset")
     asked = (
@@ -440,12 +434,6 @@ def _content(
             F.concat(F.lit('{"value":'), value, F.lit("}")).alias("attributes"),
         ),
     )
-
-
-def square(servers: int, seed: int) -> tuple[Weights, Weights]:
-    """Servers put at random on a unit square."""
-    at = [[draws.uniform(seed, "square", n, axis) for n in range(servers)] for axis in (0, 1)]
-    return np.array(at[0]), np.array(at[1])
 
 
 def stock(
@@ -602,16 +590,8 @@ def patterns(
     only: mu is sigma. With it, patterns are overlapping stretches of a circle, each wide enough
     that a publication matches ln(1-mu)/ln(1-sigma) of them on average, so a broker with chance mu.
     """
-    if not 0 < sigma < 1 or (mu is not None and not sigma <= mu < 1):
-        raise InputError(f"sigma {sigma}, mu {mu}", remedy="give 0 < sigma <= mu < 1")
-    weights = np.ones(patterns) if exponent is None else topic_weights.zipf(patterns, exponent)
-    chance = np.minimum(1.0, weights / weights.mean() * sigma)
-    width = 1.0 if mu is None else math.log1p(-mu) / math.log1p(-sigma)
-    if width > patterns:
-        raise InputError(
-            f"a publication would match {width:.1f} of {patterns} patterns",
-            remedy="give more patterns, a larger sigma or a smaller mu",
-        )
+    width = pattern_weights.matched(patterns, sigma, mu)
+    chance = pattern_weights.chances(patterns, sigma, exponent)
     weighed = source.table(
         {"pattern": np.arange(patterns), "_chance": chance},
         table(pattern=LONG, _chance=REAL),

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from postroad import draws
+from postroad.cost import batches
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -64,7 +65,6 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.sim import batch_cost
 
 _LOOK_EVERY = 256
 
@@ -320,7 +320,7 @@ class Simulator:
         input = broker.queue[0][0]
         took_us = self.service_us
         if type(input) is Received and input.message.size > 1:
-            took_us = round(took_us * batch_cost.units(input.message.size))
+            took_us = round(took_us * batches.units(input.message.size))
         broker.served_count += 1
         broker.busy_us += took_us
         self._push(self.now + took_us, self._served, (number, broker.life))
