@@ -37,10 +37,11 @@ import msgspec
 
 from postroad.errors import InputError
 from postroad.filters import Filter, matches
-from postroad.live.broker import Broker, Wire
+from postroad.live.broker import Broker
 from postroad.live.edge import content, mqtt, topics
 from postroad.live.edge.mqtt import Letter
 from postroad.live.edge.session import Connection
+from postroad.live.links.neighbour import Wire
 from postroad.live.links.tree import Pair, Tree, TreeId, span
 from postroad.live.network import DURABLE, Network, from_values
 from postroad.live.store import MemoryStore, ParcelRow

@@ -26,29 +26,32 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from postroad.filters import Filter, matches, parse
 from postroad.live.links import link as links
-from postroad.live.links.messages import Begun, Wants, WantsChange, WantsVersions
+from postroad.live.links.messages import Begun, Codec, Wants, WantsChange, WantsVersions
+from postroad.live.links.neighbour import Neighbour, Onward
 from postroad.live.links.tree import NEVER, Spanning, Tree, TreeId
-from postroad.live.store import Kept
+from postroad.live.network import Network
+from postroad.live.store import Journal, Kept
 from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Deliver,
+    Effect,
+    Input,
     Message,
     PublicationMessage,
     Publish,
     Received,
+    Router,
     Subscribe,
     Unsubscribe,
 )
-
-if TYPE_CHECKING:
-    from postroad.live.broker import Broker
 
 log = logging.getLogger("postroad.repair")
 
@@ -77,8 +80,50 @@ class WantsRow(msgspec.Struct, array_like=True, frozen=True):
     version: int
 
 
+class RepairHost(Protocol):
+    """What the repair of a tree needs of the broker whose part it is."""
+
+    now: TimeUs
+    steps: int
+    onward: Onward | None  # what the publication in hand has caused so far
+    congested: bool  # publishers have to wait
+
+    @property
+    def number(self) -> BrokerId: ...
+
+    @property
+    def boot(self) -> str: ...  # a name that no other start of any broker has
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def journal(self) -> Journal | None: ...  # None: nothing outlives the broker
+
+    @property
+    def peers(self) -> Mapping[BrokerId, Neighbour]: ...
+
+    @property
+    def router(self) -> Router: ...
+
+    def step(self, given: Input, now: TimeUs) -> bool: ...
+
+    def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool: ...
+
+    def send(self, peer: BrokerId, message: Message) -> None: ...
+
+    def settle(self, then: Callable[[TimeUs, bool], bool | None]) -> None: ...
+
+    def is_safe(self, onward: Onward) -> bool: ...
+
+    def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None: ...
+
+
 class Repair:
-    def __init__(self, broker: Broker, kept: Kept | None, now: TimeUs) -> None:
+    def __init__(self, broker: RepairHost, kept: Kept | None, now: TimeUs) -> None:
         self.broker = broker
         network = broker.network
         row = None

@@ -6,18 +6,36 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+from typing import Protocol as Interface
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from postroad.live.server import Server
+from postroad.live.broker import Broker
+from postroad.live.network import Network
+from postroad.live.traces import Traces
+from postroad.model import TimeUs
 
 REQUEST_MAX = 8192
 OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
+
+
+class Server(Interface):
+    """What there is to tell of, and who asks."""
+
+    asked: dict[Protocol, None]
+    loop: asyncio.AbstractEventLoop
+    broker: Broker
+    network: Network
+    traces: Traces | None
+    started_us: TimeUs
+    reloads: int
+    reload_error: str | None
+
+    def now(self) -> TimeUs: ...
 
 
 class Protocol(asyncio.Protocol):
