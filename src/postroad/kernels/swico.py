@@ -12,8 +12,10 @@ candidates.
 from __future__ import annotations
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from postroad.overlay import IntArray
@@ -22,6 +24,51 @@ from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
 
 _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase
+
+
+class _Wanted(NamedTuple):
+    """Who wants what, both ways, and who does not."""
+
+    start: IntArray  # per node (or position), its first topic
+    topics: IntArray  # ascending per node
+    list_start: IntArray  # per topic, its first subscriber
+    lists: npt.NDArray[np.int32]  # ascending per topic
+    absent_start: IntArray  # per topic that most nodes want, those that do not
+    absent: npt.NDArray[np.int32]
+
+
+class _Growing(NamedTuple):
+    """A ring that grows: its fragments, who is still open, and what each node remembers."""
+
+    rank: IntArray  # per node, its place in the order of ties
+    degree: IntArray
+    end: IntArray  # per end of a fragment, the other
+    list_end: IntArray  # per topic, where those end that are still open
+    live: IntArray  # nodes that are still open, as far as known
+    live_count: IntArray
+    shared: IntArray  # topics in common with the node at hand
+    touched: IntArray
+    kept: IntArray  # per node, its best candidates: overlap * count + (count - 1 - rank)
+    kept_count: IntArray
+    kept_next: IntArray
+    more: npt.NDArray[np.bool_]  # whether there may be candidates beyond those kept
+
+
+class _Parts(NamedTuple):
+    """The components of every topic, over the places in its list of subscribers."""
+
+    pair: IntArray  # per (position, topic), its place in the list
+    part: npt.NDArray[np.int32]  # per place, the component it is in
+    following: npt.NDArray[np.int32]  # and the next place in it, around
+    part_size: npt.NDArray[np.int32]
+    main: IntArray  # per topic a component: the largest, when it was chosen
+
+
+class _Outside(NamedTuple):
+    """Per topic, the places outside of its main component; they become fewer."""
+
+    places: npt.NDArray[np.int32]
+    end: IntArray
 
 
 def greedy_ring(interests: TopicInterests, seed: int) -> IntArray:
@@ -96,16 +143,16 @@ def _ring(start, topics, list_start, lists, by_rank, rank):
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
     end = np.arange(count)
-    list_end = list_start[1:].copy()
     absent_start, absent = _absentees(list_start, lists, count)
-    live = np.arange(count)
-    live_count = np.array([count])
-    shared = np.zeros(count, np.int64)
-    touched = np.empty(count, np.int64)
-    kept = np.zeros((count, _REMEMBERED), np.int64)  # overlap * count + (count - 1 - rank)
+    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
+    kept = np.zeros((count, _REMEMBERED), np.int64)
     kept_count = np.zeros(count, np.int64)
     kept_next = np.zeros(count, np.int64)
-    more = np.ones(count, np.bool_)  # whether there may be candidates beyond those kept
+    more = np.ones(count, np.bool_)
+    growing = _Growing(
+        rank, degree, end, list_start[1:].copy(), np.arange(count), np.array([count]),
+        np.zeros(count, np.int64), np.empty(count, np.int64), kept, kept_count, kept_next, more,
+    )  # fmt: skip
     heap = [
         -((start[node + 1] - start[node]) * count + count - 1 - rank[node]) for node in range(count)
     ]
@@ -130,10 +177,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank):
                 kept_next[node] += 1
             if best >= 0 or not more[node]:
                 break
-            _remember(
-                node, start, topics, list_start, list_end, lists, absent_start, absent, live,
-                live_count, rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
-            )  # fmt: skip
+            _remember(node, wanted, growing)
         if best < 0:
             continue  # no topic shared with any that is left
         if best // count < bound:
@@ -176,11 +220,13 @@ def _tie(a, b, beside, degree, end):
 
 
 @njit(cache=True)
-def _remember(
-    node, start, topics, list_start, list_end, lists, absent_start, absent, live, live_count,
-    rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
-):  # fmt: skip
+def _remember(node, wanted, growing):
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
+    start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
+    absent_start, absent = wanted.absent_start, wanted.absent
+    rank, degree, end, live = growing.rank, growing.degree, growing.end, growing.live
+    shared, touched, kept = growing.shared, growing.touched, growing.kept
+    list_end, live_count = growing.list_end, growing.live_count
     count = len(rank)
     size = 0
     common = 0  # topics that most nodes want
@@ -214,7 +260,7 @@ def _remember(
                 size += 1
         live_count[0] = size
     remembered = 0
-    more[node] = False
+    growing.more[node] = False
     for place in range(size):
         peer = touched[place]
         value = shared[peer] + common
@@ -223,7 +269,7 @@ def _remember(
         if peer == node or end[node] == peer or value == 0:
             continue
         if remembered == _REMEMBERED:
-            more[node] = True
+            growing.more[node] = True
             if key < kept[node, remembered - 1]:
                 continue
             remembered -= 1
@@ -235,8 +281,8 @@ def _remember(
         remembered += 1
     if common:  # absentees inside fragments were counted too
         shared[:] = 0
-    kept_count[node] = remembered
-    kept_next[node] = 0
+    growing.kept_count[node] = remembered
+    growing.kept_next[node] = 0
 
 
 @njit(cache=True)
@@ -248,6 +294,16 @@ def _pairs(start, topics, list_start):
         pair[at] = filled[topics[at]]
         filled[topics[at]] += 1
     return pair
+
+
+@njit(cache=True)
+def _apart(wanted):
+    """Every place a component of its own."""
+    count = len(wanted.topics)
+    alone = np.arange(count).astype(np.int32)
+    pair = _pairs(wanted.start, wanted.topics, wanted.list_start)
+    main = np.full(len(wanted.list_start) - 1, -1)
+    return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
 
 
 @njit(cache=True)
@@ -268,11 +324,10 @@ def _contribution(a, b, start, topics, pair, part):
 
 
 @njit(cache=True)
-def _join(a, b, start, topics, pair, part, following, part_size, main):
-    """Merge the components of a and b in every topic they share; how many that were.
-
-    `main` is a component of each topic (the largest, when it was chosen) and is followed.
-    """
+def _join(a, b, wanted, parts):
+    """Merge the components of a and b in every topic they share; how many that were."""
+    start, topics, pair, part = wanted.start, wanted.topics, parts.pair, parts.part
+    following, part_size, main = parts.following, parts.part_size, parts.main
     i = start[a]
     j = start[b]
     merged = 0
@@ -306,16 +361,11 @@ def _join(a, b, start, topics, pair, part, following, part_size, main):
 
 @njit(cache=True)
 def _components(start, topics, list_start, lists, edges):
-    pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics)).astype(np.int32)
-    following = np.arange(len(topics)).astype(np.int32)
-    part_size = np.ones(len(topics), np.int32)
-    main = np.full(len(list_start) - 1, -1)
+    wanted = _Wanted(start, topics, list_start, lists, list_start, lists)  # nobody is absent
+    parts = _apart(wanted)
     count = len(topics)
     for at in range(len(edges)):
-        count -= _join(
-            edges[at, 0], edges[at, 1], start, topics, pair, part, following, part_size, main
-        )
+        count -= _join(edges[at, 0], edges[at, 1], wanted, parts)
     return count
 
 
@@ -347,20 +397,17 @@ def _lower_outside(outside, lists, low, high, value):
 def _fingers(start, topics, list_start, lists, rank, begin):
     count, phases = rank.shape
     slots = count * phases
-    pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics)).astype(np.int32)
-    following = np.arange(len(topics)).astype(np.int32)
-    part_size = np.ones(len(topics), np.int32)
-    main = np.full(len(list_start) - 1, -1)
+    absent_start, absent = _absentees(list_start, lists, count)
+    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
+    parts = _apart(wanted)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
         return fingers
     for position in range(count):
         after = (position + 1) % count
         fingers[position, 0] = after
-        _join(position, after, start, topics, pair, part, following, part_size, main)
-    outside, outside_end = _outsiders(list_start, part, part_size, main)
-    absent_start, absent = _absentees(list_start, lists, count)
+        _join(position, after, wanted, parts)
+    outside = _outsiders(list_start, parts)
     slot_of = np.empty(slots, np.int64)
     for position in range(count):
         for phase in range(phases):
@@ -372,10 +419,7 @@ def _fingers(start, topics, list_start, lists, rank, begin):
     floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
     gain = np.zeros(count, np.int32)
     for position in range(count):  # all phases at once, while nothing is chosen
-        common = _count_shared(
-            position, 2, 1 << phases, start, topics, list_start, lists, pair, part, part_size,
-            following, main, outside, outside_end, absent_start, absent, gain,
-        )  # fmt: skip
+        common = _count_shared(position, 2, 1 << phases, wanted, parts, outside, gain)
         for phase in range(1, phases):
             slot = position * phases + phase
             floor[slot] = _keep_best(
@@ -400,8 +444,8 @@ def _fingers(start, topics, list_start, lists, rank, begin):
             position = slot // phases
             phase = slot % phases
             best, now = _best_kept(
-                position, phase, begin[position, phase], limited, start, topics, pair, part,
-                free[phase], kept[slot], floor[slot],
+                position, phase, begin[position, phase], limited, start, topics, parts.pair,
+                parts.part, free[phase], kept[slot], floor[slot],
             )  # fmt: skip
             if best < 0:
                 now = floor[slot] >> phase
@@ -409,16 +453,15 @@ def _fingers(start, topics, list_start, lists, rank, begin):
                     heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
                     continue
                 common = _count_shared(
-                    position, 1 << phase, 2 << phase, start, topics, list_start, lists, pair, part,
-                    part_size, following, main, outside, outside_end, absent_start, absent, gain,
-                )  # fmt: skip
+                    position, 1 << phase, 2 << phase, wanted, parts, outside, gain
+                )
                 floor[slot] = _keep_best(
                     position, phase, begin[position, phase], limited, common, gain, free[phase],
                     kept[slot],
                 )  # fmt: skip
                 best, now = _best_kept(
-                    position, phase, begin[position, phase], limited, start, topics, pair, part,
-                    free[phase], kept[slot], floor[slot],
+                    position, phase, begin[position, phase], limited, start, topics, parts.pair,
+                    parts.part, free[phase], kept[slot], floor[slot],
                 )  # fmt: skip
             if best < 0:
                 continue
@@ -427,13 +470,14 @@ def _fingers(start, topics, list_start, lists, rank, begin):
                 continue
             fingers[position, phase] = best
             free[phase, best] = best + 1
-            _join(position, best, start, topics, pair, part, following, part_size, main)
+            _join(position, best, wanted, parts)
     return fingers
 
 
 @njit(cache=True)
-def _outsiders(list_start, part, part_size, main):
-    """Per topic its largest component, as `main`, and the list places outside of it."""
+def _outsiders(list_start, parts):
+    """Make the largest component of each topic its main one; the places outside of it."""
+    part, part_size, main = parts.part, parts.part_size, parts.main
     outside = np.empty(len(part), part.dtype)
     outside_end = list_start[:-1].copy()
     for topic in range(len(list_start) - 1):
@@ -444,24 +488,27 @@ def _outsiders(list_start, part, part_size, main):
             if part[place] != main[topic]:
                 outside[outside_end[topic]] = place
                 outside_end[topic] += 1
-    return outside, outside_end
+    return _Outside(outside, outside_end)
 
 
 @njit(cache=True, inline="always")
-def _thin_out(topic, mine, first, left, part, outside, outside_end):
+def _thin_out(topic, mine, first, left, part, outside):
     """Of those outside the main component, which become fewer, keep the `left` that still are."""
-    if 2 * left < outside_end[topic] - first:
+    places, end = outside.places, outside.end
+    if 2 * left < end[topic] - first:
         write = first
-        for read in range(first, outside_end[topic]):
-            if part[outside[read]] != mine:
-                outside[write] = outside[read]
+        for read in range(first, end[topic]):
+            if part[places[read]] != mine:
+                places[write] = places[read]
                 write += 1
-        outside_end[topic] = write
+        end[topic] = write
 
 
 @njit(cache=True, inline="always")
-def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+def _subtracts(topic, mine, width, count, wanted, parts):
     """Whether to count a topic for all and subtract absentees and the own component."""
+    list_start, absent_start = wanted.list_start, wanted.absent_start
+    part_size, main = parts.part_size, parts.main
     size = list_start[topic + 1] - list_start[topic]
     if 2 * size <= count:
         return False
@@ -471,14 +518,14 @@ def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_s
 
 
 @njit(cache=True)
-def _count_shared(
-    position, near, far, start, topics, list_start, lists, pair, part, part_size, following, main,
-    outside, outside_end, absent_start, absent, gain,
-):  # fmt: skip
+def _count_shared(position, near, far, wanted, parts, outside, gain):
     """What edges to the positions from `near` to `far` away contribute.
 
     It is `gain` of the position plus what is returned, so many for all.
     """
+    start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
+    absent_start, absent = wanted.absent_start, wanted.absent
+    pair, part, part_size, following = parts.pair, parts.part, parts.part_size, parts.following
     count = len(start) - 1
     width = far - near
     low = position + near
@@ -491,22 +538,22 @@ def _count_shared(
         left = list_start[topic + 1] - first - part_size[mine]
         if left == 0:
             continue
-        if _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+        if _subtracts(topic, mine, width, count, wanted, parts):
             common += 1
             continue
-        in_main = mine == main[topic]
+        in_main = mine == parts.main[topic]
         if in_main:  # only those outside of it count
-            _thin_out(topic, mine, first, left, part, outside, outside_end)
+            _thin_out(topic, mine, first, left, part, outside)
         for turn in range(2):  # the phase may reach beyond the end of the numbering
             below = low - turn * count
             above = high - turn * count
             if above <= 0 or below >= count:
                 continue
             if in_main:
-                end = outside_end[topic]
-                place = _lower_outside(outside, lists, first, end, below)
-                while place < end and lists[outside[place]] < above:
-                    gain[lists[outside[place]]] += part[outside[place]] != mine
+                places, end = outside.places, outside.end[topic]
+                place = _lower_outside(places, lists, first, end, below)
+                while place < end and lists[places[place]] < above:
+                    gain[lists[places[place]]] += part[places[place]] != mine
                     place += 1
                 continue
             end = list_start[topic + 1]
@@ -520,7 +567,7 @@ def _count_shared(
             mine = part[pair[at]]
             if part_size[mine] == list_start[topic + 1] - list_start[topic]:
                 continue
-            if not _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+            if not _subtracts(topic, mine, width, count, wanted, parts):
                 continue
             for turn in range(2):
                 below = low - turn * count
