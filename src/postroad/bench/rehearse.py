@@ -55,7 +55,7 @@ HEALED_US = 10 * SECOND_US  # and by then one that joins all, if nothing is brok
 TOPICS = ("t/a", "t/b", "u/a")
 WANTED = (("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1"))
 IN_FLIGHT = 8
-AT_MOST, AT_LEAST = mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE
+AT_LEAST = mqtt5.QoS.AT_LEAST_ONCE
 
 
 class Failed(Exception):

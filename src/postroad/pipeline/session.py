@@ -147,11 +147,6 @@ def _stderr_to(log: Path) -> Iterator[None]:
             os.close(saved)
 
 
-def cores(spark: SparkSession) -> int:
-    """How many tasks run at once."""
-    return int(spark.sparkContext.defaultParallelism)
-
-
 def version(spark: SparkSession) -> str:
     return str(spark.version)
 

@@ -27,7 +27,6 @@ Weights = npt.NDArray[np.float64]
 DISTRIBUTIONS = ("uniform", "zipf-uniform", "multimodal", "regional")
 PEAKS = 5
 NEAREST = 1e-9  # no distance counts as less
-OVER = ("values", "publications")
 
 
 def weights(
