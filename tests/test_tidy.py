@@ -161,6 +161,17 @@ def test_versions_agree_and_every_dependency_is_pinned() -> None:
     assert names <= pinned
 
 
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = project["dependencies"] + [line for lines in extras for line in lines]
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = text.partition("## Dependencies")[2].splitlines()
+    cells = ", ".join(row.split("|")[1] for row in rows if row.startswith("|"))
+    reasons = set(re.findall(r"[a-z0-9-]+", cells.lower()))
+    assert {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted} <= reasons
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
 )
