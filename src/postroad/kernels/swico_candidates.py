@@ -198,7 +198,7 @@ def _look_around(position, least, wanted, parts, outside, search):
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
     pair, part, part_size, places = parts.pair, parts.part, parts.part_size, outside.places
     phase_of, begin, fingers = search.phase_of, search.begin, search.fingers
-    pointed, gain, touched, best = search.pointed, search.gain, search.touched, search.best
+    pointed, gain, touched = search.pointed, search.gain, search.touched
     count, phases = fingers.shape
     size = 0
     for at in range(start[position], start[position + 1]):
@@ -254,6 +254,14 @@ def _look_around(position, least, wanted, parts, outside, search):
                     touched[size] = target
                     size += 1
                 gain[target] += 1
+    _choose_best(position, least, size, search)
+
+
+@njit(cache=True)
+def _choose_best(position, least, size, search):
+    """Of the `size` targets that were touched, those that contribute most; forget what they do."""
+    phase_of, gain, touched, best = search.phase_of, search.gain, search.touched, search.best
+    count = len(search.fingers)
     best[:] = -1
     for seen in range(size):
         target = touched[seen]

@@ -469,6 +469,39 @@ def stock(
         .withColumn("publisher_number", F.row_number().over(order) - 1)
         .where(F.col("publisher_number") < publishers)
     )
+    asked = _sinks(source, listed, subscribers, per_publisher, brokers, spread, seed)
+    home = below(brokers, seed, "stock.home", "symbol")
+    day = F.row_number().over(Window.partitionBy("symbol").orderBy("date")) - 1
+    phase = below(math.floor(1e6 / rate_per_s), seed, "stock.phase", "symbol")
+    published = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
+    return _workload(
+        asked,
+        listed.select(
+            F.concat(F.lit("a"), F.col("symbol")).alias("advertisement"),
+            home.alias("broker"),
+            F.col("symbol").alias("publisher"),
+            _of_symbol().alias("filter"),
+        ),
+        published.select(
+            F.col("date").cast("string").alias("publication"),
+            F.col("symbol").alias("publisher"),
+            home.alias("broker"),
+            (F.floor(day * F.lit(1e6 / rate_per_s)) + phase).alias("time_us"),
+            F.to_json(_quote()).alias("attributes"),
+        ),
+    )
+
+
+def _sinks(
+    source: Source,
+    listed: DataFrame,
+    subscribers: str,
+    per_publisher: int,
+    brokers: int,
+    spread: int,
+    seed: int,
+) -> DataFrame:
+    """Subscriptions to listed symbols: how much of its quotes each takes, and at which broker."""
     places = sorted(range(brokers), key=lambda b: draws.bits(seed, "stock.place", b, 0))[:spread]
     weighed = source.table(
         {"_place": list(range(spread)), "broker": [str(place) for place in places]},
@@ -482,7 +515,7 @@ def stock(
         rating = F.when(lot < 0.95, "low").otherwise("high")
         branch = 1 + below(spread - 1, seed, "stock.broker", "publisher_number", "_turn")
         place = F.when(F.col("_rating") == "high", F.lit(0)).otherwise(branch)
-    symbol = F.concat(F.lit("class = 'STOCK' AND symbol = '"), F.col("symbol"), F.lit("'"))
+    symbol = _of_symbol()
     text = (
         F.when(
             F.col("_rating") == "low",
@@ -496,7 +529,7 @@ def stock(
     )
     turns = source.numbers(per_publisher).withColumnRenamed("id", "_turn")
     client = F.concat(F.lit("u"), F.col("symbol"), F.lit("-"), F.col("_turn").cast("string"))
-    asked = (
+    return (
         listed.crossJoin(F.broadcast(turns))
         .withColumn("_rating", rating)
         .withColumn("_place", place)
@@ -508,11 +541,15 @@ def stock(
             text.alias("filter"),
         )
     )
-    home = below(brokers, seed, "stock.home", "symbol")
-    day = F.row_number().over(Window.partitionBy("symbol").orderBy("date")) - 1
-    phase = below(math.floor(1e6 / rate_per_s), seed, "stock.phase", "symbol")
-    published = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
-    quote = F.struct(
+
+
+def _of_symbol() -> Column:
+    return F.concat(F.lit("class = 'STOCK' AND symbol = '"), F.col("symbol"), F.lit("'"))
+
+
+def _quote() -> Column:
+    """A quote's attributes, as the paper names them."""
+    return F.struct(
         F.lit("STOCK").alias("class"),
         "symbol",
         "open",
@@ -525,22 +562,6 @@ def stock(
         F.col("high_low_diff").alias("highLow%Diff"),
         (F.col("close") == F.col("low")).alias("closeEqualsLow"),
         (F.col("close") == F.col("high")).alias("closeEqualsHigh"),
-    )
-    return _workload(
-        asked,
-        listed.select(
-            F.concat(F.lit("a"), F.col("symbol")).alias("advertisement"),
-            home.alias("broker"),
-            F.col("symbol").alias("publisher"),
-            symbol.alias("filter"),
-        ),
-        published.select(
-            F.col("date").cast("string").alias("publication"),
-            F.col("symbol").alias("publisher"),
-            home.alias("broker"),
-            (F.floor(day * F.lit(1e6 / rate_per_s)) + phase).alias("time_us"),
-            F.to_json(quote).alias("attributes"),
-        ),
     )
 
 

@@ -155,6 +155,9 @@ def plan_of(scenario: Scenario) -> Plan:
     return scheme.plan(scenario.overlay, interests, config, scenario.seed)
 
 
+Later = tuple[TimeUs, int, BrokerId, Any]  # an input: when, which first at one time, where
+
+
 def run(scenario: Scenario, observer: Observer | None = None, check: bool = False) -> Result:
     """Simulate a scenario. `check` asserts every router's invariants after every step."""
     simulator = Simulator(
@@ -167,7 +170,7 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         check=check,
     )
     workload = scenario.workload
-    later: list[tuple[TimeUs, int, BrokerId, Any]] = []
+    later: list[Later] = []
     advertisements: Sequence[Interest] = workload.advertisements
     if scenario.relocation is not None:
         advertisements = _joined(advertisements)
@@ -186,22 +189,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         zero_us = simulator.settle()
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
-    for fault in scenario.faults:
-        if len(fault.where) == 2 and fault.where[1] not in simulator.links[fault.where[0]]:
-            pair = " and ".join(scenario.overlay.names[broker] for broker in fault.where)
-            raise InputError(
-                f"{scenario.scheme} has no link between {pair} that a fault could touch",
-                remedy="plan the overlay first and name its links, or use a tree scheme",
-            )
-        begin, end = zero_us + fault.start_us, zero_us + fault.end_us
-        simulator.fault(replace(fault, start_us=begin, end_us=end))
-    host: dict[BrokerId, BrokerId] = {}
-    for move in scenario.hand_overs:
-        hand_over = SCHEMES[scenario.scheme].hand_over
-        assert hand_over is not None
-        input = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
-        later.append((move.time_us, 0, input.sender, input))
-        host[move.seat] = move.to
+    _plan_faults(simulator, scenario, zero_us)
+    later += _hand_overs(scenario)
     published_us: dict[PublicationKey, TimeUs] = {}
     for posting in workload.postings:
         publication = Publication(
@@ -231,6 +220,31 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         notes=[(time_us - zero_us, number, text) for time_us, number, text in simulator.notes],
         moves=[replace(moved, time_us=moved.time_us - zero_us) for moved in simulator.moves],
     )
+
+
+def _plan_faults(simulator: Simulator, scenario: Scenario, zero_us: TimeUs) -> None:
+    for fault in scenario.faults:
+        if len(fault.where) == 2 and fault.where[1] not in simulator.links[fault.where[0]]:
+            pair = " and ".join(scenario.overlay.names[broker] for broker in fault.where)
+            raise InputError(
+                f"{scenario.scheme} has no link between {pair} that a fault could touch",
+                remedy="plan the overlay first and name its links, or use a tree scheme",
+            )
+        begin, end = zero_us + fault.start_us, zero_us + fault.end_us
+        simulator.fault(replace(fault, start_us=begin, end_us=end))
+
+
+def _hand_overs(scenario: Scenario) -> list[Later]:
+    """What the host of each seat that moves is told, and when."""
+    later: list[Later] = []
+    host: dict[BrokerId, BrokerId] = {}
+    for move in scenario.hand_overs:
+        hand_over = SCHEMES[scenario.scheme].hand_over
+        assert hand_over is not None
+        input = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
+        later.append((move.time_us, 0, input.sender, input))
+        host[move.seat] = move.to
+    return later
 
 
 def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
