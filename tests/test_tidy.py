@@ -110,6 +110,23 @@ def test_compiled_code_has_no_annotations_and_all_else_beside_it_has() -> None:
                 assert (node.returns is None) == bool(names & compiled), where
 
 
+# One idea in two drivers, or in each capsule and each paper; any other name is of one class.
+SHARED_NAMES = {
+    "Broker", "Chances", "Config", "Interests", "Kyra", "Link", "Point", "Quotes", "Results",
+    "Stated",
+}  # fmt: skip
+
+
+def test_a_name_is_of_one_class() -> None:
+    classes = [
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name in classes if classes.count(name) > 1} <= SHARED_NAMES
+
+
 def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
     with cli.make_context("postroad", ["demo"]) as context:
         for name in COMMANDS:

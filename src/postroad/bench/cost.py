@@ -62,7 +62,7 @@ def _best(work: Callable[[], object]) -> float:
 def _subscribing(tree: Rooted, chance: float) -> float:
     """Subscription hops, without the time it takes to draw who subscribes."""
     drawn = [workload.subscribers(tree, chance, SEED, filter) for filter in range(50)]
-    network = kernel.Network(tree)
+    network = kernel.FilterState(tree)
     network.subscribe(drawn[0])
 
     def work() -> None:

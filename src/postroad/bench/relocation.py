@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import perf_counter
 
 from postroad import draws
-from postroad.relocation.selection import Report, estimates, packed, select
+from postroad.relocation.selection import TraceReport, estimates, packed, select
 
 
-def reports(count: int, bits: int, seed: int = 1) -> list[Report]:
+def reports(count: int, bits: int, seed: int = 1) -> list[TraceReport]:
     """Answers of a random tree of brokers, each with some of a session's publications."""
     delays: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for child in range(1, count):
@@ -22,7 +22,7 @@ def reports(count: int, bits: int, seed: int = 1) -> list[Report]:
             vector |= draws.bits(seed, "bench.bits", broker, word) << word
         vector &= (1 << bits) - 1
         answers.append(
-            Report(broker, packed(vector), vector.bit_count(), 100, tuple(delays[broker]))
+            TraceReport(broker, packed(vector), vector.bit_count(), 100, tuple(delays[broker]))
         )
     return answers
 

@@ -9,7 +9,7 @@ Filters are independent of each other, so they are simulated one after the other
 grows with the number of brokers only. For each filter its subscribers are drawn, subscribe
 one at a time in random order, and then its publications are issued.
 
-`Network` is the same kernel for a workload of the caller's. Barring links turns it into the
+`FilterState` is the same kernel for a workload of the caller's. Barring links turns it into the
 neighbouring schemes: no filter where a wider one went (covering), none where no advertisement
 came from (advertisements), none towards the leaves (hierarchical forwarding).
 
@@ -84,7 +84,7 @@ def simulate(
     return outcome
 
 
-class Network:
+class FilterState:
     """One filter's routing state on a tree, for callers who bring their own workload.
 
     `up[v]` and `down[v]` are the marks of the link between v and its parent. The counters run

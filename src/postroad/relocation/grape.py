@@ -27,7 +27,7 @@ import numpy as np
 
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
-from postroad.relocation.selection import Report, best, estimates, packed, within
+from postroad.relocation.selection import TraceReport, best, estimates, packed, within
 from postroad.relocation.tracing import Seen, Tracing
 from postroad.routing.base import (
     Effect,
@@ -86,7 +86,7 @@ class TraceAnswer(Message):
     wire = "grape.TraceAnswer"
     advertisement_id: AdvertisementId
     session: str
-    reports: tuple[Report, ...]
+    reports: tuple[TraceReport, ...]
 
     def __str__(self) -> str:
         reports = commas(
@@ -97,7 +97,7 @@ class TraceAnswer(Message):
 
 
 @dataclass(slots=True)
-class Session:
+class TraceSession:
     """One broker's record of a trace session."""
 
     name: str
@@ -106,7 +106,7 @@ class Session:
     links: dict[BrokerId, None] = field(default_factory=dict)
     upstream: BrokerId | None = None  # who asked, once someone has
     waiting: dict[BrokerId, None] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TraceReport] = field(default_factory=list)
     measured: Measured | None = None
     entries: int = 0  # as they were last counted
 
@@ -123,7 +123,7 @@ class Course:
     session: str = ""
     traced: int = 0
     full: bool = False  # asking, or pinging, or moving
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TraceReport] = field(default_factory=list)
 
 
 class Grape(Tracing):
@@ -132,7 +132,7 @@ class Grape(Tracing):
 
         super().__init__(*scheme)
         self.grape = config
-        self.sessions: dict[AdvertisementId, Session] = {}
+        self.sessions: dict[AdvertisementId, TraceSession] = {}
         self.courses: dict[AdvertisementId, Course] = {}
         self.grape_entries = 0  # of all sessions
 
@@ -175,15 +175,15 @@ class Grape(Tracing):
         effects += self._observe([], effects, LOCAL)
         return effects + self._ask(name, trace.session, LOCAL)
 
-    def _session(self, name: AdvertisementId, session: str) -> Session:
+    def _session(self, name: AdvertisementId, session: str) -> TraceSession:
         known = self.sessions.get(name)
         if known is None or known.name != session:
             self._end(name)
-            known = self.sessions[name] = Session(session)
+            known = self.sessions[name] = TraceSession(session)
             self._count_entries(known)
         return known
 
-    def _count_entries(self, session: Session) -> None:
+    def _count_entries(self, session: TraceSession) -> None:
         size = session.size()
         self.grape_entries += size - session.entries
         session.entries = size
@@ -193,7 +193,7 @@ class Grape(Tracing):
         if ended is not None:
             self.grape_entries -= ended.entries
 
-    def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
+    def _downstream(self, name: AdvertisementId, session: TraceSession) -> list[BrokerId]:
         """The neighbours that publications of the session were sent to."""
         return list(session.links)
 
@@ -224,7 +224,7 @@ class Grape(Tracing):
             return []
         self._end(name)
         here = session.measured.queue_us + session.measured.match_us
-        own = Report(
+        own = TraceReport(
             self.broker,
             packed(session.bits),
             session.deliveries,
@@ -238,7 +238,9 @@ class Grape(Tracing):
 
     # Phase 2.
 
-    def _consider(self, name: AdvertisementId, session: str, reports: list[Report]) -> list[Effect]:
+    def _consider(
+        self, name: AdvertisementId, session: str, reports: list[TraceReport]
+    ) -> list[Effect]:
         course = self.courses.get(name)
         if course is None or course.session != session or not self.can_move(name):
             return []

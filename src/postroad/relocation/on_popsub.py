@@ -10,7 +10,7 @@ that buffers which put them in order need not know of the move.
 from __future__ import annotations
 
 from postroad.model import AdvertisementId, BrokerId, Publication
-from postroad.relocation.grape import Grape, Session
+from postroad.relocation.grape import Grape, TraceSession
 from postroad.relocation.migration import Migration
 from postroad.relocation.pop import Pop
 from postroad.relocation.tracing import Seen
@@ -64,7 +64,7 @@ class GrapeOnPopSub(Grape, MovingPopSub):
             return []
         return super()._trace(seen, sender)
 
-    def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
+    def _downstream(self, name: AdvertisementId, session: TraceSession) -> list[BrokerId]:
         return [peer for peer, gains in self.gains.items() if name in gains and gains[name].count]
 
 

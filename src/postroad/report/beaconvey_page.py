@@ -144,7 +144,7 @@ def _graphs(asked: Asked) -> dict[str, Path]:
 
 
 def findings(rows: Rows, asked: Asked) -> Findings:
-    measured = runs.Measured(rows)
+    measured = runs.Means(rows)
     readings = {name: runs.cells(measured, name) for name in runs.READINGS}
     claims = runs.claims(measured)
     drawn = {

@@ -62,7 +62,7 @@ ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
 @dataclass(slots=True)
-class Entry:
+class OutboxEntry:
     """A publication that is not known to be safe yet."""
 
     publication: Publication
@@ -139,9 +139,9 @@ class Repair:
         self.acquainted = row is not None and row.acquainted
         self._met = False  # one that knows is in this tree
         self.changes = 0
-        self.outbox: dict[int, Entry] = {}
+        self.outbox: dict[int, OutboxEntry] = {}
         self._numbers: dict[str, int] = {}  # there, by key
-        self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
+        self._on_the_way: dict[int, OutboxEntry] = {}  # those that may soon be known to be safe
         self._count = 0
         self._last = _key(f"{broker.boot}.0")[1]
         self._waiting = False  # for a wave that tells whether the tree is settled
@@ -164,7 +164,7 @@ class Repair:
             message = self.broker.codec.decode(data)
             assert isinstance(message, PublicationMessage)
             self._count += 1
-            self.outbox[self._count] = Entry(message.publication, key)
+            self.outbox[self._count] = OutboxEntry(message.publication, key)
             self._numbers[key] = self._count
         self._resend = bool(self.outbox)
         for origin, data in kept.of("tree", BEGUN):
@@ -324,7 +324,7 @@ class Repair:
             return
         self._count += 1
         self._last = _key(publication.id)[1]
-        entry = self.outbox[self._count] = Entry(publication, self._last)
+        entry = self.outbox[self._count] = OutboxEntry(publication, self._last)
         self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
         broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))

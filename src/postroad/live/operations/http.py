@@ -23,7 +23,7 @@ OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
 
-class Server(Interface):
+class Served(Interface):
     """What there is to tell of, and who asks."""
 
     asked: dict[Protocol, None]
@@ -41,7 +41,7 @@ class Server(Interface):
 class Protocol(asyncio.Protocol):
     """One request, one answer, closed."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Served) -> None:
         self.server = server
         self.request = b""
         self.answered = False
@@ -74,7 +74,7 @@ class Protocol(asyncio.Protocol):
             self.transport.close()
 
 
-def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
+def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or words[0] != b"GET":
         return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
@@ -94,7 +94,7 @@ def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
 
 
-def status(server: Server) -> dict[str, Any]:
+def status(server: Served) -> dict[str, Any]:
     """What a broker can tell of itself, as plain values."""
     broker = server.broker
     clients, names = broker.clients, server.network.names

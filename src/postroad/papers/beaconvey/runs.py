@@ -181,7 +181,7 @@ def _seeds(point: Row) -> int:
     return 8 if point["graph"] and point["nodes"] == 1000 else 2
 
 
-class Measured:
+class Means:
     """What the runs found, by workload, size and system; means over the seeds."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -215,7 +215,7 @@ class Measured:
         return [value / base for value, base in zip(values, bases, strict=True)]
 
 
-def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
+def cells(measured: Means, reading: str = "ours") -> list[Cell]:
     """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
     compared = []
     metric_of = READINGS[reading]
@@ -248,7 +248,7 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
     return compared
 
 
-def expo(measured: Measured) -> list[dict[str, str]]:
+def expo(measured: Means) -> list[dict[str, str]]:
     """Expo, of which the paper shows nothing: ratios at each number of topics, planned and not."""
     systems = [SYSTEMS[scheme].format("SL") for scheme in SYSTEMS] + ["BeaConvey(-, Pie)"]
     return [
@@ -264,7 +264,7 @@ def expo(measured: Measured) -> list[dict[str, str]]:
     ]
 
 
-def claims(measured: Measured) -> list[Claim]:
+def claims(measured: Means) -> list[Claim]:
     """Each claim is held against every point of a workload; numbers are means over them."""
     stated: list[Claim] = []
 

@@ -214,7 +214,7 @@ def rows(full: bool) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Sampled:
     """What all networks and seeds found for one number."""
 
     mean: float
@@ -235,11 +235,11 @@ class Results:
             if row["kind"] == kind and all(row.get(key) == value for key, value in wanted.items())
         ]  # fmt: skip
 
-    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Measured:
+    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Sampled:
         chosen = self.select("compare", distribution=distribution, rate=rate)
         return summary([row[f"{scheme}|{metric}"] for row in chosen])
 
-    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Measured:
+    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Sampled:
         chosen = self.select("grid", rate=rate, clique_ms=clique_ms, trees=trees)
         return summary([row[f"kyra|{metric}"] for row in chosen])
 
@@ -256,8 +256,8 @@ class Results:
         )  # fmt: skip
 
 
-def summary(values: Sequence[float]) -> Measured:
-    return Measured(float(np.mean(values)), min(values), max(values), tuple(values))
+def summary(values: Sequence[float]) -> Sampled:
+    return Sampled(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
 def cells(results: Results) -> list[Cell]:
@@ -301,7 +301,7 @@ def cells(results: Results) -> list[Cell]:
     return compared
 
 
-def _cell(table: str, row: str, column: str, paper: float, ours: Measured) -> Cell:
+def _cell(table: str, row: str, column: str, paper: float, ours: Sampled) -> Cell:
     return Cell(table, row, column, paper, ours.mean, ours.values)
 
 

@@ -30,7 +30,7 @@ OVERLOAD = Point(
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Axis:
     """One x-axis of the paper: a field of `Point`, its values, the figures it gives."""
 
     name: str
@@ -42,23 +42,19 @@ class Experiment:
 
 
 EXPERIMENTS = [
-    Experiment("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
-    Experiment("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
-    Experiment("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
-    Experiment("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
-    Experiment("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
-    Experiment("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
-    Experiment("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
-    Experiment(
+    Axis("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
+    Axis("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
+    Axis("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
+    Axis("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
+    Axis("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
+    Axis("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
+    Axis("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
+    Axis(
         "overload-throughput", "throughput_per_s", (2500, 2700, 2950), OVERLOAD, "4b and 4c by τ", 1
     ),
-    Experiment("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
-    Experiment(
-        "overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1
-    ),
-    Experiment(
-        "overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1
-    ),
+    Axis("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
+    Axis("overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1),
+    Axis("overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1),
 ]
 
 

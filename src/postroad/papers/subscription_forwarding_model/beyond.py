@@ -19,7 +19,7 @@ from postroad.cost.exact import Crossings
 from postroad.kernels import flooding
 from postroad.kernels.counters import Counters
 from postroad.kernels.draws import base, uniforms
-from postroad.kernels.subscription_forwarding import SENT, Network
+from postroad.kernels.subscription_forwarding import SENT, FilterState
 from postroad.overlay import rooted, trees
 from postroad.overlay.rooted import FloatArray, Rooted
 
@@ -113,28 +113,28 @@ def _round(tree: Rooted, chances: Chances, seed: int, number: int) -> dict[str, 
     publisher = [int(np.searchsorted(np.cumsum(chances.publisher), publisher_draw, side="right"))]
     receivers = members("mu", chances.mu)
 
-    plain = Network(tree)
+    plain = FilterState(tree)
     plain.subscribe(members("sigma", chances.sigma))
-    wanted = Network(tree)
+    wanted = FilterState(tree)
     wanted.subscribe(receivers)
     wanted.publish(publisher)
 
-    announced = Network(tree)
+    announced = FilterState(tree)
     announced.subscribe(members("advertise", chances.advertise))
-    asked = Network(tree)
+    asked = FilterState(tree)
     asked.bar(up=announced.down != SENT, down=announced.up != SENT)
     asked.subscribe(receivers)
     asked.publish(publisher)
 
-    upward = Network(tree)
+    upward = FilterState(tree)
     everywhere = np.ones(tree.brokers_count, dtype=bool)
     upward.bar(up=~everywhere, down=everywhere)
     upward.subscribe(receivers)
     upward.publish(publisher, always_up=True)
 
-    wide = Network(tree)
+    wide = FilterState(tree)
     wide.subscribe(members("gamma", chances.gamma))
-    narrow = Network(tree)
+    narrow = FilterState(tree)
     narrow.bar(up=wide.up == SENT, down=wide.down == SENT)
     narrow.subscribe(members("sigma", chances.sigma))
 
