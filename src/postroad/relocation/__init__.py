@@ -24,7 +24,7 @@ class Relocation:
     """One row of the table."""
 
     config: type[Any]
-    routers: dict[str, Callable[..., Router]]
+    routers: dict[str, Callable[[Any, int, BrokerId, Any, FilterPool], Router]]
     messages: tuple[type[Message], ...]  # besides those of the scheme
 
 
@@ -65,8 +65,7 @@ def plan(name: str, relocation: Any, scheme: str, overlay: Overlay, config: Any,
     router_class = RELOCATIONS[name].routers[scheme]
 
     def router(broker: BrokerId, config: Any, pool: FilterPool) -> Router:
-        more = (seed,) if scheme == "popsub" else ()
-        return router_class(relocation, seed, broker, config, pool, *more)
+        return router_class(relocation, seed, broker, config, pool)
 
     pool = FilterPool(getattr(config, "covering", False))
     return TreePlan(overlay, router, config, pool, seed)

@@ -40,6 +40,7 @@ from postroad.routing.base import (
     Send,
     commas,
 )
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 PRIORITIES = ("load", "delay")
@@ -127,11 +128,13 @@ class Course:
 
 
 class Grape(Tracing):
-    def __init__(self, config: Config, seed: int, *scheme: Any) -> None:
+    def __init__(
+        self, settings: Config, seed: int, broker: BrokerId, config: Any, pool: FilterPool
+    ) -> None:
         import postroad.relocation.rerooting  # noqa: F401 - compiled now rather than when needed
 
-        super().__init__(*scheme)
-        self.grape = config
+        super().__init__(seed, broker, config, pool)
+        self.grape = settings
         self.sessions: dict[AdvertisementId, TraceSession] = {}
         self.courses: dict[AdvertisementId, Course] = {}
         self.grape_entries = 0  # of all sessions
@@ -171,7 +174,7 @@ class Grape(Tracing):
             return []
         course.full = True
         # Whatever still waits to be sent together belongs to the session.
-        effects = self._flush(name)
+        effects = self.send_waiting(name)
         effects += self._observe([], effects, LOCAL)
         return effects + self._ask(name, trace.session, LOCAL)
 
@@ -193,16 +196,12 @@ class Grape(Tracing):
         if ended is not None:
             self.grape_entries -= ended.entries
 
-    def _downstream(self, name: AdvertisementId, session: TraceSession) -> list[BrokerId]:
-        """The neighbours that publications of the session were sent to."""
-        return list(session.links)
-
     def _ask(self, name: AdvertisementId, session_name: str, sender: BrokerId) -> list[Effect]:
         session = self._session(name, session_name)
         session.upstream = sender
         asked = [
             peer
-            for peer in self._downstream(name, session)
+            for peer in self.reached_by(name, session.links)
             if peer != sender and peer in self.outgoing
         ]
         session.waiting = dict.fromkeys(asked)

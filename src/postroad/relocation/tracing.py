@@ -26,6 +26,7 @@ from postroad.model import (
 )
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 
@@ -40,8 +41,9 @@ class Seen:
 
 
 class Tracing(Migration):
-    def __init__(self, *scheme: Any) -> None:
-        super().__init__(*scheme)
+    def __init__(self, seed: int, broker: BrokerId, config: Any, pool: FilterPool) -> None:
+        super().__init__(broker, config, pool)
+        self.seed = seed
         # Per local publisher, its advertisements that are here or on their way here.
         self.offered: dict[str, dict[AdvertisementId, int]] = {}
 
@@ -102,7 +104,9 @@ class Tracing(Migration):
 
         for publication in arrived:
             if publication.trace is not None:
-                seen(publication, publication.trace).deliveries += self._waiting(publication)
+                seen(publication, publication.trace).deliveries += self.deliveries_waiting(
+                    publication
+                )
         for effect in effects:
             if isinstance(effect, Deliver):
                 if effect.publication.trace is not None:
@@ -134,9 +138,9 @@ class Tracing(Migration):
             (who, name) for who, own in self.offered.items() for name in own
         )
 
-    def _turned(self, name: AdvertisementId) -> list[Effect]:
+    def publisher_turned(self, name: AdvertisementId) -> list[Effect]:
         self._clear(name)
-        return super()._turned(name)
+        return super().publisher_turned(name)
 
     def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         effects = super()._withdraw(advertisement_id, source)

@@ -144,7 +144,7 @@ class Buffer:
 
 
 class PopSub(advertisement_forwarding.AdvertisementForwarding):
-    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool, seed: int) -> None:
+    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool, seed: int = 0) -> None:
         super().__init__(broker, advertisement_forwarding.Config(), pool)
         self.popsub = config
         self.priority = (
