@@ -34,6 +34,8 @@ from postroad.live.links.neighbour import Wire
 from postroad.live.network import Network, load
 from postroad.live.operations import logs
 from postroad.live.store import Store
+from postroad.live.traces import Traces
+from postroad.traces.schema import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP_US = 1000
@@ -112,9 +114,16 @@ class Memory:
 
     def _broker(self, number: int) -> Broker:
         store = self.stores[number]
+        traces = None if self.network.traces is None else Traces(self.network, number, self.now)
         if store is None:
-            return Broker(self.network, number, self.now)
-        return Broker(self.network, number, self.now, None, store.load(), store.standing)
+            return Broker(self.network, number, self.now, traces)
+        return Broker(self.network, number, self.now, traces, store.load(), store.standing)
+
+    def rows(self, kind: str | None = None) -> list[Row]:
+        """What the brokers' traces hold, by time."""
+        rows = [row for broker in self.brokers if broker.traces for row in broker.traces.rows]
+        rows.sort(key=lambda row: (row.time_us, row.broker, row.sequence))
+        return [row for row in rows if kind in (None, row.kind)]
 
     def commit(self, number: int) -> None:
         journal, store = self.brokers[number].journal, self.stores[number]

@@ -13,6 +13,9 @@ from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Message, Plan
 from postroad.routing.popsub.gossip import HOME_ROUNDS
 from postroad.routing.ring import RingPlan, topics
+from postroad.sim.oracle import diameter_us
+from postroad.sim.scenario import Scenario
+from postroad.workloads.model import Interest, Posting, Workload
 
 CLASSES = ["A", "B", "C"]
 WORDS = ["a", "ab", "b"]
@@ -140,3 +143,40 @@ def behind(made: Overlay, source: BrokerId, target: BrokerId) -> set[BrokerId]:
                 seen.add(peer)
                 stack.append(peer)
     return seen - {source}
+
+
+def scenario(draw: random.Random, name: str, config: Any) -> Scenario:
+    """Clients that come and go at any moment while publications flow."""
+    made = overlay(draw)
+    brokers = made.brokers_count
+    late_us = delay_us(config)
+    span = 60_000 + 3 * late_us
+    subscriptions = []
+    for number in range(draw.randint(0, 15)):
+        start = draw.choice([None, draw.randint(0, span)])
+        until = draw.choice([None, draw.randint(start or 0, span)])
+        subscriptions.append(
+            Interest(f"s{number}", draw.randrange(brokers), "c", filter(draw), start, until)
+        )
+    advertisements = []
+    postings = []
+    for number in range(draw.randint(0, 6)):
+        broker, wanted = draw.randrange(brokers), filter(draw)
+        advertisements.append(Interest(f"a{number}", broker, f"p{number}", wanted))
+        for publication in range(draw.randint(0, 8)):
+            content = matching_attributes(draw, wanted)
+            if content is not None:
+                postings.append(
+                    Posting(draw.randint(0, span), broker, f"p{number}", str(publication), content)
+                )
+    # Advertisers that come and go and publish nothing must not disturb the others.
+    for number in range(draw.randint(0, 3)):
+        start = draw.randint(0, span)
+        broker, wanted = draw.randrange(brokers), filter(draw)
+        advertisements.append(
+            Interest(f"z{number}", broker, "z", wanted, start, draw.randint(start, span))
+        )
+    workload = Workload(tuple(subscriptions), tuple(advertisements), tuple(postings))
+    settle_us = 2 * diameter_us(made) + late_us
+    seed = draw.randrange(2**32)
+    return Scenario(name, made, workload, config, seed=seed, settle_us=settle_us)

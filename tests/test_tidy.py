@@ -26,7 +26,9 @@ LAYERS = [
     {"kernels"},
     {"settings"},
     {"workloads"},
+    {"traces"},
     {"sim", "live"},
+    {"replay", "explain"},
     {"pipeline"},
     {"papers", "comparison"},
     {"report"},
@@ -112,7 +114,7 @@ def test_compiled_code_has_no_annotations_and_all_else_beside_it_has() -> None:
 
 # One idea in two drivers, or in each capsule and each paper; any other name is of one class.
 SHARED_NAMES = {
-    "Broker", "Chances", "Config", "Interests", "Kyra", "Link", "Point", "Quotes", "Results",
+    "Broker", "Chances", "Config", "Interests", "Kyra", "Link", "Point", "Quotes", "Results", "Row",
     "Stated",
 }  # fmt: skip
 

@@ -32,10 +32,9 @@ from postroad.routing.base import (
     Unsubscribe,
 )
 from postroad.sim.engine import Fault, Simulator
-from postroad.sim.oracle import compare, diameter_us
+from postroad.sim.oracle import compare
 from postroad.sim.run import plan_of, run
-from postroad.sim.scenario import Scenario
-from postroad.workloads.model import Interest, Posting, Workload
+from postroad.workloads.model import Posting, Workload
 
 EXAMPLES = int(os.environ.get("POSTROAD_EXAMPLES", "120"))  # random networks per scheme and test
 
@@ -151,52 +150,11 @@ def assert_empty(simulator: Simulator) -> None:
     assert not simulator.plan.pool.uses  # type: ignore[attr-defined]
 
 
-def random_scenario(draw: random.Random, name: str, config: Any) -> Scenario:
-    """Clients that come and go at any moment while publications flow."""
-    overlay = networks.overlay(draw)
-    brokers = overlay.brokers_count
-    delay_us = networks.delay_us(config)
-    span = 60_000 + 3 * delay_us
-    subscriptions = []
-    for number in range(draw.randint(0, 15)):
-        start = draw.choice([None, draw.randint(0, span)])
-        until = draw.choice([None, draw.randint(start or 0, span)])
-        subscriptions.append(
-            Interest(
-                f"s{number}", draw.randrange(brokers), "c", networks.filter(draw), start, until
-            )
-        )
-    advertisements = []
-    postings = []
-    for number in range(draw.randint(0, 6)):
-        broker, filter = draw.randrange(brokers), networks.filter(draw)
-        advertisements.append(Interest(f"a{number}", broker, f"p{number}", filter))
-        for publication in range(draw.randint(0, 8)):
-            attributes = networks.matching_attributes(draw, filter)
-            if attributes is not None:
-                postings.append(
-                    Posting(
-                        draw.randint(0, span), broker, f"p{number}", str(publication), attributes
-                    )
-                )
-    # Advertisers that come and go and publish nothing must not disturb the others.
-    for number in range(draw.randint(0, 3)):
-        start = draw.randint(0, span)
-        broker, filter = draw.randrange(brokers), networks.filter(draw)
-        advertisements.append(
-            Interest(f"z{number}", broker, "z", filter, start, draw.randint(start, span))
-        )
-    workload = Workload(tuple(subscriptions), tuple(advertisements), tuple(postings))
-    settle_us = 2 * diameter_us(overlay) + delay_us
-    seed = draw.randrange(2**32)
-    return Scenario(name, overlay, workload, config, seed=seed, settle_us=settle_us)
-
-
 @every_scheme
 @given(seed=seeds)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_churn_amid_publications_disturbs_nobody_else(name: str, config: Any, seed: int) -> None:
-    scenario = random_scenario(random.Random(seed), name, config)
+    scenario = networks.scenario(random.Random(seed), name, config)
     result = run(scenario, check=True)
     compare(scenario, [delivery[:2] for delivery in result.deliveries]).require()
     assert not result.notes
@@ -208,7 +166,7 @@ def test_churn_amid_publications_disturbs_nobody_else(name: str, config: Any, se
 def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> None:
     """Links fall, brokers crash, partitions heal: nothing wrong or twice, and all is well after."""
     draw = random.Random(seed)
-    scenario = random_scenario(draw, name, config)
+    scenario = networks.scenario(draw, name, config)
     links = plan_of(scenario).links()
     ends = [(a, b) for a, peers in enumerate(links) for b in sorted(peers) if a < b]
     faults = []
@@ -256,7 +214,7 @@ def test_faults_lose_only_what_they_touch(name: str, config: Any, seed: int) -> 
 @settings(max_examples=50, deadline=None)
 def test_recorded_inputs_replay_to_the_same_effects(name: str, config: Any, seed: int) -> None:
     """A router alone, given the inputs it had in the network, does again what it did there."""
-    scenario = random_scenario(random.Random(seed), name, config)
+    scenario = networks.scenario(random.Random(seed), name, config)
     recorded: dict[BrokerId, list[tuple[int, Input, list[Effect]]]] = {}
 
     def watch(now: int, broker: BrokerId, given: Input, effects: Any) -> None:

@@ -526,6 +526,6 @@ def test_a_full_disk_stops_the_traces_and_not_the_broker(tmp_path: Path) -> None
         assert process.stderr is not None
         log = process.stderr.read().decode()
     assert 0 < first < 400
-    assert second == first + 400
+    assert first + 400 <= second < first + 430  # who came and went is recorded, too
     assert log.count("tracing stops") == 1
     assert "Traceback" not in log

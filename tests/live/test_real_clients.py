@@ -28,15 +28,16 @@ from live_harness import (
 from postroad.errors import InputError
 from postroad.live.client import Client
 from postroad.live.network import load
+from postroad.traces.schema import KINDS
+
+TRACES = 'traces = { folder = "traces", file_s = 0.2 }'
 
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     folder = tmp_path_factory.mktemp("chain")
     links = [("A", "B"), ("B", "C")]
-    with Processes(
-        write_network(folder, ["A", "B", "C"], links, free=True, top='traces = "traces"')
-    ) as running:
+    with Processes(write_network(folder, ["A", "B", "C"], links, free=True, top=TRACES)) as running:
         yield running
 
 
@@ -176,7 +177,7 @@ def test_own_client_and_commands(chain: Processes) -> None:
 
 
 def test_traces_are_rows_of_the_pipelines_table(chain: Processes) -> None:
-    from postroad.pipeline.schemas import TRACE_KINDS, TRACES
+    from postroad.pipeline.schemas import TRACES as TABLE
 
     async def talk() -> None:
         async with (
@@ -202,9 +203,9 @@ def test_traces_are_rows_of_the_pipelines_table(chain: Processes) -> None:
         time.sleep(0.05)
     assert {row["kind"] for row in mine} == {"publish", "send", "receive", "deliver"}
     for row in rows:
-        assert row["kind"] in TRACE_KINDS
-        assert set(row) <= set(TRACES.names)
-        assert all(field.nullable or field.name in row for field in TRACES.fields)
+        assert row["kind"] in KINDS
+        assert set(row) <= set(TABLE.names)
+        assert all(field.nullable or field.name in row for field in TABLE.fields)
     (delivery,) = [row for row in mine if row["kind"] == "deliver"]
     assert (delivery["broker"], delivery["hops"]) == ("C", 2)
     assert delivery["time_us"] >= delivery["published_us"]

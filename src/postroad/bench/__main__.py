@@ -20,6 +20,7 @@ PARTS = {
     "relocation": "postroad.bench.relocation",
     "safety": "postroad.bench.safety",
     "simulator": "postroad.bench.simulator",
+    "traces": "postroad.bench.traces",
 }
 
 

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "demo": "postroad.cli.compare:demo",
     "estimate": "postroad.cli.cost:estimate",
     "plan": "postroad.cli.plan:plan",
+    "replay": "postroad.cli.replay:replay",
     "reproduce": "postroad.cli.reproduce:reproduce",
     "pipeline": "postroad.cli.pipeline:pipeline",
     "simulate": "postroad.cli.simulate:simulate",

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -26,6 +26,12 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--deliveries", type=FILE, help="Write one JSON line per delivery.")
 @click.option("--counters", type=FILE, help="Write one JSON line per broker and per link.")
 @click.option("--trace", type=FILE, help="Write every input and effect as readable lines.")
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write what happened to a folder, in the schema of live brokers (docs/traces.md).",
+)
+@click.option("--sample", default=1.0, show_default=True, help="Of publications, in --traces.")
 def simulate(
     scenario: Path,
     as_json: bool,
@@ -33,12 +39,15 @@ def simulate(
     deliveries: Path | None,
     counters: Path | None,
     trace: Path | None,
+    traces: Path | None,
+    sample: float,
 ) -> None:
     """Simulate one network under one scheme and report its counters."""
     from postroad.overlay.transit_stub import places
     from postroad.sim.oracle import compare
     from postroad.sim.run import run
     from postroad.sim.scenario import load
+    from postroad.sim.tracing import to_folder
     from postroad.sim.transcript import transcribe
 
     settings = load(scenario)
@@ -51,7 +60,10 @@ def simulate(
             if path is not None
         }
         observer = transcribe(outputs[trace].write, places(settings.overlay)) if trace else None
-        result = run(settings, observer)
+        tracing = None if traces is None else to_folder(settings, traces, sample)
+        result = run(settings, observer, tracing=tracing)
+        if tracing is not None and tracing.files is not None and tracing.files.error is not None:
+            raise RunFailed(f"traces were not written: {tracing.files.error}")
         if deliveries:
             for (publisher, number), subscription, broker, time_us, hops, via in result.deliveries:
                 row = {

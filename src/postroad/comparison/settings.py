@@ -35,9 +35,10 @@ from postroad import draws
 from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError
 from postroad.filters.constraints import TextSet
+from postroad.model import TimeUs
 from postroad.settings import toml
 from postroad.sim.scenario import Scenario, from_dict
-from postroad.workloads.model import Workload
+from postroad.workloads.model import Interest, Workload
 
 MATTERS = ("traffic", "delay", "state", "worst_broker")
 TRAINING = 0.2
@@ -141,8 +142,20 @@ def part(
     start_us = postings[0].time_us if postings else 0
     moved = tuple(replace(posting, time_us=posting.time_us - start_us) for posting in postings)
     workload = scenario.workload
+    subscriptions, advertisements = (
+        tuple(_during(one, start_us) for one in each if (one.until_us or start_us) >= start_us)
+        for each in (workload.subscriptions, workload.advertisements)
+    )
+    return replace(scenario, workload=Workload(subscriptions, advertisements, moved))
+
+
+def _during(interest: Interest, start_us: TimeUs) -> Interest:
+    """As seen from a stretch that starts later: what began before is there from the beginning."""
+    since, until = interest.time_us, interest.until_us
     return replace(
-        scenario, workload=Workload(workload.subscriptions, workload.advertisements, moved)
+        interest,
+        time_us=None if since is None or since <= start_us else since - start_us,
+        until_us=None if until is None else until - start_us,
     )
 
 

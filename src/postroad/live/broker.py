@@ -64,6 +64,7 @@ from postroad.routing.base import (
     UnsubscriptionMessage,
 )
 from postroad.routing.pool import FilterPool
+from postroad.traces.schema import DOWN
 
 log = logging.getLogger("postroad.broker")
 
@@ -116,6 +117,8 @@ class Broker:
         self.absent: OrderedDict[str, TimeUs] = OrderedDict()
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
+        if traces is not None:
+            traces.holders = self.clients.holders
         self.wires: dict[Wire, None] = {}
         self.secret = None if network.secret is None else secret.load(network.secret)
         self.strangers = Strangers()
@@ -356,7 +359,17 @@ class Broker:
             self.repair.local(given, now)
         effects = self.router.step(given, now)
         self.steps += 1
-        return self.perform(given, effects, now) if effects else False
+        if effects:
+            return self.perform(given, effects, now)
+        if self.traces is not None:
+            self.traces.stepped(given, (), now, self._holds)
+        return False
+
+    def _holds(self, publication: Publication) -> bool:
+        """Whether a publication that goes nowhere now waits here."""
+        return self.router.holds(publication) or (
+            self.repair is not None and self.repair.holds(publication)
+        )
 
     def publish(self, publication: Publication, now: TimeUs) -> None:
         """An own client published."""
@@ -368,13 +381,13 @@ class Broker:
     def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
         told = False
         at, end = 0, len(effects)
+        if self.traces is not None:  # what is only said again, after a restart, has no effects
+            done = effects if self._replayed is None else ()
+            self.traces.stepped(given, done, now, self._holds)
         while at < end:
             effect = effects[at]
             if type(effect) is Deliver:
-                start, at = at, self.clients.deliver(effects, at, now)
-                if self.traces is not None:
-                    for delivery in effects[start:at]:
-                        self.traces.delivered(delivery, now)  # type: ignore[arg-type]
+                at = self.clients.deliver(effects, at, now)
                 continue
             at += 1
             if type(effect) is Send:
@@ -405,8 +418,6 @@ class Broker:
                         (peer, self._delay_us(peer, us)) for peer, us in links_us.items()
                     )
                     self._answer(Measured(0, 0, output))
-        if self.traces is not None and type(given) is Publish:
-            self.traces.published(given.publication, now)
         return told
 
     def _delay_us(self, peer: BrokerId, assumed_us: TimeUs) -> TimeUs:
@@ -472,7 +483,7 @@ class Broker:
         kind = message.kind
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
         if self.traces is not None:
-            self.traces.sent(peer, message, len(data), self.now)
+            self.traces.sent(peer, message, len(data), len(link.queue), self.now)
         if not self.congested and link.full:
             self.congested = True
 
@@ -766,7 +777,7 @@ class Broker:
         kind = message.kind
         neighbour.received[kind] = neighbour.received.get(kind, 0) + 1
         if self.traces is not None:
-            self.traces.received(sender, message, size, now)
+            self.traces.received(sender, message, size, None, now)
         if isinstance(message, Retain):
             if message.kept:
                 Letter(message.kept)  # refuse now what could never be delivered
@@ -871,7 +882,9 @@ class Broker:
             return
         if wire.name != link.mine:
             raise Refused("this end has started afresh since it said hello")
+        queue, dropped = list(link.queue) if self.traces is not None else [], link.dropped
         opened = link.on_hello(hello, now)
+        self._trace_lost(peer, queue[: link.dropped - dropped], now)
         self.peers[peer].tree = hello.tree
         log.info(
             "link up",
@@ -941,6 +954,7 @@ class Broker:
             link, wire = neighbour.link, neighbour.wire
             link.connected = False  # until the peer is in the tree, too
             if link.neighbour and not grown:
+                self._trace_lost(peer, link.queue, now)
                 link.give_up()
                 self._forget_link(peer)
             if not neighbour.lasting:
@@ -995,10 +1009,19 @@ class Broker:
                 "lost": len(link.queue),
             },
         )
+        self._trace_lost(link.peer, link.queue, now)
         link.give_up()
         if link.neighbour:
             self._forget_link(link.peer)
             self._link_down(link.peer, now)
+
+    def _trace_lost(self, peer: BrokerId, queue: Iterable[bytes], now: TimeUs) -> None:
+        """Record which publications a link that starts afresh does not carry any more."""
+        if self.traces is not None:
+            name = self.network.names[peer]
+            for data in queue:
+                for publication in self.codec.decode(data).publications:
+                    self.traces.stopped(publication, DOWN, now, peer=name)
 
     def _link_down(self, peer: BrokerId, now: TimeUs) -> None:
         self.step(LinkDown(peer), now)

@@ -9,7 +9,7 @@ users = "users.json"              # see users.py; everyone else is refused
 secret = "network.secret"         # a file that `postroad network secret` makes: brokers prove to
                                   # each other that they know it; users need this or tls
 store = "store"                   # a folder: sessions, links and routes survive restarts
-traces = "traces"                 # a folder for rolling trace files
+traces = "traces"                 # a folder for trace files, or a table as below
 removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
 # relocation = "grape"            # or "pop": publishers move; its own keys in [grape], [pop]
 # tls = "certs"                   # a folder of certificates, see certificates.py
@@ -58,6 +58,7 @@ from postroad.routing import SCHEMES
 from postroad.routing.base import Interests, Plan
 from postroad.settings import toml
 from postroad.settings.sections import Section, key_lines
+from postroad.traces.schema import Recording
 
 DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
@@ -87,8 +88,6 @@ class Limits:
     retained: int = 100_000  # topics of the network that have a retained publication,
     retained_bytes: int = 1 << 30  # and their bytes; as many topics are remembered as removed
     drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has
-    trace_bytes: int = 64 << 20  # a trace file is closed at this size
-    trace_files: int = 4  # and so many are kept
 
 
 @dataclass(frozen=True)
@@ -102,13 +101,14 @@ class Network:
     limits: Limits
     relocation: str | None
     relocation_config: Any
-    traces: Path | None
+    traces: Recording | None
     tls: Path | None
     users: Path | None
     secret: Path | None
     store: Path | None
     path: Path
     planned: str  # the hash of the plan's file; empty without one
+    plan_file: str | None
     removed: frozenset[BrokerId]
     redundant: bool  # whether there are, or were, more links than a tree has
 
@@ -163,6 +163,25 @@ class Network:
         )  # fmt: skip
         return f"{self.name}#{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
+    def description(self) -> dict[str, Any]:
+        """All that a replay has to know of it."""
+        names = self.names
+        return {
+            "name": self.name,
+            "scheme": self.scheme,
+            "parameters": {} if self.config is None else dataclasses.asdict(self.config),
+            "relocation": self.relocation,
+            "relocation_parameters": (
+                {} if self.relocation_config is None else dataclasses.asdict(self.relocation_config)
+            ),
+            "seed": self.seed,
+            "brokers": self.member_names,
+            "links": [[names[a], names[b]] for a, b in self.pairs],
+            "assumed_us": LATENCY_US,  # of every link, by a planner that is not told
+            "plan": self.plan_file,
+            "redundant": self.redundant,
+        }
+
     @property
     def lineage(self) -> tuple[str, ...]:
         """What stays the same when brokers come and go, then all brokers there have been."""
@@ -206,9 +225,10 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
             relocation.check(moving, scheme, config)
         except InputError as error:
             raise error.at(f"{path}:{lines.get('relocation', 1)}") from None
-    traces, tls, users, secret, store = (
-        _path(top, key, path) for key in ("traces", "tls", "users", "secret", "store")
+    tls, users, secret, store = (
+        _path(top, key, path) for key in ("tls", "users", "secret", "store")
     )
+    traces = _recording(top, path)
     if store is not None and (scheme not in DURABLE or moving is not None):
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
@@ -239,6 +259,7 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
         store=store,
         path=path,
         planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),
+        plan_file=None if plan is None else str(plan),
         removed=frozenset(overlay.names.index(broker) for broker in removed),
         redundant=grows and len(all_links) >= len(overlay.names),
     )
@@ -248,6 +269,18 @@ def _path(top: Section, key: str, path: Path) -> Path | None:
     """A file or folder that the network file names, beside it."""
     name: str | None = top.take(key, str, None)
     return None if name is None else path.parent / name
+
+
+def _recording(top: Section, path: Path) -> Recording | None:
+    """`traces = "folder"`, or a table with more to say."""
+    if isinstance(top.values.get("traces"), Mapping):
+        recording: Recording = top.section("traces").configure(Recording)
+    else:
+        folder: str | None = top.take("traces", str, None)
+        if folder is None:
+            return None
+        recording = Recording(folder)
+    return dataclasses.replace(recording, folder=str(path.parent / recording.folder))
 
 
 def _addresses(top: Section) -> dict[str, Address]:

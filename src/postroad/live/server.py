@@ -66,11 +66,7 @@ class Server:
         started = self.now()
         self.traces: Traces | None = None
         if network.traces is not None:
-            limits = network.limits
-            self.traces = Traces(
-                network.traces, f"{network.name}-{started}", network.names, number,
-                limits.trace_bytes, limits.trace_files,
-            )  # fmt: skip
+            self.traces = Traces(network, number, started)
         self.store: Store | None = None
         if network.store is not None:
             self.store = Store(
@@ -240,8 +236,9 @@ class Server:
         for transport in list(self.transports.values()):
             transport.abort()
         if self.traces is not None:
-            self.traces.flush()
-            self.traces.close()
+            reason = "told to stop" if self.failure is None else str(self.failure)
+            self.traces.loaded(self._load(), self.now())
+            self.traces.close(reason, self.now())
         if self.store is not None:
             self.store.close()
 
@@ -264,9 +261,7 @@ class Server:
         self.broker.secret = key  # for connections from now on
         self.broker.clients.reload(new.limits, known, self.now())
         if self.traces is not None:
-            self.traces.bytes_max = new.limits.trace_bytes
-            self.traces.files_max = new.limits.trace_files
-            self.traces.names = new.names
+            self.traces.reload(new)
         if self.number in new.removed:
             self.end()
         self.soon()
@@ -365,7 +360,9 @@ class Server:
             elif wire.closing and wire in self._agreeing:
                 self._agreeing.pop(wire).cancel()
         if self.traces is not None:
-            self.traces.flush()
+            if self.traces.load_due(now):
+                self.traces.loaded(self._load(), now)
+            self.traces.flush(now)
         logs.summarise(now / 1e6)
         for peer in broker.to_dial(now):
             self._start(self._dial(peer))
@@ -377,6 +374,25 @@ class Server:
             self.soon()
         wait_s = max(0, broker.next_due_us() - now) / 1e6
         self._timer = self.loop.call_later(wait_s, self._turn)
+
+    def _load(self) -> dict[str, Any]:
+        """What traces say of this broker's load now and then: sums since it started."""
+        broker = self.broker
+        return {
+            "steps": broker.steps,
+            "cpu_us": time.process_time_ns() // 1000,
+            "published": broker.clients.published,
+            "delivered": broker.clients.delivered,
+            "connections": len(broker.clients.connections),
+            "table_entries": broker.router.table_entries(),
+            "links": {
+                self.network.names[peer]: {
+                    "delay_us": neighbour.link.delay_us,
+                    "queue": len(neighbour.link.queue),
+                }
+                for peer, neighbour in broker.peers.items()
+            },
+        }
 
     def _read_wires(self, now: TimeUs) -> None:
         """Deal with some of what peers sent; they are read on when all of it is done."""

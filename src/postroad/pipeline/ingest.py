@@ -26,10 +26,10 @@ from postroad.pipeline.schemas import (
     QUARANTINE,
     QUOTES,
     SUBSCRIPTIONS,
-    TRACE_KINDS,
     TRACES,
     conform,
 )
+from postroad.traces.schema import KINDS
 
 LINE = ("file", "block", "position", "text")
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -319,12 +319,12 @@ def publications(records: DataFrame) -> DataFrame:
 
 def traces(records: DataFrame) -> DataFrame:
     """Rows of broker traces."""
-    known = F.coalesce(F.col("kind").isin(*TRACE_KINDS), F.lit(False))
+    known = F.coalesce(F.col("kind").isin(*KINDS), F.lit(False))
     return _judged(
         _timed(records),
         TRACES,
         ("trace_id", "broker", "time_us"),
-        (~known, f"kind is none of {', '.join(TRACE_KINDS)}"),
+        (~known, f"kind is none of {', '.join(KINDS)}"),
     )
 
 

@@ -23,6 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from postroad.traces.schema import Row
+
 TEXT, LONG, INT, REAL, DATE = (
     StringType(),
     LongType(),
@@ -74,23 +76,18 @@ ADVERTISEMENTS = table(
     until_us=(LONG,),
 )
 PUBLICATIONS = table(publication=TEXT, publisher=TEXT, broker=TEXT, time_us=LONG, attributes=TEXT)
-TRACES = table(
-    # Append-only, one row per thing that happened; `published_us` rides along, so that latency
-    # needs no join and a stream can be measured row by row.
-    trace_id=TEXT,
-    kind=TEXT,
-    time_us=LONG,
-    broker=TEXT,
-    peer=(TEXT,),
-    publisher=(TEXT,),
-    publication=(TEXT,),
-    subscription=(TEXT,),
-    published_us=(LONG,),
-    hops=(INT,),
-    mechanism=(TEXT,),
-    bytes=(LONG,),
+# Append-only, one row per thing that happened; `published_us` rides along, so that latency needs
+# no join and a stream can be measured row by row.
+TRACES = StructType(
+    [
+        StructField(
+            name,
+            LONG if "int" in str(kind) else TEXT,
+            name not in ("trace_id", "broker", "kind", "time_us"),
+        )
+        for name, kind in Row.__annotations__.items()
+    ]
 )
-TRACE_KINDS = ("publish", "deliver", "send", "receive", "drop")
 QUARANTINE = table(file=TEXT, line=(LONG,), reason=TEXT, raw=TEXT)
 RUNS = table(
     run_id=TEXT,

@@ -28,7 +28,7 @@ import numpy as np
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
 from postroad.relocation.selection import TraceReport, best, estimates, packed, within
-from postroad.relocation.tracing import Seen, Tracing
+from postroad.relocation.tracing import PublisherTracing, Seen
 from postroad.routing.base import (
     Effect,
     Measure,
@@ -127,7 +127,7 @@ class Course:
     reports: list[TraceReport] = field(default_factory=list)
 
 
-class Grape(Tracing):
+class Grape(PublisherTracing):
     def __init__(
         self, settings: Config, seed: int, broker: BrokerId, config: Any, pool: FilterPool
     ) -> None:

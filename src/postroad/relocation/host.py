@@ -1,8 +1,8 @@
 """What moving publishers need of the scheme that they stand on.
 
 `RelocationHost` names it, with the answers of advertisement-based forwarding, where nothing
-waits in a broker; `on_popsub.py` has PopSub's. `Migration`, `Tracing`, `Pop` and `Grape` use these,
-and the tables of advertisement-based forwarding.
+waits in a broker; `on_popsub.py` has PopSub's. All that moves publishers uses these, and the
+tables of advertisement-based forwarding.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import Any
 from postroad import draws
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, PublicationKey, TimeUs, Trace
-from postroad.relocation.tracing import Seen, Tracing
+from postroad.relocation.tracing import PublisherTracing, Seen
 from postroad.routing.base import Effect, Message, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
@@ -109,7 +109,7 @@ class Outstanding:
     counts: dict[BrokerId, int] = field(default_factory=dict)
 
 
-class Pop(Tracing):
+class Pop(PublisherTracing):
     def __init__(
         self, settings: Config, seed: int, broker: BrokerId, config: Any, pool: FilterPool
     ) -> None:

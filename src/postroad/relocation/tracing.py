@@ -40,7 +40,7 @@ class Seen:
     links: dict[BrokerId, None] = field(default_factory=dict)
 
 
-class Tracing(Migration):
+class PublisherTracing(Migration):
     def __init__(self, seed: int, broker: BrokerId, config: Any, pool: FilterPool) -> None:
         super().__init__(broker, config, pool)
         self.seed = seed

@@ -56,6 +56,22 @@ class Message:
         """The publications that it carries."""
         return ()
 
+    @property
+    def about(self) -> Filter | None:
+        """The filter that it asks for, withdraws or announces."""
+        return None
+
+
+class AboutFilter(Message):
+    """What messages that ask for a filter, or withdraw it, share."""
+
+    __slots__ = ()
+    filter: Filter
+
+    @property
+    def about(self) -> Filter:
+        return self.filter
+
 
 class CarriesOne(Message):
     """What messages with one publication share."""
@@ -88,7 +104,7 @@ class PublicationMessage(CarriesOne):
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionMessage(Message):
+class SubscriptionMessage(AboutFilter):
     """The sender wants what `filter` matches."""
 
     kind = "subscription"
@@ -100,7 +116,7 @@ class SubscriptionMessage(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class UnsubscriptionMessage(Message):
+class UnsubscriptionMessage(AboutFilter):
     """The sender no longer needs what `filter` alone matches."""
 
     kind = "unsubscription"
@@ -118,6 +134,10 @@ class AdvertisementMessage(Message):
     kind = "advertisement"
     wire = "base.AdvertisementMessage"
     advertisement: Advertisement
+
+    @property
+    def about(self) -> Filter:
+        return self.advertisement.filter
 
     def __str__(self) -> str:
         return f"advertisement {self.advertisement.id}: {self.advertisement.filter}"
@@ -389,6 +409,10 @@ class Router(ABC):
         A run ends when nothing is under way and every router is idle, whatever timers remain.
         """
         return True
+
+    def holds(self, publication: Publication) -> bool:
+        """Whether this publication waits here to be sent or delivered later."""
+        return False
 
     def check(self) -> None:  # noqa: B027 - a scheme without invariants keeps this one
         """Assert the router's invariants; under test the simulator calls it after each step."""

@@ -51,6 +51,7 @@ from postroad.planning.kyra import Layout, Planned
 from postroad.planning.zones import ALPHA, zone_of
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import (
+    AboutFilter,
     CarriesOne,
     Deliver,
     Effect,
@@ -97,7 +98,7 @@ Seat = int
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyMessage(Message):
+class ProxyMessage(AboutFilter):
     """The sender has subscriptions for what this filter matches in the seat's zone."""
 
     kind = "proxy"
@@ -110,7 +111,7 @@ class ProxyMessage(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class UnproxyMessage(Message):
+class UnproxyMessage(AboutFilter):
     kind = "unproxy"
     wire = "kyra.UnproxyMessage"
     seat: Seat
@@ -121,7 +122,7 @@ class UnproxyMessage(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSubscription(Message):
+class TreeSubscription(AboutFilter):
     """On a tree, from one seat to its neighbour."""
 
     kind = "subscription"
@@ -136,7 +137,7 @@ class TreeSubscription(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeUnsubscription(Message):
+class TreeUnsubscription(AboutFilter):
     kind = "unsubscription"
     wire = "kyra.TreeUnsubscription"
     tree: int
@@ -447,6 +448,11 @@ class Kyra(Router):
         if host == self.broker:
             return self._at_seat(message, host, now)
         return [Send(host, message)]
+
+    def holds(self, publication: Publication) -> bool:
+        waiting = [message for move in self.moves.values() for message in move.held]
+        waiting += [message for move in self.moves.values() for message, _ in move.early]
+        return any(publication in message.publications for message in waiting)
 
     # Subscriptions, at the original server.
 

@@ -21,7 +21,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from postroad import draws
 from postroad.cost import batches
@@ -65,6 +65,11 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
+from postroad.traces.schema import CRASHED, DOWN, FULL, LOST
+
+if TYPE_CHECKING:
+    from postroad.sim.scenario import Deviations
+    from postroad.sim.tracing import Tracing
 
 _LOOK_EVERY = 256
 
@@ -105,6 +110,7 @@ class Link:
     delay_us: TimeUs = 0
     loss: float = 0.0
     drawn: int = 0
+    measured_us: Sequence[TimeUs] = ()  # how much later than `latency_us` messages arrive
     lost: int = 0
     messages: dict[str, int] = field(default_factory=dict)
 
@@ -170,6 +176,8 @@ class Simulator:
         buffer_max: int | None = None,
         observer: Observer | None = None,
         check: bool = False,
+        tracing: Tracing | None = None,
+        measured: Deviations | None = None,
     ) -> None:
         self.plan = plan
         self.seed = seed
@@ -178,6 +186,8 @@ class Simulator:
         self.buffer_max = buffer_max
         self.observer = observer
         self.check = check
+        self.tracing = tracing
+        self.measured = measured
         self.now: TimeUs = 0
         self.steps_count = 0
         self.deliveries: list[Delivery] = []
@@ -197,6 +207,9 @@ class Simulator:
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
         ]
+        for links in self.links:
+            for link in links.values():
+                self._measure_link(link)
         self.aside_loss = 0.0
         self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
@@ -276,9 +289,8 @@ class Simulator:
                 broker.advertisements[advertisement.id] = input.advertisement
             case Unadvertise(advertisement_id):
                 broker.advertisements.pop(advertisement_id, None)
-            case Publish(publication) if not broker.up:
-                broker.refused += 1
-                self.refused.add(publication.key)
+            case Publish() if not broker.up:
+                self._refuse(number, input)
             case _:
                 pass
         if broker.up:
@@ -289,11 +301,15 @@ class Simulator:
         if input.message.chatter:
             self._restless -= 1
         if link.epoch != epoch:
-            link.lost += 1
+            self._lose_message(link, input, DOWN)
             return
         received = self.brokers[link.target].received
         kind = input.message.kind
         received[kind] = received.get(kind, 0) + 1
+        if self.tracing is not None:
+            queue = len(self.brokers[link.target].queue)
+            recorder = self.tracing.recorders[link.target]
+            recorder.received(link.source, input.message, None, queue, self.now)
         self._take(link.target, input, link, epoch)
 
     def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
@@ -308,6 +324,8 @@ class Simulator:
             and _publication(input)
         ):
             broker.dropped += 1
+            if self.tracing is not None:
+                self.tracing.stopped(number, input, FULL, self.now)
             return
         self._count_queue(broker)
         broker.queue.append((input, link, epoch))
@@ -341,8 +359,10 @@ class Simulator:
         self._next(number, broker)
         if link is None or link.epoch == epoch:
             self._step(number, input)
-        else:
+        else:  # it had come, and its link has gone down since
             link.lost += 1
+            if self.tracing is not None:
+                self.tracing.stopped(number, input, DOWN, self.now)
 
     def _copied(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -367,6 +387,9 @@ class Simulator:
         self.steps_count += 1
         if self.observer is not None:
             self.observer(self.now, number, input, effects)
+        if self.tracing is not None:
+            self.tracing.recorders[number].stepped(input, effects, self.now, router.holds)
+            self.tracing.stepped()
         if self.check:
             router.check()
         forwards = False
@@ -420,6 +443,7 @@ class Simulator:
             link = Link(source, target, self.plan.direct_us(source, target))
             link.downs = 0 if self.brokers[target].up else 1
             link.loss = self.aside_loss
+            self._measure_link(link)
             self.asides[source, target] = link
         return link
 
@@ -427,16 +451,21 @@ class Simulator:
         kind = message.kind
         broker.sent[kind] = broker.sent.get(kind, 0) + 1
         link.messages[kind] = link.messages.get(kind, 0) + 1
+        if self.tracing is not None:
+            recorder = self.tracing.recorders[link.source]
+            recorder.sent(link.target, message, None, None, self.now)
         if link.downs:
-            link.lost += 1
+            self._lose_message(link, Received(message, link.source), DOWN)
             return
         if link.loss:
             link.drawn += 1
             key = link.source * len(self.brokers) + link.target
             if draws.uniform(self.seed, "link_loss", key, link.drawn) < link.loss:
-                link.lost += 1
+                self._lose_message(link, Received(message, link.source), LOST)
                 return
         arrival = self.now + late_us + link.latency_us + link.delay_us
+        if link.measured_us:
+            arrival = max(self.now, arrival + self._deviation_us(link))
         if arrival < link.free_us:
             arrival = link.free_us
         link.free_us = arrival
@@ -448,6 +477,32 @@ class Simulator:
         heapq.heappush(
             self._heap, (arrival, self._sequence, self._arrive, (input, link, link.epoch))
         )
+
+    def _measure_link(self, link: Link) -> None:
+        if self.measured is not None:
+            link.measured_us = self.measured.of_link_us.get((link.source, link.target), ())
+
+    def _deviation_us(self, link: Link) -> TimeUs:
+        """How much later than usual the next message arrives."""
+        measured_us, n = link.measured_us, link.drawn
+        link.drawn += 1
+        assert self.measured is not None
+        if self.measured.in_order:
+            return measured_us[n] if n < len(measured_us) else 0
+        key = link.source * len(self.brokers) + link.target
+        return measured_us[draws.below(len(measured_us), self.seed, "link_time", key, n)]
+
+    def _lose_message(self, link: Link, input: Input, reason: str) -> None:
+        link.lost += 1
+        if self.tracing is not None:
+            self.tracing.stopped(link.source, input, reason, self.now, link.target)
+
+    def _refuse(self, number: BrokerId, input: Publish) -> None:
+        """A publication finds its broker down."""
+        self.brokers[number].refused += 1
+        self.refused.add(input.publication.key)
+        if self.tracing is not None:
+            self.tracing.stopped(number, input, CRASHED, self.now)
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
         self._restless -= 1
@@ -551,8 +606,7 @@ class Simulator:
         if broker.up:
             self._take(number, input, None, 0)
         elif isinstance(input, Publish):
-            broker.refused += 1
-            self.refused.add(input.publication.key)
+            self._refuse(number, input)
         elif isinstance(input, Migrate):
             self._lose(client, number)
 
@@ -632,6 +686,10 @@ class Simulator:
         broker.up = False
         broker.life += 1
         broker.dropped += sum(_publication(input) for input, _, _ in broker.queue)
+        if self.tracing is not None:
+            for input, _, _ in broker.queue:
+                self.tracing.stopped(number, input, CRASHED, self.now)
+            self.tracing.crashed(number, self.now)
         broker.queue.clear()
         broker.timers.clear()
         for peer, link in self.links[number].items():
@@ -649,6 +707,8 @@ class Simulator:
         broker.up = True
         broker.matches_count += broker.router.matches_count
         broker.router = self.plan.router(number)
+        if self.tracing is not None:
+            self.tracing.restarted(number, self.now)
         self._step(number, Start())
         for peer, link in self.links[number].items():
             self._mend(link)

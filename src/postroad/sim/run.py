@@ -40,6 +40,7 @@ from postroad.routing.base import (
 from postroad.sim.engine import Broker, Delivery, Link, Moved, Observer, Simulator
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
+from postroad.sim.tracing import Tracing
 from postroad.workloads.model import Interest
 
 
@@ -136,11 +137,13 @@ def plan_of(scenario: Scenario) -> Plan:
     """The plan of the scenario's scheme, from its overlay and workload."""
     scheme = SCHEMES[scenario.scheme]
     workload = scenario.workload
-    interests = Interests(
-        [(interest.broker, interest.filter) for interest in workload.subscriptions],
-        [(interest.broker, interest.filter) for interest in workload.advertisements],
-        [(each.broker, each.filter) for each in workload.subscriptions if each.time_us is None],
-    )
+    interests = Interests()
+    if not scenario.blind:
+        interests = Interests(
+            [(interest.broker, interest.filter) for interest in workload.subscriptions],
+            [(interest.broker, interest.filter) for interest in workload.advertisements],
+            [(each.broker, each.filter) for each in workload.subscriptions if each.time_us is None],
+        )
     config = scenario.config or scheme.config()
     if scenario.relocation is not None:
         relocation_config = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
@@ -158,7 +161,12 @@ def plan_of(scenario: Scenario) -> Plan:
 Later = tuple[TimeUs, int, BrokerId, Any]  # an input: when, which first at one time, where
 
 
-def run(scenario: Scenario, observer: Observer | None = None, check: bool = False) -> Result:
+def run(
+    scenario: Scenario,
+    observer: Observer | None = None,
+    check: bool = False,
+    tracing: Tracing | None = None,
+) -> Result:
     """Simulate a scenario. `check` asserts every router's invariants after every step."""
     simulator = Simulator(
         plan_of(scenario),
@@ -168,6 +176,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
         buffer_max=scenario.buffer_max,
         observer=observer,
         check=check,
+        tracing=tracing,
+        measured=scenario.measured,
     )
     workload = scenario.workload
     later: list[Later] = []
@@ -187,6 +197,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
             if interest.until_us is not None:
                 later.append((interest.until_us, 2, interest.broker, go))
         zero_us = simulator.settle()
+    if tracing is not None:
+        tracing.has_settled(zero_us)
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
     _plan_faults(simulator, scenario, zero_us)
@@ -202,6 +214,8 @@ def run(scenario: Scenario, observer: Observer | None = None, check: bool = Fals
     for time_us, _, number, input in later:
         simulator.at(zero_us + time_us, number, input)
     simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
+    if tracing is not None:
+        tracing.finish()
     return Result(
         scenario=scenario,
         deliveries=[

@@ -46,7 +46,7 @@ end = 2.5
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,15 @@ class Reseat:
     to: BrokerId
 
 
+@dataclass(frozen=True, slots=True)
+class Deviations:
+    """How much later or earlier than the link's latency messages were seen to arrive, for each
+    link and direction: in the order in which they were sent, or to draw from."""
+
+    of_link_us: Mapping[tuple[BrokerId, BrokerId], Sequence[TimeUs]]
+    in_order: bool
+
+
 @dataclass(frozen=True)
 class Scenario:
     """All that a run depends on."""
@@ -92,6 +101,8 @@ class Scenario:
     relocation: str | None = None
     relocation_config: Any = None  # its defaults if None
     hand_overs: tuple[Reseat, ...] = ()
+    measured: Deviations | None = None
+    blind: bool = False  # whether a planner knows nothing of the workload, as in a live network
 
 
 def load(path: Path) -> Scenario:

@@ -30,7 +30,7 @@ ADVERTISEMENT = Advertisement("a", parse("x > 0"), "ann", 0)
 
 def connected(follows: bool = True) -> tuple[Session, Connection]:
     limits = Limits()
-    session = Session("ann", limits, Room(limits.sessions_bytes))
+    session = Session("ann", "ann.1", limits, Room(limits.sessions_bytes))
     connection = Connection("here", 0)
     connection.level, connection.follows = V5, follows
     session.connection, connection.session = connection, session

@@ -9,6 +9,7 @@ each topic at the first publication to it.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from collections import Counter, deque
@@ -55,6 +56,7 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
+from postroad.traces.schema import EXPIRED, LEVELS, MALFORMED, NO_LOCAL
 
 log = logging.getLogger("postroad.clients")
 
@@ -114,7 +116,7 @@ class Clients:
         recent = kept.by_owner("recent")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
-            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
+            session = self._new_session(client_id)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
             session.allow(self._kept_user(row.username), row.username)
@@ -134,6 +136,12 @@ class Clients:
         for session in list(self.sessions.values()):
             self._review(session, now)
 
+    def _new_session(self, client_id: str) -> Session:
+        self._count += 1
+        name = f"{self.broker.boot}.{self._count}"
+        session = self.sessions[client_id] = Session(client_id, name, self.limits, self.room)
+        return session
+
     def _kept_user(self, name: str | None) -> User | None:
         """Who this is, where users are kept."""
         return None if self.users is None else self.users.users.get(name or "")
@@ -142,7 +150,7 @@ class Clients:
         """The client vanished with the broker; a session that ended so is there for its will."""
         session = self.sessions.get(client_id)
         if session is None:
-            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
+            session = self._new_session(client_id)
             session.allow(self._kept_user(row.username), row.username)
         packet = mqtt.read(Letter(row.letter).plain(V5), V5)
         assert isinstance(packet, PublishPacket)
@@ -430,6 +438,9 @@ class Clients:
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
         self.refused += 1
+        connection.parting = str(error)[:REASON_MAX]
+        if connection.session is None:
+            self._trace("refuse", now, connection.client_id, reason=connection.parting)
         log.warning(
             "client refused",
             extra={
@@ -486,6 +497,9 @@ class Clients:
             return
         session.connection = None
         session.changed()
+        self._trace(
+            "disconnect", now, session.client_id, session=session.name, reason=connection.parting
+        )
         if connection.moving is not None:
             self.follow(self.moves.left(session, connection.moving), now)
         life = session.life
@@ -520,6 +534,7 @@ class Clients:
         address = network.addresses[target]
         fields = {"client": ticket.publisher, "to": network.names[target]}
         moves.log.info("publisher moves", extra=fields)
+        connection.parting = f"moves to broker {network.names[target]}"
         self._write(
             connection,
             mqtt5.DisconnectPacket(
@@ -528,6 +543,11 @@ class Clients:
                 user_properties=[("$migrate", msgspec.json.encode(ticket).decode())],
             ),
         )
+
+    def _trace(self, kind: str, now: TimeUs, client: str, **columns: str | None) -> None:
+        """Record what a client did."""
+        if self.broker.traces is not None:
+            self.broker.traces.row(kind, now, client=client, **columns)
 
     def _expire_later(self, session: Session) -> None:
         life = session.life
@@ -647,6 +667,7 @@ class Clients:
         if session.connection is not None:
             code = mqtt5.DisconnectReasonCode.NOT_AUTHORIZED
             bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+            session.connection.parting = reason
             self.close(session.connection, bye, now)
 
     def end_overflowed(self, now: TimeUs) -> None:
@@ -661,6 +682,7 @@ class Clients:
             if session.connection is not None:
                 code = mqtt5.DisconnectReasonCode.QUOTA_EXCEEDED
                 bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+                session.connection.parting = reason
                 self.close(session.connection, bye, now)
             self._will(session, session.life, now)
             self._end(session, now)
@@ -689,6 +711,7 @@ class Clients:
                 or connection in self.ready
                 or connection in self.behind
             ):
+                connection.parting = "the broker shuts down"
                 self.close(connection, bye, now)
         if self.broker.journal is None:
             for session in self.sessions.values():
@@ -742,6 +765,7 @@ class Clients:
             taken = mqtt5.DisconnectPacket(
                 reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
             )
+            session.connection.parting = "taken over by another connection"
             self.close(session.connection, taken, now)
         if session is not None and (packet.clean_start or session.expiry_s == 0):
             self._will(session, session.life, now)
@@ -749,12 +773,16 @@ class Clients:
             session = None
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = Session(client_id, self.limits, self.room)
+            session = self._new_session(client_id)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.allow(user, packet.username)
         self._leave(session, will)
         self._begin_keeping(session)
         connection.session = session
+        self._trace(
+            "connect", now, client_id, session=session.name,
+            detail=json.dumps({"present": present, "user": packet.username, "level": level}),
+        )  # fmt: skip
         connection.keep_alive_us = packet.keep_alive * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
         self._write(
@@ -843,6 +871,7 @@ class Clients:
                 session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
             if packet.reason_code != mqtt5.DisconnectReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
                 self._leave(session, None)
+            connection.parting = "disconnected"
             self.close(connection, None, now)
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
@@ -884,6 +913,10 @@ class Clients:
                     self._feed(session)
                 codes.append(min(int(wanted.max_qos), 1))
             except _Refusal as refusal:
+                self._trace(
+                    "refuse", self.broker.now, session.client_id, session=session.name,
+                    reason=str(refusal)[:REASON_MAX], detail=f"SUBSCRIBE {wanted.pattern[:200]}",
+                )  # fmt: skip
                 codes.append(refusal.code)
                 reasons.append(str(refusal))
             yield False
@@ -1030,6 +1063,13 @@ class Clients:
                 continue
             if held.identifier:
                 parcel.identifiers.append(held.identifier)
+            traces = self.broker.traces
+            if traces is not None and traces.recording.sample >= 1:
+                traces.row(
+                    "deliver", now, client=session.client_id, session=session.name,
+                    subscription=held.id, published_us=kept.version[0], mechanism="retained",
+                    detail=topic,
+                )  # fmt: skip
             if session.deliver(parcel, now) and session.connection is not None:
                 self.dirty[session.connection] = None
             elif session.overflowed:
@@ -1052,6 +1092,10 @@ class Clients:
         refusal = self._check_publish(packet, qos)
         if refusal is not None:
             self.dropped += 1
+            self._trace(
+                "refuse", now, session.client_id, session=session.name,
+                reason="not a topic that can be published to", detail=f"PUBLISH {topic[:200]}",
+            )  # fmt: skip
             if refusal.packet_id:
                 self._write(connection, refusal)
             return True
@@ -1198,6 +1242,10 @@ class Clients:
         self, connection: Connection, session: Session, topic: str, packet_id: int | None
     ) -> None:
         self.dropped += 1
+        self._trace(
+            "refuse", self.broker.now, session.client_id, session=session.name,
+            reason="not allowed", detail=f"PUBLISH {topic[:200]}",
+        )  # fmt: skip
         log.warning(
             "publication refused",
             extra={"client": session.client_id, "topic": topic[:200], "reason": "not allowed"},
@@ -1328,10 +1376,13 @@ class Clients:
             log.warning("publication dropped", extra={"reason": str(error)})
             self.dropped += 1
             letter = None
+            self._stopped(publication, MALFORMED, now)
         passed = letter  # as those get it who need nothing of their own
         if letter is not None and len(letter.properties) > 1:
             passed = _fresh(letter, publication.time_us, now)
-            letter = letter if passed is not None else None
+            if passed is None:
+                self._stopped(publication, EXPIRED, now)
+                letter = None
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
@@ -1376,8 +1427,10 @@ class Clients:
         mine = publication.publisher == session.client_id
         for held in all_held:
             if held.no_local and mine and publication.id.startswith(self.broker.boot):
+                self._stopped(publication, NO_LOCAL, now, subscription=held.id)
                 continue
             if held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
+                self._stopped(publication, LEVELS, now, subscription=held.id)
                 continue
             wanted = True
             qos = max(qos, min(letter.qos, held.qos))
@@ -1389,10 +1442,14 @@ class Clients:
             return
         parcel = self._parcel(letter, qos, retain, publication.time_us)
         parcel.identifiers = identifiers
+        traces = self.broker.traces
+        if traces is not None and traces.sampled(publication):
+            parcel.then = self._traced(session, publication, now)
         if session.deliver(parcel, now):
             self.delivered += 1
         else:
             self.dropped += 1
+            self._stopped(publication, session.why, now, client=session.client_id)
             if session.overflowed:
                 self.overflowed[session] = None
         connection = session.connection
@@ -1402,6 +1459,30 @@ class Clients:
                 self._press(connection, now)
             if connection.pressing(now):
                 self.filling[connection] = None
+
+    def _traced(
+        self, session: Session, publication: Publication, since_us: TimeUs
+    ) -> Callable[[str | None], None]:
+        """Records what becomes of a publication that waits in a session."""
+
+        def over(reason: str | None) -> None:
+            now, traces = self.broker.now, self.broker.traces
+            assert traces is not None
+            if reason is not None:
+                self._stopped(publication, reason, now, client=session.client_id)
+                return
+            traces.row(
+                "hand", now, client=session.client_id, session=session.name,
+                publisher=publication.publisher, publication=publication.id,
+                published_us=publication.time_us, queue=len(session.waiting),
+                waited_us=now - since_us,
+            )  # fmt: skip
+
+        return over
+
+    def _stopped(self, publication: Publication, reason: str, now: TimeUs, **columns: str) -> None:
+        if self.broker.traces is not None:
+            self.broker.traces.stopped(publication, reason, now, **columns)
 
     def _parcel(self, letter: Letter, qos: int, retain: int, published_us: TimeUs) -> Parcel:
         expiry_s = letter.expiry_s

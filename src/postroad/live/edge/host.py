@@ -12,6 +12,7 @@ from postroad.live.network import Network
 from postroad.live.store import Journal
 from postroad.model import Publication, Scalar, TimeUs
 from postroad.routing.base import Input
+from postroad.traces.recorder import Recorder
 
 # Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
 Reached = Callable[[TimeUs, bool], bool | None]
@@ -32,6 +33,9 @@ class Host(Protocol):
 
     @property
     def congested(self) -> bool: ...  # publishers have to wait
+
+    @property
+    def traces(self) -> Recorder | None: ...
 
     # Routing.
 

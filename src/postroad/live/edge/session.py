@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -24,6 +24,7 @@ from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow
 from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
+from postroad.traces.schema import AWAY, ENDED, EXPIRED, FULL, LARGE, SLOW
 
 SECOND_US = 1_000_000
 PATIENCE_US = SECOND_US  # so long publishers wait for a subscriber that reads too slowly
@@ -69,6 +70,7 @@ class Connection:
         "out",
         "owed",
         "paid_us",
+        "parting",
         "patience_us",
         "paused",
         "pressing_until_us",
@@ -104,6 +106,7 @@ class Connection:
         self.slowed = False  # it sends more than it may
         self.paid_us = now - SECOND_US  # until then it has used up what it may send
         self.closing = False
+        self.parting = "connection lost"  # why it ends
         # PUBACKs not yet written, in order, each with what has to be safe before.
         self.owed: deque[tuple[int, dict[BrokerId, int]]] = deque()
         self.follows = False  # the client goes where it is sent
@@ -226,6 +229,12 @@ class Parcel:
     identifiers: list[int]
     expires_us: TimeUs | None
     number: int = 0  # in the store
+    # Told, of one that waits, when it goes to the client, or why it never does.
+    then: Callable[[str | None], None] | None = None
+
+    def over(self, reason: str | None = None) -> None:
+        if self.then is not None:
+            self.then(reason)
 
     def fresh(self, now: TimeUs) -> Letter:
         """The letter as it is to be sent now: what is left of its expiry, by the second."""
@@ -258,6 +267,7 @@ class Session:
         "inflight_max",
         "journal",
         "life",
+        "name",
         "overflow",
         "overflowed",
         "packet_max",
@@ -274,11 +284,14 @@ class Session:
         "username",
         "waiting",
         "weight",
+        "why",
         "will",
     )
 
-    def __init__(self, client_id: str, limits: Limits, room: Room) -> None:
+    def __init__(self, client_id: str, name: str, limits: Limits, room: Room) -> None:
         self.client_id = client_id
+        self.name = name  # tells sessions of one client apart in traces
+        self.why = ""  # the last publication was dropped
         self.room = room
         self.bound(limits)
         self.held_bytes = 0  # of what waits or is in flight
@@ -340,6 +353,8 @@ class Session:
     def empty(self) -> None:
         """It has ended: hold nothing any more."""
         self.ended = True
+        for parcel in self.waiting:
+            parcel.over(ENDED)
         self.waiting.clear()
         self.unacknowledged.clear()
         self.feeds.clear()
@@ -436,11 +451,13 @@ class Session:
     def deliver(self, parcel: Parcel, now: TimeUs) -> bool:
         """Send or queue one letter; False if it was dropped."""
         if self.ended:
+            self.why = ENDED
             return False
         connection = self.connection
         if parcel.qos == 0:
             if connection is None or connection.blocked:
                 self.dropped += 1
+                self.why = AWAY if connection is None else SLOW
                 return False
             return self._write(connection, parcel, 0, now)
         if not self._hold(parcel):
@@ -461,6 +478,7 @@ class Session:
 
     def _drop(self, reason: str) -> bool:
         self.dropped += 1
+        self.why = FULL
         self.overflowed, self.overflow = self.journal is not None, reason
         return False
 
@@ -481,8 +499,9 @@ class Session:
         ):
             parcel = self.waiting.popleft()
             if parcel.expires_us is None or now < parcel.expires_us:
-                self._post(connection, parcel, now)
+                parcel.over(None if self._post(connection, parcel, now) else self.why)
             else:
+                parcel.over(EXPIRED)
                 self.let_go(parcel)
 
     def _post(self, connection: Connection, parcel: Parcel, now: TimeUs) -> bool:
@@ -506,6 +525,7 @@ class Session:
         )
         if self.packet_max is not None and len(data) > self.packet_max:
             self.dropped += 1  # the standard: as if it had been sent
+            self.why = LARGE
             return False
         connection.out.append(data)
         self.delivered += 1

@@ -52,6 +52,7 @@ from postroad.routing.base import (
     Subscribe,
     Unsubscribe,
 )
+from postroad.traces.schema import DUPLICATE, LATE
 
 log = logging.getLogger("postroad.repair")
 
@@ -78,6 +79,14 @@ class TreeRow(msgspec.Struct, array_like=True, frozen=True):
 
 class WantsRow(msgspec.Struct, array_like=True, frozen=True):
     version: int
+
+
+class TreeTraces(Protocol):
+    """Where the repair of a tree is recorded."""
+
+    def tree(self, epoch: TreeId, links: list[str], now: TimeUs) -> None: ...
+
+    def stopped(self, publication: Publication, reason: str, now: TimeUs) -> None: ...
 
 
 class RepairHost(Protocol):
@@ -108,6 +117,9 @@ class RepairHost(Protocol):
 
     @property
     def router(self) -> Router: ...
+
+    @property
+    def traces(self) -> TreeTraces | None: ...
 
     def step(self, given: Input, now: TimeUs) -> bool: ...
 
@@ -289,6 +301,8 @@ class Repair:
                 "left_out": [names[n] for n in sorted(self.spanning.members - {*tree.members})],
             },
         )
+        if broker.traces is not None:
+            broker.traces.tree(tree.id, [f"{names[a]}-{names[b]}" for a, b in tree.links], now)
         grown = set(self.tree.links) <= set(tree.links)
         self._met = self._met and grown
         self.tree = tree
@@ -373,6 +387,9 @@ class Repair:
             seen = self.seen.setdefault(origin, {})
             late = bool(seen) and key <= next(reversed(seen))
             if late or self.begun.get(origin) != self.tree.id:
+                if broker.traces is not None:
+                    reason = DUPLICATE if key in seen or not late else LATE
+                    broker.traces.stopped(publication, reason, now)
                 effects = [effect for effect in effects if type(effect) is not Deliver]
             else:
                 seen[key] = None
@@ -405,6 +422,11 @@ class Repair:
             if not self._is_absent(entry.publication):
                 del self.outbox[number], self._numbers[entry.key]
                 broker.journal.drop("outbox", 0, entry.key)
+
+    def holds(self, publication: Publication) -> bool:
+        """Whether a publication of an own client is kept to be sent later."""
+        origin, key = _key(publication.id)
+        return origin == self.broker.number and key in self._numbers
 
     def is_safe(self, what: int, number: int) -> bool:
         assert what == ONE

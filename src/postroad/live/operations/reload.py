@@ -53,7 +53,7 @@ def check(old: Network, new: Network) -> None:
         and (len(old.names) == len(new.names) or grows),
         "links": _links(old, new, set(range(len(old.names))) - new.removed)
         and old.redundant == new.redundant,
-        "traces": old.traces == new.traces,
+        "traces": _folder(old) == _folder(new),
         "store": old.store == new.store,
         "tls": (old.tls is None) == (new.tls is None),
         "secret": (old.secret is None) == (new.secret is None),
@@ -66,6 +66,10 @@ def check(old: Network, new: Network) -> None:
             remedy="put the old value back, or restart the brokers",
         )
     secret.check_guarded(new)
+
+
+def _folder(network: Network) -> str | None:
+    return None if network.traces is None else network.traces.folder
 
 
 def _links(old: Network, new: Network, stay: set[BrokerId]) -> bool:

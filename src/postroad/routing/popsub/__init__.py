@@ -714,6 +714,18 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         timer = f"release {post.number} {name}"
         return [SetTimer(timer, round(self.popsub.reorder_s * SECOND))]
 
+    def holds(self, publication: Publication) -> bool:
+        """In a batch, in a gossip group, or until earlier ones may have come."""
+        posts = [post for buffer in self.buffers.values() for post in buffer.posts]
+        posts += [post for group in self.groups.values() for post in group.posts.values()]
+        held = (
+            delivery.publication
+            for numbered in self.held.values()
+            for deliveries in numbered.values()
+            for delivery in deliveries
+        )
+        return any(post.publication == publication for post in posts) or publication in held
+
     def _release(self, name: AdvertisementId, upto: int) -> list[Effect]:
         held = self.held.get(name, {})
         effects: list[Effect] = []

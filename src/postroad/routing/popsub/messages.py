@@ -7,7 +7,7 @@ from typing import Final
 
 from postroad.filters import Filter
 from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId
-from postroad.routing.base import Message, commas
+from postroad.routing.base import AboutFilter, Message, commas
 
 EPOCH: Final = 1 << 32
 
@@ -25,7 +25,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedSubscription(Message):
+class CountedSubscription(AboutFilter):
     """A subscription made at broker `origin`, `hops` links away once this arrives."""
 
     kind = "subscription"

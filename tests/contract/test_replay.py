@@ -1,0 +1,163 @@
+"""What was recorded, replayed: the same deliveries and messages under every scheme; and changes
+to it, held against scenarios that were made that way from the beginning."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import networks
+from networks import NAMES, VARIANTS
+from postroad.errors import InputError
+from postroad.filters import matches
+from postroad.replay import export, whatif
+from postroad.replay.recorded import Recorded, from_rows
+from postroad.replay.report import fidelity
+from postroad.replay.whatif import Changes
+from postroad.sim.engine import Fault
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario, load
+from postroad.sim.tracing import Tracing
+from postroad.traces.schema import Recording
+from postroad.workloads.model import Workload
+
+every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
+seeds = st.integers(min_value=0, max_value=2**32)
+
+
+def record(scenario: Scenario) -> Recorded:
+    tracing = Tracing(scenario, "run", Recording(""))
+    run(scenario, tracing=tracing)
+    return from_rows(tracing.rows)
+
+
+def with_publications(draw: random.Random, name: str, config: Any) -> Scenario:
+    while True:
+        scenario = networks.scenario(draw, name, config)
+        workload = scenario.workload
+        if workload.postings:  # in the order in which they are recorded, for planners look at it
+            interests = (
+                tuple(sorted(each, key=lambda one: -1 if one.time_us is None else one.time_us))
+                for each in (workload.subscriptions, workload.advertisements)
+            )
+            return replace(scenario, workload=Workload(*interests, workload.postings))
+
+
+@every_scheme
+@given(seed=seeds)
+@settings(max_examples=10, deadline=None)
+def test_a_recorded_run_is_replayed_to_the_letter(name: str, config: Any, seed: int) -> None:
+    draw = random.Random(seed)
+    scenario = with_publications(draw, name, config)
+    if draw.random() < 0.3:
+        crash = Fault("crash", (draw.randrange(scenario.overlay.brokers_count),), 20_000, 30_000)
+        scenario = replace(scenario, faults=(crash,))
+    recorded = record(scenario)
+    if not scenario.faults:
+        same = fidelity(recorded, run(recorded.scenario))
+        assert same.same, same
+        assert all(before == after for before, after in same.delays_us.values())
+    else:
+        (fault,) = recorded.scenario.faults
+        assert fault.where == crash.where
+        assert crash.start_us <= fault.end_us <= crash.end_us
+
+
+@given(seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_changes_do_what_they_say(seed: int) -> None:
+    draw = random.Random(seed)
+    scenario = with_publications(draw, *VARIANTS[1])
+    names = scenario.overlay.names
+    publisher = draw.choice(scenario.workload.postings).publisher
+    target = draw.choice(names)
+    changes = Changes(
+        added=[("new", draw.choice(names), 700)],
+        moved=[(publisher, target)],
+        subscriptions_x=2,
+        publications_x=draw.choice([1.0, 3.0]),
+    )
+    changed, said = whatif.apply(scenario, changes)
+    assert said
+    assert changed.overlay.names == (*names, "new")
+    result = run(changed, check=True)
+    # Against brute force: each copy of each matching subscription that stands throughout.
+    owed = {
+        ((posting.publisher, posting.id), one.id)
+        for posting in changed.workload.postings
+        for one in changed.workload.subscriptions
+        if one.time_us is None and one.until_us is None
+        and matches(one.filter, posting.attributes)
+    }  # fmt: skip
+    delivered = [delivery[:2] for delivery in result.deliveries]
+    assert owed <= set(delivered)
+    assert len(set(delivered)) == len(delivered)
+    factor = round(changes.publications_x)
+    assert len(changed.workload.postings) == factor * len(scenario.workload.postings)
+    moved = {p.broker for p in changed.workload.postings if p.publisher == publisher}
+    assert moved == {names.index(target)}
+
+
+@given(seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_without_a_broker_the_others_are_still_joined(seed: int) -> None:
+    draw = random.Random(seed)
+    scenario = with_publications(draw, *VARIANTS[1])
+    names = scenario.overlay.names
+    gone = draw.choice(names)
+    if len(names) == 1:
+        with pytest.raises(InputError, match="only broker"):
+            whatif.apply(scenario, Changes(without=[gone]))
+        return
+    changed, _ = whatif.apply(scenario, Changes(without=[gone]))
+    rest = [name for name in names if name != gone]
+    assert list(changed.overlay.names) == rest
+    old, new = scenario.overlay, changed.overlay
+    peers = old.neighbours()[names.index(gone)]
+    near = min(peers.values(), default=0)
+    for a in rest:  # nobody comes nearer, and nobody goes further than by the detour
+        before = old.path_us(names.index(a))
+        after = new.path_us(rest.index(a))
+        for b in rest:
+            direct, now = before[names.index(b)], after[rest.index(b)]
+            assert direct <= now <= direct + 2 * near
+    counts = [
+        sum(names[one.broker] != gone for one in scenario.workload.subscriptions),
+        sum(names[posting.broker] != gone for posting in scenario.workload.postings),
+    ]
+    assert counts == [len(changed.workload.subscriptions), len(changed.workload.postings)]
+    run(changed, check=True)
+
+
+def test_what_is_exported_is_the_same_scenario(tmp_path: Path) -> None:
+    scenario = with_publications(random.Random(5), *VARIANTS[1])
+    export.write(scenario, tmp_path / "out")
+    again = load(tmp_path / "out" / "scenario.toml")
+    before, after = run(scenario), run(again)
+
+    def told(result: Any) -> list[Any]:
+        names = result.scenario.overlay.names
+        return sorted((k, s, names[b], t, h) for k, s, b, t, h, _ in result.deliveries)
+
+    assert told(before) == told(after)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        (Changes(without=["nowhere"]), "no broker 'nowhere'"),
+        (Changes(added=[("0", "0", 1)]), "there is a broker '0'"),
+        (Changes(links_us=[("0", "nowhere", 1)]), "no broker 'nowhere'"),
+        (Changes(moved=[("nobody", "0")]), "no publisher 'nobody'"),
+    ],
+)
+def test_wrong_changes_are_refused(changes: Changes, wrong: str) -> None:
+    scenario = with_publications(random.Random(3), *VARIANTS[1])
+    with pytest.raises(InputError, match=wrong):
+        whatif.apply(scenario, changes)
