@@ -28,8 +28,9 @@ import pytest
 
 from postroad.errors import PostroadError
 from postroad.live import server
-from postroad.live.broker import Broker, Wire
+from postroad.live.broker import Broker
 from postroad.live.edge import mqtt
+from postroad.live.links.neighbour import Wire
 from postroad.live.network import Network, load
 from postroad.live.operations import logs
 from postroad.live.store import Store

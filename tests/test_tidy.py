@@ -56,8 +56,8 @@ def layer(room: str) -> int:
     return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
 
 
-def imports() -> list[tuple[Path, str, str]]:
-    """Every import in the package: file, room, imported name."""
+def imports(for_types: bool = False) -> list[tuple[Path, str, str]]:
+    """Every import in the package: file, room, imported name. With those only for types, or not."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -66,7 +66,7 @@ def imports() -> list[tuple[Path, str, str]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in list(ast.walk(tree)):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = []  # only the type checker imports these
+                node.body = node.body if for_types else []
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 found.extend((path, room, alias.name) for alias in node.names)
@@ -85,8 +85,9 @@ def test_rooms_import_only_from_earlier_layers() -> None:
 
 
 def test_the_rooms_of_the_live_driver_have_one_way_arrows() -> None:
+    """Also for the type checker: what a room needs of a later one it says as a Protocol."""
     place = {room: number for number, rooms in enumerate(LIVE) for room in rooms}
-    for path, room, name in imports():
+    for path, room, name in imports(for_types=True):
         parts = name.split(".")
         if room == "live" and parts[:2] == ["postroad", "live"] and len(parts) > 2:
             here = path.relative_to(SOURCE / "live").parts[0].removesuffix(".py")
@@ -98,6 +99,34 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
     for path, room, name in imports():
         allowed = ONLY_IN.get(name.split(".")[0])
         assert allowed is None or room in allowed, f"{path} imports {name}"
+
+
+def test_compiled_code_has_no_annotations_and_all_else_beside_it_has() -> None:
+    compiled = {"njit", "_compiled", "cfunc", "intrinsic"}
+    for path in {path for path, _, name in imports() if name.split(".")[0] == "numba"}:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                calls = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+                names = {each.id for each in calls if isinstance(each, ast.Name)}
+                where = f"{path}: {node.name}"
+                assert (node.returns is None) == bool(names & compiled), where
+
+
+# One idea in two drivers, or in each capsule and each paper; any other name is of one class.
+SHARED_NAMES = {
+    "Broker", "Chances", "Config", "Interests", "Kyra", "Link", "Point", "Quotes", "Results", "Row",
+    "Stated",
+}  # fmt: skip
+
+
+def test_a_name_is_of_one_class() -> None:
+    classes = [
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name in classes if classes.count(name) > 1} <= SHARED_NAMES
 
 
 def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
@@ -149,6 +178,17 @@ def test_versions_agree_and_every_dependency_is_pinned() -> None:
     wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
     names = {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted}
     assert names <= pinned
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = project["dependencies"] + [line for lines in extras for line in lines]
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = text.partition("## Dependencies")[2].splitlines()
+    cells = ", ".join(row.split("|")[1] for row in rows if row.startswith("|"))
+    reasons = set(re.findall(r"[a-z0-9-]+", cells.lower()))
+    assert {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted} <= reasons
 
 
 @pytest.mark.parametrize(

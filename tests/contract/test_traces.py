@@ -117,7 +117,7 @@ def told(scenario: Scenario) -> Counter[tuple[str, str, str]]:
             (names[a], names[b], kind): count
             for a, peers in enumerate(plan.links())
             for b in peers
-            for kind, count in plan.told(a, b).items()
+            for kind, count in plan.introductions(a, b).items()
         }
     )
 

@@ -125,7 +125,7 @@ def is_first(plan: Plan, publisher: int, place: int, value: int) -> bool:
     return place in plan.clique_of[publisher] and zone is not None and zone.holds({"value": value})
 
 
-def agrees(core: Core, outcome: kernel.Outcome) -> None:
+def agrees(core: Core, outcome: kernel.ServerCounts) -> None:
     assert (core.messages == outcome.messages).all()
     assert (core.stress == kernel.stress(outcome.messages)).all()
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import networks
+from postroad.cost import batches
 from postroad.filters import parse
 from postroad.kernels import popsub as kernel
 from postroad.overlay import Overlay, from_parents
 from postroad.routing.popsub import Config, PopSub
-from postroad.sim import batch_cost
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Interest, Posting, Workload
 
 
-def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:
+def random_workload(draw: random.Random, brokers: int) -> kernel.WorkloadArrays:
     offers = draw.randint(1, 6)
     homes = [draw.randrange(brokers) for _ in range(offers)]
     subscriptions = draw.randint(0, 60)
@@ -28,7 +28,7 @@ def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:
     ]
     publications = draw.randint(0, 150)
     times = sorted(draw.sample(range(3_000_000), publications))
-    return kernel.Workload(
+    return kernel.WorkloadArrays(
         homes=np.array(homes),
         subscription_advertisement=np.array(
             [draw.randrange(offers) for _ in range(subscriptions)], np.int64
@@ -46,7 +46,7 @@ def random_workload(draw: random.Random, brokers: int) -> kernel.Workload:
     )
 
 
-def in_filters(workload: kernel.Workload) -> Workload:
+def in_filters(workload: kernel.WorkloadArrays) -> Workload:
     """The same workload as the core sees it: the advertisement is an attribute."""
     subscriptions = tuple(
         Interest(
@@ -107,7 +107,7 @@ def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) 
                 reevaluate_us=200_000,
                 batch_timeout_us=timeout_us,
                 service_us=service_us,
-                batch_cost=np.array([batch_cost.units(size) for size in range(1, 257)]),
+                batch_cost=np.array([batches.units(size) for size in range(1, 257)]),
             ),
         )
         config = Config(
@@ -172,13 +172,13 @@ def test_gossip_loses_and_repeats_nothing_while_popularity_flaps(service_us: int
     assert gossiped > 200
 
 
-def gossiped(brokers: int) -> kernel.Outcome:
+def gossiped(brokers: int) -> kernel.PopSubCounts:
     """A chain with two advertisements at its head, of which one fills what is popular.
 
     Every broker has two subscriptions to that one, and one to the other, which is gossiped.
     """
     publications, wanting = 80, np.tile(np.arange(1, brokers), 3)
-    workload = kernel.Workload(
+    workload = kernel.WorkloadArrays(
         homes=np.array([0, 0]),
         subscription_advertisement=np.repeat([0, 0, 1], brokers - 1),
         subscription_broker=wanting,

@@ -10,7 +10,7 @@ from postroad.filters import parse
 from postroad.kernels import flooding, workload
 from postroad.kernels import subscription_forwarding as kernel
 from postroad.kernels.counters import Counters
-from postroad.kernels.subscription_forwarding import SENT, Network
+from postroad.kernels.subscription_forwarding import SENT, FilterState
 from postroad.overlay import Overlay, from_parents, rooted, trees
 from postroad.overlay.rooted import Rooted
 from postroad.routing import SCHEMES
@@ -124,7 +124,7 @@ def test_flooding_agrees_on_every_counter(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_barring_where_a_wider_filter_went_is_covering(seed: int) -> None:
     overlay, tree = some_tree(seed)
-    wide, narrow = Network(tree), Network(tree)
+    wide, narrow = FilterState(tree), FilterState(tree)
     wide_members = workload.subscribers(tree, 0.1, seed, 0)
     narrow_members = workload.subscribers(tree, 0.4, seed, 1)
     wide.subscribe(wide_members)
@@ -143,7 +143,7 @@ def test_barring_where_no_advertisement_came_from_is_advertisement_forwarding(se
     overlay, tree = some_tree(seed)
     advertisers = workload.subscribers(tree, 0.3, seed, 0)
     members = workload.subscribers(tree, 0.4, seed, 1)
-    announced, asked = Network(tree), Network(tree)
+    announced, asked = FilterState(tree), FilterState(tree)
     announced.subscribe(advertisers)
     asked.bar(up=announced.down != SENT, down=announced.up != SENT)
     asked.subscribe(members)
@@ -197,7 +197,7 @@ def test_barring_the_way_down_is_hierarchical_forwarding(seed: int) -> None:
     _, tree = some_tree(seed)
     members = workload.subscribers(tree, 0.3, seed, 0)
     publishers = [workload.publisher(tree, seed, number) for number in range(5)]
-    network = Network(tree)
+    network = FilterState(tree)
     everywhere = np.ones(tree.brokers_count, dtype=bool)
     network.bar(up=~everywhere, down=everywhere)
     network.subscribe(members)

@@ -58,7 +58,7 @@ def test_sigterm_under_load_loses_nothing_that_was_taken(tmp_path: Path) -> None
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     folder = tmp_path_factory.mktemp("guarded")
     for name in ("ann", "bob"):
-        users.change(folder / "users.json", name, users.made(b"secret", ("#",), ("#",)))
+        users.change(folder / "users.json", name, users.new_user(b"secret", ("#",), ("#",)))
     top = 'tls = "certs"\nusers = "users.json"'
     path = write_network(folder, ["A"], [], top=top, free=True)
     demo_certificates.write(folder / "certs", "test", {"A": "127.0.0.1"})

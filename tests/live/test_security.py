@@ -31,7 +31,7 @@ from postroad.live.operations import demo_certificates
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     folder = tmp_path_factory.mktemp("guarded")
-    users.change(folder / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
+    users.change(folder / "users.json", "ann", users.new_user(b"secret", ("#",), ("#",)))
     top = 'tls = "certs"\nusers = "users.json"'
     path = write_network(folder, ["A", "B"], [("A", "B")], top=top, free=True)
     made = CliRunner().invoke(cli, ["certs", "demo", str(path)])
@@ -113,7 +113,7 @@ def test_peers_without_the_right_certificate_are_refused(guarded: Processes) -> 
 def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """Brokers with users and a secret, and without TLS."""
     folder = tmp_path_factory.mktemp("sharing")
-    users.change(folder / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
+    users.change(folder / "users.json", "ann", users.new_user(b"secret", ("#",), ("#",)))
     top = 'users = "users.json"\nsecret = "key"'
     path = write_network(folder, ["A", "B"], [("A", "B")], top=top, free=True)
     made = CliRunner().invoke(cli, ["network", "secret", str(path)])
@@ -123,7 +123,7 @@ def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 def test_users_without_tls_or_secret_are_refused_at_the_start(tmp_path: Path) -> None:
-    users.change(tmp_path / "users.json", "ann", users.made(b"secret", ("#",), ("#",)))
+    users.change(tmp_path / "users.json", "ann", users.new_user(b"secret", ("#",), ("#",)))
     path = write_network(tmp_path, ["A", "B"], [("A", "B")], top='users = "users.json"', free=True)
     command = [sys.executable, "-m", "postroad"]
     for words in (["broker", "--network", str(path), "--id", "A"], ["network", "up", str(path)]):

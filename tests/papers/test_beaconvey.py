@@ -146,7 +146,7 @@ def test_the_orderings_that_the_paper_claims_hold(workload: str, graph: str) -> 
         }
         for overlay in ("SL", "S", "L", "-")
     ]
-    measured = runs.Measured(list(map(runs.run_point, rows)))
+    measured = runs.Means(list(map(runs.run_point, rows)))
     claims = runs.claims(measured)
     assert claims
     for claim in claims:

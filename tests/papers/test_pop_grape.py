@@ -17,7 +17,14 @@ from postroad.overlay import from_parents
 from postroad.relocation import grape, plan, pop
 from postroad.relocation.grape import Grape
 from postroad.relocation.pop import Pop, RelocationAnswer, RelocationRequest, TraceResult
-from postroad.relocation.selection import Estimate, Estimates, Report, estimates, packed, select
+from postroad.relocation.selection import (
+    Estimates,
+    PlacementEstimate,
+    TraceReport,
+    estimates,
+    packed,
+    select,
+)
 from postroad.routing.advertisement_forwarding import Config
 from postroad.routing.base import Advertise, Move, PublicationMessage, Publish, Received, Subscribe
 from postroad.routing.tables import LOCAL
@@ -203,7 +210,7 @@ def test_grape_numbers_sessions_by_the_first_broker_and_its_publication() -> Non
 
 
 class Literal:
-    def __init__(self, reports: list[Report], pings: dict[int, int]) -> None:
+    def __init__(self, reports: list[TraceReport], pings: dict[int, int]) -> None:
         self.stats = {report.broker: report for report in reports}
         self.pings = pings
         self.delays = {report.broker: dict(report.delays_us) for report in reports}
@@ -236,13 +243,13 @@ class Literal:
                 total += self.rate(peer, broker)
         return total
 
-    def estimate(self, broker: int) -> Estimate:
+    def estimate(self, broker: int) -> PlacementEstimate:
         self.total = 0
         self.add_delays(self.pings.get(broker, 0), broker, None)
-        return Estimate(broker, self.rate(broker, None), self.total)
+        return PlacementEstimate(broker, self.rate(broker, None), self.total)
 
 
-def random_reports(draw: random.Random, count: int, bits: int = 40) -> list[Report]:
+def random_reports(draw: random.Random, count: int, bits: int = 40) -> list[TraceReport]:
     parents = [0] + [draw.randrange(n) for n in range(1, count)]
     delays: list[dict[int, int]] = [{} for _ in range(count)]
     for child in range(1, count):
@@ -257,7 +264,9 @@ def random_reports(draw: random.Random, count: int, bits: int = 40) -> list[Repo
         draw.shuffle(ways)
         deliveries = delivered.bit_count() * draw.randint(1, 3)
         reports.append(
-            Report(names[number], packed(delivered), deliveries, draw.randint(0, 50), tuple(ways))
+            TraceReport(
+                names[number], packed(delivered), deliveries, draw.randint(0, 50), tuple(ways)
+            )
         )
     return reports
 
@@ -291,12 +300,18 @@ def test_load_100_is_least_load_and_delay_100_least_delay(seed: int) -> None:
     assert chosen == sorted(chosen, reverse=True)
 
 
-def columns(found: list[Estimate]) -> Estimates:
+def columns(found: list[PlacementEstimate]) -> Estimates:
     return Estimates(*map(np.array, zip(*found, strict=True)))
 
 
 def test_the_delay_of_the_weight_rule_is_normalised_from_least_to_largest() -> None:
-    found = columns([Estimate(0, 100, 1000), Estimate(1, 60, 1400), Estimate(2, 20, 2000)])
+    found = columns(
+        [
+            PlacementEstimate(0, 100, 1000),
+            PlacementEstimate(1, 60, 1400),
+            PlacementEstimate(2, 20, 2000),
+        ]
+    )
     assert select(found, "delay", 100, 0).broker == 0
     assert select(found, "delay", 61, 0).broker == 0
     assert select(found, "delay", 60, 0).broker == 1  # 40 of 100
@@ -306,7 +321,7 @@ def test_the_delay_of_the_weight_rule_is_normalised_from_least_to_largest() -> N
 
 
 def test_a_publisher_whose_brokers_are_equal_stays() -> None:
-    found = columns([Estimate(broker, 7, 70) for broker in (3, 1, 2)])
+    found = columns([PlacementEstimate(broker, 7, 70) for broker in (3, 1, 2)])
     assert select(found, "load", 100, 3).broker == 3
     assert select(found, "delay", 100, 2).broker == 2
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from postroad.cli import cli
 from postroad.cost import exact, forwarding, shapes
-from postroad.kernels.subscription_forwarding import Network
+from postroad.kernels.subscription_forwarding import FilterState
 from postroad.overlay import rooted, trees
 from postroad.papers.subscription_forwarding_model import beyond, pictures, runs
 from postroad.papers.subscription_forwarding_model.published import TABLES, Point
@@ -50,7 +50,7 @@ def test_a_star_whose_root_publishes_carries_a_message_per_receiver(mu: float) -
 
 
 def test_a_simulated_star_carries_a_message_per_receiver() -> None:
-    network = Network(rooted.from_parents([0] * 50))
+    network = FilterState(rooted.from_parents([0] * 50))
     network.subscribe([3, 17, 41])
     network.publish([0])
     assert network.publications.traffic == 3

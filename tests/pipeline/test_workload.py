@@ -14,7 +14,7 @@ from postroad.filters import matches, parse
 from postroad.pipeline import run, session, store, workload
 from postroad.pipeline.schemas import EDGES, LATENCY, QUOTES
 from postroad.workloads import topics
-from postroad.workloads.followed import follower_quantiles
+from postroad.workloads.followed import followers_of
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ def made_by(spark, partitions):
         [(a, b, 1000 * abs(a - b)) for a in range(12) for b in range(12) if a != b], LATENCY
     ).repartition(partitions)
     quotes = workload.made_up_quotes(rows, 4, 30, 1)
-    followers = workload.interpolated(follower_quantiles(), 10)
+    followers = followers_of(10)
     sizes = {"subscriptions": 60, "publications": 50, "publishers": 10, "brokers": 9, "seed": 3}
     servers = {"interest": 0.1, "servers": 12, "values": 40, "publications": 30, "seed": 3}
     return {
@@ -144,7 +144,7 @@ def test_alias_table_gives_back_its_weights():
 
 
 def test_followers_decide_how_often_a_publisher_is_subscribed_to(spark):
-    followers = workload.interpolated(follower_quantiles(), 200)
+    followers = followers_of(200)
     assert followers[0] == followers.max()
     one = workload.follower(
         source(spark), followers=followers, subscriptions=200_000, publications=1

@@ -37,9 +37,9 @@ def interests(kind: str, nodes: int) -> TopicInterests:
     return social(nodes, 1) if kind == "social" else synthetic(kind, nodes, nodes, 20, 1)
 
 
-def timed(work: Callable[..., T], *given: Any) -> tuple[T, float]:
+def timed(work: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     start = time.process_time()
-    done = work(*given)
+    done = work(*arguments)
     return done, time.process_time() - start
 
 
@@ -51,14 +51,14 @@ def planning() -> None:
     swico.build(synthetic("unif", 100, 100, 20, 1), "SL", "chord", 1)  # compile
     for kind in ("unif", "zipf", "social"):
         for nodes in SIZES:
-            given = interests(kind, nodes)
-            order, ring_s = timed(swico.greedy_ring, given, 1)
-            fingers, fingers_s = timed(swico.greedy_fingers, given, order, 1)
-            found = swico.components_count(given, SmallWorld(order, fingers))
-            plain = swico.components_count(given, swico.build(given, "-", "chord", 1))
+            wanted = interests(kind, nodes)
+            order, ring_s = timed(swico.greedy_ring, wanted, 1)
+            fingers, fingers_s = timed(swico.greedy_fingers, wanted, order, 1)
+            components = swico.components_count(wanted, SmallWorld(order, fingers))
+            plain = swico.components_count(wanted, swico.build(wanted, "-", "chord", 1))
             print(
                 f"{kind:<10}{nodes:>8,}{ring_s:>9.2f}{fingers_s:>11.2f}"
-                f"{support(given, found):>10.4f}{support(given, plain):>9.4f}"
+                f"{support(wanted, components):>10.4f}{support(wanted, plain):>9.4f}"
             )
 
 
@@ -73,18 +73,18 @@ def approximation() -> None:
     )
     with session() as spark:
         for kind in ("unif", "zipf", "social"):
-            given = interests(kind, 10_000)
+            wanted = interests(kind, 10_000)
             began = time.perf_counter()
-            edges = candidate_edges(spark, given)
-            found = time.perf_counter()
-            world = swico_candidates.build(given, edges, 1)
+            edges = candidate_edges(spark, wanted)
+            joined = time.perf_counter()
+            world = swico_candidates.build(wanted, edges, 1)
             built = time.perf_counter()
             values = [
-                support(given, swico.components_count(given, each))
-                for each in (world, swico.build(given, "SL", "chord", 1))
+                support(wanted, swico.components_count(wanted, each))
+                for each in (world, swico.build(wanted, "SL", "chord", 1))
             ]
             print(
-                f"{kind:<10}{len(edges):>11,}{found - began:>9.1f}{built - found:>9.1f}"
+                f"{kind:<10}{len(edges):>11,}{joined - began:>9.1f}{built - joined:>9.1f}"
                 f"{values[0]:>9.4f}{values[1]:>9.4f}"
             )
 
@@ -94,43 +94,43 @@ def routing() -> None:
     print(f"{'interests':<10}{'nodes':>8}" + "".join(f"{scheme:>9}" for scheme in SCHEMES))
     for kind in ("unif", "zipf", "social"):
         for nodes in SIZES:
-            given = interests(kind, nodes)
-            world = swico.build(given, "SL", "chord", 1)
-            topics, publishers = publications(given, 30_000, 1)
-            roots = np.random.default_rng(1).integers(nodes, size=given.topics_count)
+            wanted = interests(kind, nodes)
+            world = swico.build(wanted, "SL", "chord", 1)
+            topics, publishers = publications(wanted, 30_000, 1)
+            roots = np.random.default_rng(1).integers(nodes, size=wanted.topics_count)
             line = f"{kind:<10}{nodes:>8,}"
             for scheme in SCHEMES:
-                beaconvey.route(world, given, scheme, topics[:10], publishers[:10], roots)
+                beaconvey.route(world, wanted, scheme, topics[:10], publishers[:10], roots)
                 outcome, seconds = timed(
-                    beaconvey.route, world, given, scheme, topics, publishers, roots
+                    beaconvey.route, world, wanted, scheme, topics, publishers, roots
                 )
                 line += f"{outcome.messages.sum() / seconds / 1e6:>9.1f}"
             print(line)
 
 
 def replaced_nodes(
-    world: SmallWorld, given: TopicInterests, share: float
+    world: SmallWorld, wanted: TopicInterests, share: float
 ) -> tuple[SmallWorld, TopicInterests]:
     """A share of the nodes leaves; as many join, with the interests of one that left each."""
-    count = given.nodes_count
+    count = wanted.nodes_count
     draw = np.random.default_rng(int(100 * share))
     stays = np.ones(count, bool)
     stays[draw.choice(count, round(count * share), replace=False)] = False
     renewed, source = renew(world, stays, count - int(stays.sum()), 1)
     source[source < 0] = np.flatnonzero(~stays)
-    return renewed, given.at_positions(source)
+    return renewed, wanted.at_positions(source)
 
 
 def replaced_subscriptions(
-    world: SmallWorld, given: TopicInterests, share: float
+    world: SmallWorld, wanted: TopicInterests, share: float
 ) -> tuple[SmallWorld, TopicInterests]:
     """A share of the subscriptions changes hands; topics stay about as popular as they were."""
     draw = np.random.default_rng(int(100 * share))
-    nodes = np.repeat(np.arange(given.nodes_count), np.diff(given.start))
-    topics = given.topics.copy()
+    nodes = np.repeat(np.arange(wanted.nodes_count), np.diff(wanted.start))
+    topics = wanted.topics.copy()
     changed = draw.choice(len(topics), round(len(topics) * share), replace=False)
     topics[changed] = topics[draw.permutation(changed)]
-    return world, from_pairs(nodes, topics, given.nodes_count, given.topics_count)
+    return world, from_pairs(nodes, topics, wanted.nodes_count, wanted.topics_count)
 
 
 def churn() -> None:
@@ -165,9 +165,9 @@ def worst_case() -> None:
     print(f"{'nodes':>8}{'po':>8}{'pie':>8}{'pal':>8}{'log2(n)^1.5':>13}")
     for nodes in (96, 384, 1536, 6144, 24_576):
         world = SmallWorld(np.arange(nodes), chord(nodes))
-        given = from_pairs(np.arange(0, nodes, 3), np.zeros(nodes // 3, np.int64), nodes, 1)
+        wanted = from_pairs(np.arange(0, nodes, 3), np.zeros(nodes // 3, np.int64), nodes, 1)
         paths = [
-            int(beaconvey.route(world, given, rule, [0], [0]).path_max[0])
+            int(beaconvey.route(world, wanted, rule, [0], [0]).path_max[0])
             for rule in ("po", "pie", "pal")
         ]
         print(

@@ -25,8 +25,8 @@ EVERY_S = 0.5
 
 
 def write(kind: str, nodes: int, path: Path) -> None:
-    given = synthetic(kind, nodes, nodes, 20, 1)
-    columns = {"node": np.repeat(np.arange(nodes), 20), "topic": given.topics}
+    wanted = synthetic(kind, nodes, nodes, 20, 1)
+    columns = {"node": np.repeat(np.arange(nodes), 20), "topic": wanted.topics}
     parquet.write_table(arrow.table(columns), path)
 
 

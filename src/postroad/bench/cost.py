@@ -62,7 +62,7 @@ def _best(work: Callable[[], object]) -> float:
 def _subscribing(tree: Rooted, chance: float) -> float:
     """Subscription hops, without the time it takes to draw who subscribes."""
     drawn = [workload.subscribers(tree, chance, SEED, filter) for filter in range(50)]
-    network = kernel.Network(tree)
+    network = kernel.FilterState(tree)
     network.subscribe(drawn[0])
 
     def work() -> None:
@@ -107,10 +107,10 @@ def _beside_the_reference() -> None:
             postings.append(
                 Posting(len(postings) * 20_000, at, "p", str(len(postings)), {"pattern": number})
             )
-    given = Workload(tuple(subscriptions), (), tuple(postings))
-    scenario = Scenario("subscription_forwarding", overlay, given)
+    asked = Workload(tuple(subscriptions), (), tuple(postings))
+    scenario = Scenario("subscription_forwarding", overlay, asked)
 
-    def compiled() -> kernel.Outcome:
+    def compiled() -> kernel.ForwardingCounts:
         return kernel.simulate(tree, np.full(filters, 0.1), np.full(filters, each), SEED)
 
     outcome = compiled()

@@ -33,16 +33,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="per target")
     parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)  # the fuzzing process
-    given = parser.parse_args()
-    unknown = [name for name in given.targets if name not in NAMES]
+    options = parser.parse_args()
+    unknown = [name for name in options.targets if name not in NAMES]
     if unknown:
         parser.error(f"no target {', '.join(unknown)}; choose from {', '.join(NAMES)}")
-    if given.inside is not None:
-        fuzz(given.targets[0], given.inside, given.seconds)
+    if options.inside is not None:
+        fuzz(options.targets[0], options.inside, options.seconds)
         return
-    failed = [name for name in given.targets or NAMES if not run(name, given.seconds, given.corpus)]
+    failed = [
+        name for name in options.targets or NAMES if not run(name, options.seconds, options.corpus)
+    ]
     if failed:
-        sys.exit(f"fuzz: {', '.join(failed)} raised; the inputs are in {given.corpus}")
+        sys.exit(f"fuzz: {', '.join(failed)} raised; the inputs are in {options.corpus}")
 
 
 def fuzz(name: str, folder: Path, seconds: int) -> None:
@@ -67,8 +69,8 @@ def run(name: str, seconds: int, corpus: Path) -> bool:
     logging.disable()
     kept = corpus / name
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         old = [path.read_bytes() for path in sorted(kept.iterdir())]
         for number, data in enumerate([*old, *seeds(name)]):
             (folder / f"{number}").write_bytes(data)
@@ -127,13 +129,13 @@ def fewest(target: Callable[[bytes], None], inputs: list[bytes]) -> tuple[list[b
 
 
 def lines_of(target: Callable[[bytes], None], data: bytes) -> set[tuple[str, int]]:
-    found: set[tuple[str, int]] = set()
+    lines: set[tuple[str, int]] = set()
 
     def see(frame: FrameType, event: str, _: Any) -> Any:
         name = frame.f_code.co_filename
         if "postroad" not in name:
             return None
-        found.add((name, frame.f_lineno))
+        lines.add((name, frame.f_lineno))
         return see
 
     sys.settrace(see)
@@ -141,7 +143,7 @@ def lines_of(target: Callable[[bytes], None], data: bytes) -> set[tuple[str, int
         target(data)
     finally:
         sys.settrace(None)
-    return found
+    return lines
 
 
 if __name__ == "__main__":

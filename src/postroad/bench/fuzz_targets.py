@@ -208,8 +208,8 @@ def seeds(target: str) -> list[bytes]:
         case "client":
             return [b"\xff" + packet for packet in packets5()] + [b"\0" + seeds("mqtt3")[1]]
         case _:
-            made = [len(m).to_bytes(2, "big") + m for m in messages()]
-            return [*made, b"".join(made)]
+            framed = [len(m).to_bytes(2, "big") + m for m in messages()]
+            return [*framed, b"".join(framed)]
 
 
 def packets5() -> list[bytes]:
@@ -235,7 +235,7 @@ def packets5() -> list[bytes]:
 def messages() -> list[bytes]:
     filter = topics.as_filter("a/+", "x > 1")
     letter = mqtt5.PublishPacket("a/b", b'{"x": 2}').write()
-    made = [
+    examples = [
         SubscriptionMessage(filter),
         UnsubscriptionMessage(filter),
         AdvertisementMessage(Advertisement("a", filter, "p")),
@@ -243,4 +243,4 @@ def messages() -> list[bytes]:
         Wave(1, 1 << 60),
         Retain("a/b", (1, 1), letter, {"x": 1}),
     ]
-    return [codec().encode(message) for message in made]
+    return [codec().encode(message) for message in examples]

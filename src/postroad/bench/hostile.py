@@ -64,7 +64,7 @@ WORDS = "price > 10 AND symbol LIKE 'A%' AND volume IN (1, 2, 3)"
 
 
 @dataclass(frozen=True)
-class Input:
+class Attack:
     name: str
     data: Callable[[], bytes]
     plain: bool = False  # MQTT that any broker understands
@@ -79,51 +79,51 @@ def _v3(topic: str, payload: bytes) -> bytes:
 
 
 INPUTS = [
-    Input("nothing", lambda: b"", plain=True),
-    Input(
+    Attack("nothing", lambda: b"", plain=True),
+    Attack(
         "100,000 QoS 0 to five readers, MQTT 5",
         lambda: publish("s", b"x" * 16) * 100_000, True, readers=5, expected=100_000,
     ),
-    Input(
+    Attack(
         "100,000 QoS 0 to five readers, 3.1.1",
         lambda: _v3("s", b"x" * 16) * 100_000, True, mqtt.V3, 5, 100_000,
     ),
-    Input(
+    Attack(
         "20,000 QoS 0 of 1 kB to fifty readers",
         lambda: publish("s", b"x" * 1000) * 20_000, True, readers=50, expected=20_000,
     ),
-    Input("200 topic filters, one $where", lambda: b"".join(
+    Attack("200 topic filters, one $where", lambda: b"".join(
         subscribe(n + 1, [f"t/{n}/{i}" for i in range(200)], WORDS) for n in range(20))),
-    Input("200 topic filters, a $where of 1,024 conjunctions", lambda: subscribe(
+    Attack("200 topic filters, a $where of 1,024 conjunctions", lambda: subscribe(
         1, [f"t/{i}" for i in range(200)], GROUPS)),
-    Input("NOT LIKE chains", lambda: filters(chain(lambda i: f"a NOT LIKE '%{i}%'"))),
-    Input("<> chains", lambda: filters(chain(lambda i: f"a <> '{i}'"))),
-    Input("huge IN lists", lambda: filters(f"a IN ({chain(str, ',')})")),
-    Input("deep nesting", lambda: filters(
+    Attack("NOT LIKE chains", lambda: filters(chain(lambda i: f"a NOT LIKE '%{i}%'"))),
+    Attack("<> chains", lambda: filters(chain(lambda i: f"a <> '{i}'"))),
+    Attack("huge IN lists", lambda: filters(f"a IN ({chain(str, ',')})")),
+    Attack("deep nesting", lambda: filters(
         "(" * 900 + "a <> '0'" + "".join(f" AND a <> '{i}')" for i in range(900)))),
-    Input("1,024 conjunctions", lambda: filters(GROUPS)),
-    Input("LIKE patterns with _", lambda: filters("a LIKE '%" + "a_" * 400 + "b%'")),
-    Input("never closed texts", lambda: filters("a = '" + "\\'" * 30_000)),
-    Input("digits and a letter", lambda: filters("a = " + "1" * 60_000 + "x")),
-    Input("bad SUBSCRIBEs, 8 MB", lambda: subscribe(1, ["a/b"], "price >") * 200_000),
-    Input("3,000 bad filters in one SUBSCRIBE", lambda: subscribe(
+    Attack("1,024 conjunctions", lambda: filters(GROUPS)),
+    Attack("LIKE patterns with _", lambda: filters("a LIKE '%" + "a_" * 400 + "b%'")),
+    Attack("never closed texts", lambda: filters("a = '" + "\\'" * 30_000)),
+    Attack("digits and a letter", lambda: filters("a = " + "1" * 60_000 + "x")),
+    Attack("bad SUBSCRIBEs, 8 MB", lambda: subscribe(1, ["a/b"], "price >") * 200_000),
+    Attack("3,000 bad filters in one SUBSCRIBE", lambda: subscribe(
         1, [f"$share/g/{n}" for n in range(3000)]) * 20),
-    Input("many topic levels", lambda: b"".join(
+    Attack("many topic levels", lambda: b"".join(
         subscribe(n + 1, ["/".join(["+"] * 31 + [str(n)] + ["+"] * 31)]) for n in range(500))
         + publish("/".join(["a"] * 64), b"") * 2_000, plain=True),
-    Input("many properties", lambda: publish(
+    Attack("many properties", lambda: publish(
         "s", b"", user_properties=[(f"n{i}", "1") for i in range(3000)]) * 200, plain=True),
-    Input("PINGREQs, 2 MB", lambda: PING * 1_000_000, plain=True),
-    Input("tiny publications to new topics", lambda: b"".join(
+    Attack("PINGREQs, 2 MB", lambda: PING * 1_000_000, plain=True),
+    Attack("tiny publications to new topics", lambda: b"".join(
         publish(f"t{n}", b"") for n in range(100_000)), plain=True),
-    Input("retained tombstones", lambda: b"".join(
+    Attack("retained tombstones", lambda: b"".join(
         publish(f"t{n}", b"", retain=True) for n in range(100_000)), plain=True),
-    Input("# and 50,000 retained, then 200 times", lambda: b"".join(
+    Attack("# and 50,000 retained, then 200 times", lambda: b"".join(
         publish(f"t{n}", b"x", retain=True) for n in range(50_000))
         + b"".join(subscribe(n + 1, ["#"]) for n in range(200)), plain=True),
-    Input("10,000 subscriptions, then gone", lambda: b"".join(
+    Attack("10,000 subscriptions, then gone", lambda: b"".join(
         subscribe(n + 1, [f"t/{n * 100 + i}" for i in range(100)], "x > 1") for n in range(100))),
-    Input("long texts against patterns", lambda: b"".join(
+    Attack("long texts against patterns", lambda: b"".join(
         subscribe(n + 1, ["s"], f"a LIKE '%{'ab' * 20}{n}%' AND a NOT LIKE '%_{n}_c%'")
         for n in range(1)) + b"".join(
         subscribe(n + 2, [f"s/{n}/#", "s"], f"a LIKE '%{'ab' * 20}{n}%'") for n in range(200))
@@ -144,11 +144,11 @@ class Pinger(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        made = self.client.socket
+        connected = self.client.socket
         while not self.over.is_set():
             began, before_s = time.perf_counter(), _on_cpu_s(self.pid)
-            made.sendall(PING)
-            assert made.recv(2) == b"\xd0\x00"
+            connected.sendall(PING)
+            assert connected.recv(2) == b"\xd0\x00"
             self.waits_s.append(time.perf_counter() - began)
             self.cpu_s.append(_on_cpu_s(self.pid) - before_s)
             time.sleep(0.001)
@@ -160,7 +160,7 @@ def _on_cpu_s(pid: int) -> float:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Delays:
     worst_ms: float
     p99_ms: float
     cpu_worst_ms: float
@@ -170,11 +170,11 @@ class Outcome:
     missed: int
 
 
-def measure(given: Input, port: int, pid: int) -> Outcome:
+def measure(attack: Attack, port: int, pid: int) -> Delays:
     """Send the input; it is dealt with when the broker answers a PINGREQ behind it."""
-    data = given.data()
-    hostile = live.Raw(port, "hostile") if given.level == mqtt.V5 else _raw3(port)
-    readers = [live.Raw(port, f"reader{n}") for n in range(given.readers)]
+    data = attack.data()
+    hostile = live.Raw(port, "hostile") if attack.level == mqtt.V5 else _raw3(port)
+    readers = [live.Raw(port, f"reader{n}") for n in range(attack.readers)]
     for reader in readers:
         reader.subscribe(1, "s")
         reader.await_subacks(1)
@@ -182,31 +182,31 @@ def measure(given: Input, port: int, pid: int) -> Outcome:
     before_s = live.cpu_s(pid)
     began = time.perf_counter()
     pinger.start()
-    got = _drive(hostile, data + PING, readers, given.expected)
+    got = _drive(hostile, data + PING, readers, attack.expected)
     took_s = time.perf_counter() - began
     hostile.socket.close()
     time.sleep(0.2)  # what it left behind
     pinger.over.set()
     pinger.join(MOST_S)
-    waits, on_cpu = (sorted(found) or [MOST_S] for found in (pinger.waits_s, pinger.cpu_s))
+    waits, on_cpu = (sorted(times) or [MOST_S] for times in (pinger.waits_s, pinger.cpu_s))
     used_s = live.cpu_s(pid) - before_s
     for client in (*readers, pinger.client):
         client.socket.close()
     p99 = int(0.99 * len(waits))
-    return Outcome(
+    return Delays(
         1e3 * waits[-1], 1e3 * waits[p99],
         1e3 * on_cpu[-1], 1e3 * on_cpu[min(p99, len(on_cpu) - 1)],
-        used_s, took_s, given.expected * len(readers) - got,
+        used_s, took_s, attack.expected * len(readers) - got,
     )  # fmt: skip
 
 
 def _raw3(port: int) -> live.Raw:
-    made = live.Raw.__new__(live.Raw)
-    made.socket = socket.create_connection(("127.0.0.1", port))
-    made.buffer = b""
-    made.socket.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01h")
-    assert made.packet()[0] == 0x20
-    return made
+    client = live.Raw.__new__(live.Raw)
+    client.socket = socket.create_connection(("127.0.0.1", port))
+    client.buffer = b""
+    client.socket.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01h")
+    assert client.packet()[0] == 0x20
+    return client
 
 
 def _drive(hostile: live.Raw, data: bytes, readers: list[live.Raw], expected: int) -> int:
@@ -225,29 +225,29 @@ def _drive(hostile: live.Raw, data: bytes, readers: list[live.Raw], expected: in
     each = 0
     while time.perf_counter() < end:
         for key, events in chosen.select(0.1):
-            made = key.fileobj
-            assert isinstance(made, socket.socket)
+            ready = key.fileobj
+            assert isinstance(ready, socket.socket)
             try:
                 if events & selectors.EVENT_WRITE:
-                    at += made.send(view[at : at + (1 << 16)])
+                    at += ready.send(view[at : at + (1 << 16)])
                     if at == len(data):
-                        chosen.modify(made, selectors.EVENT_READ)
+                        chosen.modify(ready, selectors.EVENT_READ)
                 if events & selectors.EVENT_READ:
-                    found = made.recv(1 << 20)
+                    received = ready.recv(1 << 20)
                     quiet = time.perf_counter()
-                    if made is hostile.socket:
-                        tail = (tail + found)[-2:]
+                    if ready is hostile.socket:
+                        tail = (tail + received)[-2:]
                         answered = answered or (at == len(data) and tail == b"\xd0\x00")
-                        if not found:
+                        if not received:
                             answered = True  # it was let go
-                            chosen.unregister(made)
+                            chosen.unregister(ready)
                     else:
-                        buffers[made] += len(found)
-                        each = each or mqtt.frame(found, 0, 1 << 20)
+                        buffers[ready] += len(received)
+                        each = each or mqtt.frame(received, 0, 1 << 20)
             except (ConnectionError, BlockingIOError):
-                if made is hostile.socket:
+                if ready is hostile.socket:
                     answered = True
-                    chosen.unregister(made)
+                    chosen.unregister(ready)
         done = not readers or min(buffers.values()) >= expected * (each or size)
         if answered and (done or time.perf_counter() - quiet > 2):
             break
@@ -273,17 +273,17 @@ def main() -> None:
         f"{'':<50} {'worst':>9} {'p99':>8} {'worst':>8} {'p99':>7} {'CPU s':>7} {'took s':>7}"
         f" {'missed':>7} {'log kB':>6}"
     )
-    for given in wanted:
+    for attack in wanted:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             with broker(folder) as (port, pid, log):
-                _print(given.name, measure(given, port, pid), log.stat().st_size // 1000)
-            if other and given.plain:
+                _print(attack.name, measure(attack, port, pid), log.stat().st_size // 1000)
+            if other and attack.plain:
                 with live.mosquitto(folder) as (port, pid):
-                    _print("  mosquitto", measure(given, port, pid), None)
+                    _print("  mosquitto", measure(attack, port, pid), None)
 
 
-def _print(name: str, outcome: Outcome, log_kb: int | None) -> None:
+def _print(name: str, outcome: Delays, log_kb: int | None) -> None:
     print(
         f"{name:<50} {outcome.worst_ms:>9.1f} {outcome.p99_ms:>8.1f} {outcome.cpu_worst_ms:>8.1f}"
         f" {outcome.cpu_p99_ms:>7.1f} {outcome.cpu_s:>7.2f} {outcome.took_s:>7.2f}"

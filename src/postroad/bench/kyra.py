@@ -43,16 +43,16 @@ def points() -> None:
     print("kyra: 1,000 publications, Zipf; seconds per scheme, plan included, and of all")
     print(f"{'interest':<10}" + "".join(f"{scheme:>12}" for scheme in runs.ALL) + f"{'all':>8}")
     for rate in RATES:
-        given = runs.setting(1, 500, 0.0, "zipf", rate, 0)
+        setting = runs.setting(1, 500, 0.0, "zipf", rate, 0)
         clique_ms, trees = CONFIGURATION[rate]
         grouped = runs.cliques(1, 500, 0.0, clique_ms)
 
         def evaluate(
-            scheme: str, given: Any = given, grouped: Any = grouped, trees: int = trees
+            scheme: str, setting: Any = setting, grouped: Any = grouped, trees: int = trees
         ) -> None:
             runs.forwarded.cache_clear()
             runs.groups_of.cache_clear()
-            runs.evaluate(given, scheme, grouped, trees)
+            runs.evaluate(setting, scheme, grouped, trees)
 
         evaluate("kyra")
         each = [least(lambda s=scheme: evaluate(s)) for scheme in runs.ALL]  # type: ignore[misc]

@@ -29,16 +29,16 @@ def other_cliques(distribution: str) -> None:
         f"{'ms':>4} {'servers':>8} {'storage':>8} {'process':>8} {'node':>6} {'link':>6} {'NRU':>6}"
     )
     for clique_ms in CLIQUES_MS:
-        found = []
+        rows = []
         for topology in NETWORKS:
-            given = runs.setting(topology, 500, 0.0, distribution, 0.5, 0)
+            setting = runs.setting(topology, 500, 0.0, distribution, 0.5, 0)
             grouped = runs.cliques(topology, 500, 0.0, clique_ms)
-            kyra, fbr = (runs.evaluate(given, scheme, grouped, 10) for scheme in ("kyra", "fbr"))
+            kyra, fbr = (runs.evaluate(setting, scheme, grouped, 10) for scheme in ("kyra", "fbr"))
             metrics = ("storage", "processing", "node_mean", "link_mean", "nru")
-            found.append(
+            rows.append(
                 [float(np.mean(list(map(len, grouped)))), *(kyra[m] / fbr[m] for m in metrics)]
             )
-        size, *ratios = np.mean(found, axis=0)
+        size, *ratios = np.mean(rows, axis=0)
         print(f"{clique_ms:>4} {size:>8.2f} {ratios[0]:>8.3f} {ratios[1]:>8.3f} "
               + " ".join(f"{each:>6.3f}" for each in ratios[2:]))  # fmt: skip
 
@@ -48,12 +48,12 @@ def least_stress() -> None:
     print("\nmultimodal at 50%, average node stress: published FBR 1742, Kyra 1574")
     schemes = ("unicast", "fbr", "kyra")
     for seed in range(4):
-        found = []
+        rows = []
         for topology in NETWORKS:
-            given = runs.setting(topology, 500, 0.0, "multimodal", 0.5, seed)
+            setting = runs.setting(topology, 500, 0.0, "multimodal", 0.5, seed)
             grouped = runs.cliques(topology, 500, 0.0, 50)
-            found.append([runs.evaluate(given, one, grouped, 10)["node_mean"] for one in schemes])
-        means = zip(schemes, np.mean(found, axis=0), strict=True)
+            rows.append([runs.evaluate(setting, one, grouped, 10)["node_mean"] for one in schemes])
+        means = zip(schemes, np.mean(rows, axis=0), strict=True)
         print(f"seed {seed}: " + ", ".join(f"{scheme} {mean:.0f}" for scheme, mean in means))
 
 
@@ -81,21 +81,21 @@ def other_trees() -> None:
     print(f"{'trees':>14} {'interest':>8} {'link mean':>10} {'node max':>9} {'node mean':>10}")
     for shape in SHAPES:
         for rate in RATES:
-            found = []
+            rows = []
             for topology in NETWORKS:
-                given = runs.setting(topology, 500, 0.0, "zipf", rate, 0)
-                wanted, direct_us = given.interests.wanted, given.underlay.direct_us
+                setting = runs.setting(topology, 500, 0.0, "zipf", rate, 0)
+                wanted, direct_us = setting.interests.wanted, setting.underlay.direct_us
                 group = forgy(wanted.T, GROUPS, 0)
                 _, entry = kernel.multicast_groups(group, direct_us, wanted)
                 members = [np.flatnonzero(wanted[:, group == each].any(axis=1))
                            for each in range(int(group.max()) + 1)]  # fmt: skip
                 trees = [tree(shape, direct_us, each) for each in members]
                 laid = kernel.forest(len(wanted), [each.tolist() for each in members], trees)
-                outcome = kernel.mbr(laid, entry, group, wanted, given.publishers, given.values)
+                outcome = kernel.mbr(laid, entry, group, wanted, setting.publishers, setting.values)
                 stress = kernel.stress(outcome.messages)
-                carried = kernel.charge(given.underlay, outcome.messages).link_messages
-                found.append([carried[carried > 0].mean(), stress.max(), stress.mean()])
-            link, most, mean = np.mean(found, axis=0)
+                carried = kernel.charge(setting.underlay, outcome.messages).link_messages
+                rows.append([carried[carried > 0].mean(), stress.max(), stress.mean()])
+            link, most, mean = np.mean(rows, axis=0)
             print(f"{shape:>14} {rate:>8.0%} {link:>10.0f} {most:>9.0f} {mean:>10.0f}")
 
 

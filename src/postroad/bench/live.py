@@ -98,14 +98,14 @@ def flow(
     last = started
     while not done(got):
         for key, events in chosen.select(5):
-            made = key.fileobj
-            assert isinstance(made, socket.socket)
+            ready = key.fileobj
+            assert isinstance(ready, socket.socket)
             if events & selectors.EVENT_WRITE:
-                at += made.send(view[at : at + (1 << 17)])
+                at += ready.send(view[at : at + (1 << 17)])
                 if at == len(data):
-                    chosen.modify(made, selectors.EVENT_READ)
+                    chosen.modify(ready, selectors.EVENT_READ)
             if events & selectors.EVENT_READ:
-                got += len(made.recv(1 << 20))
+                got += len(ready.recv(1 << 20))
                 last = time.perf_counter()
         assert time.perf_counter() - last < 30 or got == 0, f"stuck after {got} bytes"
     took = time.perf_counter() - started
@@ -126,11 +126,11 @@ def brokers(
     """A chain of so many brokers, perhaps with a spare link between its ends: their MQTT ports,
     HTTP ports and process ids."""
     sockets = [socket.socket() for _ in range(3 * count)]
-    for made in sockets:
-        made.bind(("127.0.0.1", 0))
-    ports = [made.getsockname()[1] for made in sockets]
-    for made in sockets:
-        made.close()
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
     names = [f"B{n}" for n in range(count)]
     links = [[names[n], names[n + 1]] for n in range(count - 1)]
     links += [[names[0], names[-1]]] if spare else []
@@ -168,9 +168,9 @@ def _await(http: int) -> None:
 
 @contextmanager
 def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port = made.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     config = folder / "mosquitto.conf"
     config.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
@@ -260,17 +260,17 @@ def _until_end(publisher: Raw, data: bytes, readers: list[Raw], finish: Raw) -> 
     started = time.perf_counter()
     while not ended:
         for key, events in chosen.select(30):
-            made = key.fileobj
-            assert isinstance(made, socket.socket)
+            ready = key.fileobj
+            assert isinstance(ready, socket.socket)
             if events & selectors.EVENT_WRITE:
-                at += made.send(view[at : at + (1 << 17)])
+                at += ready.send(view[at : at + (1 << 17)])
                 if at == len(data):
-                    chosen.modify(made, selectors.EVENT_READ)
+                    chosen.modify(ready, selectors.EVENT_READ)
             if events & selectors.EVENT_READ:
-                size = len(made.recv(1 << 20))
-                if made is finish.socket:
+                size = len(ready.recv(1 << 20))
+                if ready is finish.socket:
                     ended = True
-                elif made is not publisher.socket:
+                elif ready is not publisher.socket:
                     got += size
     took = time.perf_counter() - started
     publisher.socket.setblocking(True)
@@ -348,18 +348,18 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
     clients = broker.clients
 
     def client(name: str) -> Connection:
-        made = clients.opened("memory:1", 0)
-        assert made is not None
-        clients.received(made, mqtt5.ConnectPacket(name, clean_start=True).write(), 0)
-        return made
+        connection = clients.opened("memory:1", 0)
+        assert connection is not None
+        clients.received(connection, mqtt5.ConnectPacket(name, clean_start=True).write(), 0)
+        return connection
 
     for h in range(HOLDERS):
         holder = client(f"h{h}")
         for n in range(FILTERS // HOLDERS):
             clients.received(holder, subscribe_packet(n + 1, *wanted(h, n)), 0)
     publisher = client("p")
-    given = [quote(n) for n in range(20_000)]
-    packets = [mqtt5.PublishPacket(*each).write() for each in given]
+    quotes = [quote(n) for n in range(20_000)]
+    packets = [mqtt5.PublishPacket(*each).write() for each in quotes]
     chunks = [b"".join(packets[at : at + 1000]) for at in range(0, len(packets), 1000)]
 
     def whole() -> None:
@@ -370,7 +370,7 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
 
     publications = [
         Publication("p", str(n), content.attributes(topic, payload), b"\x30", 0)
-        for n, (topic, payload) in enumerate(given)
+        for n, (topic, payload) in enumerate(quotes)
     ]
     inputs = [Publish(publication) for publication in publications]
 
@@ -386,7 +386,7 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
     assert isinstance(broker.router, SubscriptionForwarding)
     step, match = broker.router.step, broker.router.pool.match
     all_us = best(whole)
-    attributes_us = best(lambda: [content.attributes(*each) for each in given])
+    attributes_us = best(lambda: [content.attributes(*each) for each in quotes])
     match_us = best(lambda: [match(publication) for publication in publications])
     step_us = best(lambda: [step(each, 0) for each in inputs])
     return [

@@ -118,12 +118,12 @@ class Mixed:
 
     def numpy(self, values: Values) -> Any:
         """All filters at once, column by column."""
-        found = np.ones(len(self.low), dtype=bool)
+        hits = np.ones(len(self.low), dtype=bool)
         for j, name in enumerate(NUMBERS):
-            found &= (self.low[:, j] <= values[name]) & (values[name] < self.high[:, j])
+            hits &= (self.low[:, j] <= values[name]) & (values[name] < self.high[:, j])
         for j, code in enumerate(_codes(values)):
-            found &= (self.names[:, j] < 0) | (self.names[:, j] == code)
-        return np.flatnonzero(found)
+            hits &= (self.names[:, j] < 0) | (self.names[:, j] == code)
+        return np.flatnonzero(hits)
 
     def sqlite(self) -> Callable[[Values], list[int]]:
         base = sqlite3.connect(":memory:")
@@ -140,24 +140,24 @@ class Mixed:
         query = f"SELECT id FROM f WHERE {' AND '.join(conditions)}"
 
         def match(values: Values) -> list[int]:
-            given = {name: values[name] for name in NUMBERS}
-            given |= dict(zip(NAMES, _codes(values), strict=True))
-            return [row[0] for row in base.execute(query, given)]
+            bound = {name: values[name] for name in NUMBERS}
+            bound |= dict(zip(NAMES, _codes(values), strict=True))
+            return [row[0] for row in base.execute(query, bound)]
 
         return match
 
     def columns(self) -> dict[str, Any]:
         """The filters as a table, for databases that scan columns."""
-        made: dict[str, Any] = {"id": np.arange(len(self.low))}
+        arrays: dict[str, Any] = {"id": np.arange(len(self.low))}
         for j, name in enumerate(NUMBERS):
-            made |= {f"{name}a": self.low[:, j], f"{name}b": self.high[:, j]}
-        return made | {name: self.names[:, j] for j, name in enumerate(NAMES)}
+            arrays |= {f"{name}a": self.low[:, j], f"{name}b": self.high[:, j]}
+        return arrays | {name: self.names[:, j] for j, name in enumerate(NAMES)}
 
     def query(self, values: Values) -> tuple[str, list[Any]]:
         conditions = [f"{name}a <= ? AND {name}b > ?" for name in NUMBERS]
         conditions += [f"({name} < 0 OR {name} = ?)" for name in NAMES]
-        given = [values[name] for name in NUMBERS for _ in "ab"] + _codes(values)
-        return " AND ".join(conditions), given
+        bound = [values[name] for name in NUMBERS for _ in "ab"] + _codes(values)
+        return " AND ".join(conditions), bound
 
     def polars(self, values: Values) -> Any:
         import polars
@@ -200,8 +200,8 @@ class Quotes:
         base = sqlite3.connect(":memory:")
         base.execute("CREATE TABLE f (id INTEGER, class TEXT, symbol TEXT, price REAL)")
         rows = zip(self.symbol.tolist(), self.price.tolist(), strict=True)
-        given = ((i, "STOCK", f"S{symbol}", price) for i, (symbol, price) in enumerate(rows))
-        base.executemany("INSERT INTO f VALUES (?, ?, ?, ?)", given)
+        records = ((i, "STOCK", f"S{symbol}", price) for i, (symbol, price) in enumerate(rows))
+        base.executemany("INSERT INTO f VALUES (?, ?, ?, ?)", records)
         base.execute("CREATE INDEX access ON f (class, symbol, price, id)")
         query = "SELECT id FROM f WHERE class = :class AND symbol = :symbol AND price < :price"
         return lambda values: [row[0] for row in base.execute(query, values)]
@@ -231,9 +231,9 @@ def duckdb_match(workload: Mixed | Quotes) -> Callable[[Values], list[int]] | No
     base.execute("CREATE TABLE f AS SELECT * FROM given")
 
     def match(values: Values) -> list[int]:
-        condition, given = workload.query(values)
-        found = base.execute(f"SELECT id FROM f WHERE {condition}", given).fetchnumpy()["id"]
-        return [int(id) for id in found]
+        condition, bound = workload.query(values)
+        hits = base.execute(f"SELECT id FROM f WHERE {condition}", bound).fetchnumpy()["id"]
+        return [int(id) for id in hits]
 
     return match
 
@@ -247,8 +247,8 @@ def polars_match(workload: Mixed | Quotes) -> Callable[[Values], list[int]] | No
     frame = polars.DataFrame(workload.columns())
 
     def match(values: Values) -> list[int]:
-        found: list[int] = frame.filter(workload.polars(values))["id"].to_list()
-        return found
+        hits: list[int] = frame.filter(workload.polars(values))["id"].to_list()
+        return hits
 
     return match
 
@@ -333,14 +333,14 @@ def where_it_goes(
     for i, filter in enumerate(filters[:100]):
         few.insert(i, filter)
     touched = np.array([touches(table, values) for values in publications[:200]]).mean(axis=0)
-    found = [np.array(table.match(values)) for values in publications]
+    matches_of = [np.array(table.match(values)) for values in publications]
     costs = [
         plain,
         per_call(few.match, publications, seconds=0.5),
         per_call(table.match, [{}], seconds=0.2),
-        per_call(lambda numbers: numbers.tolist(), found, seconds=0.5),
+        per_call(lambda numbers: numbers.tolist(), matches_of, seconds=0.5),
     ]
-    matches = sum(map(len, found)) / len(found)
+    matches = sum(map(len, matches_of)) / len(matches_of)
     return [
         f"{len(filters):,}",
         *(f"{number:,.1f}" for number in (*touched, matches)),

@@ -83,13 +83,13 @@ def measure(line: int) -> list[str]:
         inserting += spent
         worst = max(worst, spent)
     publications = [values(n * 7919 % count) for n in range(200)]
-    found = []
+    sizes = []
     stop = time.perf_counter() + SECONDS
     for each in publications:
-        found.append(len(index.match(each)))
+        sizes.append(len(index.match(each)))
         if time.perf_counter() > stop:
             break
-    cost = per_call(index.match, publications[: len(found)], seconds=SECONDS)
+    cost = per_call(index.match, publications[: len(sizes)], seconds=SECONDS)
     size = index.nbytes
     removed = min(count, 20_000)
     start = time.process_time()
@@ -98,7 +98,7 @@ def measure(line: int) -> list[str]:
     removing = time.process_time() - start
     return [
         f"{count:,}",
-        f"{sum(found) / len(found):,.1f}",
+        f"{sum(sizes) / len(sizes):,.1f}",
         f"{cost * 1e6:,.1f}",
         f"{count / inserting:,.0f}",
         f"{worst * 1e3:,.0f}",

@@ -47,9 +47,9 @@ def main() -> None:
             apart(sweep, folder, count)
 
 
-def apart(part: Callable[..., None], *told: Any) -> None:
+def apart(part: Callable[..., None], *arguments: Any) -> None:
     """In a process of its own: what Spark holds and has warmed up ends with the process."""
-    process = multiprocessing.get_context("spawn").Process(target=part, args=told)
+    process = multiprocessing.get_context("spawn").Process(target=part, args=arguments)
     process.start()
     process.join()
     if process.exitcode:
@@ -59,11 +59,11 @@ def apart(part: Callable[..., None], *told: Any) -> None:
 def cold_start(folder: Path) -> None:
     (folder / "tiny.txt").write_text("1 2\n2 3\n3 1\n")
     command = [sys.executable, "-c", "from postroad.cli import main; main()", "pipeline", "ingest"]
-    told = [str(folder / "tiny.txt"), "--as", "edges", "-o", str(folder / "tiny")]
+    arguments = [str(folder / "tiny.txt"), "--as", "edges", "-o", str(folder / "tiny")]
     print("\npipeline: a trivial command that needs Spark, from a cold start")
     for name in ("first", "nothing to do"):
         begun = time.perf_counter()
-        subprocess.run([*command, *told], check=True, capture_output=True)
+        subprocess.run([*command, *arguments], check=True, capture_output=True)
         print(f"  {name:14} {time.perf_counter() - begun:6.1f} s")
 
 

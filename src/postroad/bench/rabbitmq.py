@@ -37,11 +37,11 @@ def missing() -> str | None:
 def server(folder: Path) -> Iterator[int]:
     """A broker with its own name server, both ended on leaving; its AMQP port."""
     sockets = [socket.socket() for _ in range(3)]
-    for made in sockets:
-        made.bind(("127.0.0.1", 0))
-    port, nodes, names = (made.getsockname()[1] for made in sockets)
-    for made in sockets:
-        made.close()
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    port, nodes, names = (each.getsockname()[1] for each in sockets)
+    for each in sockets:
+        each.close()
     home = folder / "rabbitmq"
     home.mkdir()
     plugins = home / "plugins"

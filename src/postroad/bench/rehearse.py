@@ -37,12 +37,13 @@ import msgspec
 
 from postroad.errors import InputError
 from postroad.filters import Filter, matches
-from postroad.live.broker import Broker, Wire
+from postroad.live.broker import Broker
 from postroad.live.edge import content, mqtt, topics
 from postroad.live.edge.mqtt import Letter
 from postroad.live.edge.session import Connection
+from postroad.live.links.neighbour import Wire
 from postroad.live.links.tree import Pair, Tree, TreeId, span
-from postroad.live.network import DURABLE, Network, made
+from postroad.live.network import DURABLE, Network, from_values
 from postroad.live.store import MemoryStore, ParcelRow
 from postroad.model import BrokerId, TimeUs
 
@@ -54,7 +55,7 @@ HEALED_US = 10 * SECOND_US  # and by then one that joins all, if nothing is brok
 TOPICS = ("t/a", "t/b", "u/a")
 WANTED = (("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1"))
 IN_FLIGHT = 8
-AT_MOST, AT_LEAST = mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE
+AT_LEAST = mqtt5.QoS.AT_LEAST_ONCE
 
 
 class Failed(Exception):
@@ -88,7 +89,7 @@ class World:
         self.silent: set[Pair] = set()
         self.due: list[TimeUs] = [0] * count
         self.crashes: Counter[BrokerId] = Counter()
-        self.clients: list[Client] = []
+        self.clients: list[RehearsedClient] = []
         self.slow_us = 3_000
         self.aim = 0.0  # how likely a broker falls just when it has changed its tree
         self.trees: dict[BrokerId, TreeId] = {}
@@ -244,11 +245,11 @@ class World:
         return self.draw.randint(100, self.slow_us)
 
     def _speak(self, wire: Wire) -> None:
-        found = self.of_wire.get(wire)
-        if found is None:
+        end = self.of_wire.get(wire)
+        if end is None:
             wire.out.clear()
             return
-        pipe, side = found
+        pipe, side = end
         if wire.out:
             data = b"".join(wire.out)
             wire.out.clear()
@@ -359,7 +360,7 @@ class World:
         return not others and list(tree.members) == alive and broken.isdisjoint(tree.links)
 
 
-class Client:
+class RehearsedClient:
     """A client that comes back to its session as often as it must."""
 
     def __init__(self, world: World, broker: BrokerId, name: str) -> None:
@@ -425,19 +426,19 @@ class Client:
     def on_packet(self, packet: Any) -> None: ...
 
 
-class Publisher(Client):
-    def __init__(self, world: World, broker: BrokerId, name: str, told: Told) -> None:
-        self.told = told
+class RehearsedPublisher(RehearsedClient):
+    def __init__(self, world: World, broker: BrokerId, name: str, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.owed: dict[int, tuple[int, str, bytes]] = {}
         super().__init__(world, broker, name)
 
     def publish(self, qos: int) -> int:
         """Publish something; its number."""
-        draw, number = self.world.draw, len(self.told.published)
+        draw, number = self.world.draw, len(self.ledger.published)
         topic, x = draw.choice(TOPICS), draw.randint(0, 4)
         payload = b'{"n": %d, "x": %d}' % (number, x)
-        self.told.published.append((topic, payload, qos, self.broker))
-        self.told.sources.append(self.name)
+        self.ledger.published.append((topic, payload, qos, self.broker))
+        self.ledger.sources.append(self.name)
         if not qos:
             self.send(mqtt5.PublishPacket(topic, payload))
             return number
@@ -458,21 +459,21 @@ class Publisher(Client):
     def on_packet(self, packet: Any) -> None:
         if isinstance(packet, mqtt5.PubAckPacket) and packet.packet_id in self.owed:
             number, _, _ = self.owed.pop(packet.packet_id)
-            self.told.acknowledged.add(number)
-            self.told.check_safe(number)
+            self.ledger.acknowledged.add(number)
+            self.ledger.check_safe(number)
 
 
-class Subscriber(Client):
+class Subscriber(RehearsedClient):
     def __init__(
         self,
         world: World,
         broker: BrokerId,
         name: str,
-        told: Told,
+        ledger: Ledger,
         pattern: str,
         where: str | None,
     ) -> None:
-        self.told, self.pattern, self.where = told, pattern, where
+        self.ledger, self.pattern, self.where = ledger, pattern, where
         self.filter: Filter = topics.as_filter(pattern, where)
         self.granted = False
         self.first: Counter[int] = Counter()  # not marked as sent again
@@ -509,7 +510,7 @@ class Subscriber(Client):
             if number in self.sure:
                 raise Failed(f"{self.name} gets {number} again after its acknowledgement")
             if packet.packet_id and number not in self.got:
-                stream = self.told.sources[number], packet.topic
+                stream = self.ledger.sources[number], packet.topic
                 if self.last.get(stream, -1) > number:
                     raise Failed(f"{self.name} gets {number} after {self.last[stream]}")
                 self.last[stream] = number
@@ -533,7 +534,7 @@ class Subscriber(Client):
         return False
 
 
-class Told:
+class Ledger:
     """What was published and acknowledged, and who should have it."""
 
     def __init__(self) -> None:
@@ -572,7 +573,7 @@ def draw_network(draw: random.Random, scheme: str) -> Network:
     }
     if scheme.endswith("forwarding") and draw.random() < 0.5:
         values["parameters"] = {"covering": True}
-    return made(values, FILE, {})
+    return from_values(values, FILE, {})
 
 
 def _ports(number: int) -> dict[str, int]:
@@ -602,7 +603,7 @@ def changed(network: Network, draw: random.Random, busy: set[BrokerId]) -> Netwo
             return None
         values["removed"].append(network.names[draw.choice(idle)])
     try:
-        new = made(values, FILE, {})
+        new = from_values(values, FILE, {})
         return replace(new, redundant=True, config=network.config)
     except InputError:  # the others would not be joined
         return None
@@ -621,47 +622,47 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
         shown(f"{(world.now - START_US) / SECOND_US:9.3f} s  {text}")
 
     tell(f"{scheme}, links {' '.join(names[a] + names[b] for a, b in network.pairs)}")
-    told = Told()
+    ledger = Ledger()
     world.run(SECOND_US)
     for number in range(draw.randint(2, 5)):
         wanted = draw.choice(WANTED)
-        told.subscribers.append(
-            Subscriber(world, draw.randrange(len(names)), f"s{number}", told, *wanted)
+        ledger.subscribers.append(
+            Subscriber(world, draw.randrange(len(names)), f"s{number}", ledger, *wanted)
         )
-        tell(f"s{number} at {names[told.subscribers[-1].broker]} wants {wanted}")
+        tell(f"s{number} at {names[ledger.subscribers[-1].broker]} wants {wanted}")
     publishers = [
-        Publisher(world, draw.randrange(len(names)), f"p{n}", told)
+        RehearsedPublisher(world, draw.randrange(len(names)), f"p{n}", ledger)
         for n in range(draw.randint(1, 3))
     ]
-    world.until(lambda: all(s.granted for s in told.subscribers), 20 * SECOND_US, "SUBACK")
+    world.until(lambda: all(s.granted for s in ledger.subscribers), 20 * SECOND_US, "SUBACK")
     world.aim = draw.choice([0.0, 0.0, 0.2])
     guests = random.Random(f"guests {seed}")  # who come in between: of order and no more is owed
     for number in range(draw.randint(8, 20)):
         if guests.random() < 0.1:
             place = guests.choice(world.network.members)
-            guest = Subscriber(world, place, f"g{number}", told, *guests.choice(WANTED))
-            told.guests.append(guest)
+            guest = Subscriber(world, place, f"g{number}", ledger, *guests.choice(WANTED))
+            ledger.guests.append(guest)
             tell(f"{guest.name} comes to {world.network.names[place]}")
         _something(world, draw, publishers, did, tell)
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
-    _check_repair(world, draw, publishers, told, did, tell)
+    _check_repair(world, draw, publishers, ledger, did, tell)
     world.all_well()
     tell("all is well again")
-    for subscriber in told.subscribers:  # what it did not acknowledge has to come again
+    for subscriber in ledger.subscribers:  # what it did not acknowledge has to come again
         subscriber.hang_up()
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
     world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
     place = draw.choice(world.network.members)
-    late = Subscriber(world, place, "late", told, *draw.choice(WANTED))
+    late = Subscriber(world, place, "late", ledger, *draw.choice(WANTED))
     world.until(lambda: late.granted, SECOND_US, "SUBACK")
     calm = [publisher.publish(qos) for publisher in publishers for qos in (0, 1)]
     world.run(2 * SECOND_US)
-    if missing := sorted({n for n in calm if told.matches(late, n)} - late.got):
+    if missing := sorted({n for n in calm if ledger.matches(late, n)} - late.got):
         raise Failed(f"late never got {missing}")
-    for subscriber in told.subscribers:
-        matching = {n for n in range(len(told.published)) if told.matches(subscriber, n)}
-        due = {n for n in matching if told.published[n][2] or n in calm}
+    for subscriber in ledger.subscribers:
+        matching = {n for n in range(len(ledger.published)) if ledger.matches(subscriber, n)}
+        due = {n for n in matching if ledger.published[n][2] or n in calm}
         if missing := sorted(due - subscriber.got):
             raise Failed(f"{subscriber.name} never got {missing[:10]}")
         if foreign := sorted(subscriber.got - matching):
@@ -675,14 +676,14 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
         if broker.repair.outbox or any(n.link.queue for n in broker.peers.values()):
             raise Failed(f"{broker.name} still keeps something")
         did["trees"] = max(did["trees"], broker.repair.tree.epoch)
-    did["publications"] += len(told.published)
+    did["publications"] += len(ledger.published)
     return did
 
 
 def _something(
     world: World,
     draw: random.Random,
-    publishers: list[Publisher],
+    publishers: list[RehearsedPublisher],
     did: Counter[str],
     tell: Callable[[str], None],
 ) -> None:
@@ -719,7 +720,9 @@ def _something(
             did["added or removed"] += 1
             newest = len(network.names) - 1
             if newest not in network.removed and newest not in busy and draw.random() < 0.5:
-                publishers.append(Publisher(world, newest, f"p{newest}", publishers[0].told))
+                publishers.append(
+                    RehearsedPublisher(world, newest, f"p{newest}", publishers[0].ledger)
+                )
     elif what < 0.92:
         tell("links heal")
         for pair in pairs:
@@ -737,8 +740,8 @@ def _something(
 def _check_repair(
     world: World,
     draw: random.Random,
-    publishers: list[Publisher],
-    told: Told,
+    publishers: list[RehearsedPublisher],
+    ledger: Ledger,
     did: Counter[str],
     tell: Callable[[str], None],
 ) -> None:
@@ -765,13 +768,15 @@ def _check_repair(
         waits = {number for number, _, _ in publisher.owed.values()}
         news = [publisher.publish(qos) for qos in (0, 1, 0, 1)]
         world.run(SECOND_US)
-        for subscriber in told.subscribers:
-            lacking = {n for n in news if told.matches(subscriber, n)} - subscriber.got
+        for subscriber in ledger.subscribers:
+            lacking = {n for n in news if ledger.matches(subscriber, n)} - subscriber.got
             if lacking and subscriber.broker != away:
                 raise Failed(f"{subscriber.name} has not got {lacking} while one is away")
-        gone = [s for s in (*told.subscribers, *told.guests) if s.broker == away]
-        if not waits and not any(told.matches(s, n) for s in gone for n in news):
-            if missing := [n for n in news if told.published[n][2] and n not in told.acknowledged]:
+        gone = [s for s in (*ledger.subscribers, *ledger.guests) if s.broker == away]
+        if not waits and not any(ledger.matches(s, n) for s in gone for n in news):
+            if missing := [
+                n for n in news if ledger.published[n][2] and n not in ledger.acknowledged
+            ]:
                 raise Failed(f"{missing} are not acknowledged while one is away")
             did["acknowledged while one is away"] += 2
     did["repairs"] += 1
@@ -783,8 +788,8 @@ def _check_repair(
         meanwhile += [publisher.publish(0) for publisher in here]
         world.run(50_000)
     world.run(SECOND_US // 2)
-    for subscriber in told.subscribers:
-        lacking = {n for n in meanwhile if told.matches(subscriber, n)} - subscriber.got
+    for subscriber in ledger.subscribers:
+        lacking = {n for n in meanwhile if ledger.matches(subscriber, n)} - subscriber.got
         if lacking and subscriber.broker != away:
             raise Failed(f"{subscriber.name} has not got {lacking} while one came back")
     did["of quality 0 while one came back"] += len(meanwhile)
@@ -795,23 +800,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="replay one seed and show what happens")
     parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
-    given = parser.parse_args()
+    options = parser.parse_args()
     say = sys.stdout.write
-    if given.seed is not None:
+    if options.seed is not None:
         logging.basicConfig(level=logging.WARNING)
-        did = rehearse(given.seed, lambda text: (say(text + "\n"), None)[1])
+        did = rehearse(options.seed, lambda text: (say(text + "\n"), None)[1])
         say(f"{dict(did)}\n")
         return
     total, failed, started = Counter[str](), 0, time.monotonic()
     logging.disable()
-    for seed in range(given.first, given.first + given.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         try:
             total += rehearse(seed)
         except Exception as error:  # whatever it is, its seed must be told
             failed += 1
             say(f"seed {seed}: {type(error).__name__}: {error}\n")
             say(f"  replay: python -m postroad.bench.rehearse --seed {seed}\n")
-    say(f"{given.seeds} seeds in {time.monotonic() - started:.0f} s, {failed} failed\n")
+    say(f"{options.seeds} seeds in {time.monotonic() - started:.0f} s, {failed} failed\n")
     say(", ".join(f"{what}: {count:,}" for what, count in sorted(total.items())) + "\n")
     sys.exit(1 if failed else 0)
 

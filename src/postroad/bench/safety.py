@@ -33,13 +33,13 @@ CASES = (  # store, TLS, a spare link
 )  # fmt: skip
 
 
-class Client:
+class SocketClient:
     """A socket with a session."""
 
     def __init__(self, port: int, name: str, tls: ssl.SSLContext | None) -> None:
-        made = socket.create_connection(("127.0.0.1", port))
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = made if tls is None else tls.wrap_socket(made, server_hostname="localhost")
+        plain = socket.create_connection(("127.0.0.1", port))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
         self.buffer = b""
         hello = mqtt5.ConnectPacket(name, clean_start=True, session_expiry_interval=600)
         self.socket.sendall(hello.write())
@@ -47,20 +47,20 @@ class Client:
 
     def packets(self) -> list[bytes]:
         """At least one packet, and all that came with it."""
-        found: list[bytes] = []
-        while not found:
+        complete: list[bytes] = []
+        while not complete:
             data = self.socket.recv(1 << 16)
             assert data, "the broker closed the connection"
             self.buffer += data
             at = 0
             while end := mqtt.frame(self.buffer, at, 1 << 28) if at < len(self.buffer) else 0:
-                found.append(self.buffer[at:end])
+                complete.append(self.buffer[at:end])
                 at = end
             self.buffer = self.buffer[at:]
-        return found
+        return complete
 
 
-def listen(client: Client, count: int) -> None:
+def listen(client: SocketClient, count: int) -> None:
     """Acknowledge so many publications."""
     while count > 0:
         answers = []
@@ -73,7 +73,7 @@ def listen(client: Client, count: int) -> None:
         client.socket.sendall(b"".join(answers))
 
 
-def publish(client: Client, count: int, window: int) -> list[float]:
+def publish(client: SocketClient, count: int, window: int) -> list[float]:
     """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
     payload = b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
     sent: dict[int, float] = {}
@@ -109,7 +109,10 @@ def measure(folder: Path, store: bool, tls: bool, spare: bool) -> tuple[float, f
     if tls:
         context = ssl.create_default_context(cafile=str(folder / "certs" / "ca.pem"))
     with brokers(3, folder, options, spare) as (ports, _, _):
-        reader, publisher = Client(ports[2], "r", context), Client(ports[0], "p", context)
+        reader, publisher = (
+            SocketClient(ports[2], "r", context),
+            SocketClient(ports[0], "p", context),
+        )
         wanted = mqtt5.TopicFilter("chain/+", max_qos=ONCE, retain_as_published=False)
         where = [("$where", "n >= 0")]
         reader.socket.sendall(mqtt5.SubscribePacket(1, [wanted], user_properties=where).write())

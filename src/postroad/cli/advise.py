@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 
 from postroad.cli.cost import COUNT, JSON, probabilities, show
 from postroad.errors import InputError, RunFailed
+
+if TYPE_CHECKING:
+    from postroad.relocation.advice import Advice
+    from postroad.workloads.model import Interest
 
 
 @click.group()
@@ -134,25 +139,20 @@ def placement(
     from postroad.sim import deliveries as recorded
     from postroad.sim.scenario import load
 
-    given = load(scenario)
-    names = given.overlay.names
-    homes: dict[str, int] = {}
-    for interest in given.workload.advertisements:
-        if homes.setdefault(interest.client, interest.broker) != interest.broker:
-            raise InputError(
-                f"publisher {interest.client!r} is at two brokers",
-                where=str(scenario),
-                remedy="give each publisher one broker",
-            )
-    found = recorded.read(deliveries, names, trace_id)
-    unknown = sorted({publisher for publisher, _, _ in found} - homes.keys())
+    settings = load(scenario)
+    names = settings.overlay.names
+    homes = _homes(settings.workload.advertisements, scenario)
+    delivered = recorded.read(deliveries, names, trace_id)
+    unknown = sorted({publisher for publisher, _, _ in delivered} - homes.keys())
     if unknown:
         raise InputError(
             f"unknown publisher {unknown[0]!r}",
             where=str(deliveries),
             remedy="give the scenario that these deliveries were recorded under",
         )
-    advised = advice.advise(given.overlay, homes, found, priority, weight, given.service_us)
+    advised = advice.advise(
+        settings.overlay, homes, delivered, priority, weight, settings.service_us
+    )
     load_now, load_then = sum(a.load for a in advised), sum(a.load_then for a in advised)
     total = sum(a.deliveries for a in advised)
     delay_now, delay_then = (
@@ -173,7 +173,33 @@ def placement(
         }  # fmt: skip
         click.echo(json.dumps(whole))
         return
-    table = Table("publisher", "at", "should be at", title=f"{priority} {weight:g}%")
+    _show_placement(advised, names, f"{priority} {weight:g}%")
+    click.echo(
+        f"messages {load_now:,} to {load_then:,} ({_change(load_now, load_then)}), average delay "
+        f"{delay_now / 1000:,.1f} to {delay_then / 1000:,.1f} ms "
+        f"({_change(delay_now, delay_then)})"
+    )
+
+
+def _change(now: float, then: float) -> str:
+    return f"{100 * (then / now - 1):+.0f}%" if now else "unchanged"
+
+
+def _homes(advertisements: Iterable[Interest], scenario: Path) -> dict[str, int]:
+    """Per publisher, its one broker."""
+    homes: dict[str, int] = {}
+    for interest in advertisements:
+        if homes.setdefault(interest.client, interest.broker) != interest.broker:
+            raise InputError(
+                f"publisher {interest.client!r} is at two brokers",
+                where=str(scenario),
+                remedy="give each publisher one broker",
+            )
+    return homes
+
+
+def _show_placement(advised: Sequence[Advice], names: Sequence[str], title: str) -> None:
+    table = Table("publisher", "at", "should be at", title=title)
     for name in ("deliveries", "messages", "then", "delay ms", "then"):
         table.add_column(name, justify="right")
     for a in advised:
@@ -189,12 +215,3 @@ def placement(
             f"{a.delay_us_then / 1000:,.1f}" if moved else "",
         )
     show(table)
-    click.echo(
-        f"messages {load_now:,} to {load_then:,} ({_change(load_now, load_then)}), average delay "
-        f"{delay_now / 1000:,.1f} to {delay_then / 1000:,.1f} ms "
-        f"({_change(delay_now, delay_then)})"
-    )
-
-
-def _change(now: float, then: float) -> str:
-    return f"{100 * (then / now - 1):+.0f}%" if now else "unchanged"

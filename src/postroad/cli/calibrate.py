@@ -13,7 +13,7 @@ import click
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the table as CSV; the package's own is src/postroad/sim/batch_cost.csv.",
+    help="Write the table as CSV; the package's own is src/postroad/cost/batches.csv.",
 )
 def calibrate(as_json: bool, out: Path | None) -> None:
     """Measure what serving a batch of publications costs our own broker code."""

@@ -94,19 +94,19 @@ def _compare(
     partial = out / ".index.html.part"
     partial.write_text(page(results), encoding="utf-8")
     partial.replace(target)
-    told = verdict(results.outcomes, comparison.baseline, comparison.matters)
+    advice = verdict(results.outcomes, comparison.baseline, comparison.matters)
     wrong = problems(results.outcomes)
     if as_json:
-        click.echo(json.dumps(_facts(results, told, wrong, target)))
+        click.echo(json.dumps(_facts(results, advice, wrong, target)))
     else:
-        _show(results, told, wrong, target)
+        _show(results, advice, wrong, target)
     if all(outcome.error is not None for outcome in results.outcomes):
         raise RunFailed("every scheme failed")
 
 
-def _facts(results: Any, told: str, wrong: list[str], target: Path) -> dict[str, Any]:
+def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[str, Any]:
     return {
-        "verdict": told.replace("**", ""),
+        "verdict": advice.replace("**", ""),
         "problems": wrong,
         "quarantined": len(results.bad),
         "page": str(target),
@@ -122,7 +122,7 @@ def _facts(results: Any, told: str, wrong: list[str], target: Path) -> dict[str,
     }
 
 
-def _show(results: Any, told: str, wrong: list[str], target: Path) -> None:
+def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
     from postroad.report.compare_page import SHORT
 
     overlay, workload = results.scenario.overlay, results.scenario.workload
@@ -146,5 +146,5 @@ def _show(results: Any, told: str, wrong: list[str], target: Path) -> None:
         )
     for problem in wrong:
         click.echo(f"! {problem}")
-    click.echo(told.replace("**", ""))
+    click.echo(advice.replace("**", ""))
     click.echo(f"The page: {target}")

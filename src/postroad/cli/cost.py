@@ -120,24 +120,24 @@ def estimate(
 
     if tree is not None:
         hung = _tree(tree, fanout, height, mean_fanout, brokers)
-        found = model.of_tree(hung, wanted, issued, exact)
+        answer = model.of_tree(hung, wanted, issued, exact)
     else:
         shape = _shape(fanout, height, mean_fanout, brokers)
-        found = model.of_shape(shape, wanted, issued, exact)
+        answer = model.of_shape(shape, wanted, issued, exact)
     if as_json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps(asdict(answer)))
         return
     click.echo(
-        f"{found.brokers:,.10g} brokers; T(p) = {found.subscription_traffic_per_pattern:,.1f} "
-        f"messages per pattern, T(e) = {found.publication_traffic_per_publication:,.1f} "
+        f"{answer.brokers:,.10g} brokers; T(p) = {answer.subscription_traffic_per_pattern:,.1f} "
+        f"messages per pattern, T(e) = {answer.publication_traffic_per_publication:,.1f} "
         "per publication"
     )
     _tell_capped(wanted, issued)
-    click.echo(_compare(found.total_subscription_forwarding, found.total_event_forwarding))
+    click.echo(_compare(answer.total_subscription_forwarding, answer.total_event_forwarding))
     table = Table("level", "brokers", title="messages sent per broker")
-    for name in list(found.load[0])[2:]:
+    for name in list(answer.load[0])[2:]:
         table.add_column(name.replace("_", "\n"), justify="right")
-    for row in found.load:
+    for row in answer.load:
         level, nodes, *loads = row.values()
         table.add_row(str(level), f"{nodes:,.10g}", *(f"{load:,.2f}" for load in loads))
     show(table)

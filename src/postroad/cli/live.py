@@ -64,12 +64,12 @@ def status(path: Path, as_json: bool) -> None:
     from postroad.live.operations import launch
 
     network = load(path.absolute())
-    told = launch.status(network)
+    brokers = launch.status(network)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(brokers))
     else:
-        _show(told, network)
-    if any(row is None for row in told.values()):
+        _show(brokers, network)
+    if any(row is None for row in brokers.values()):
         sys.exit(1)
 
 
@@ -94,9 +94,9 @@ def reload(path: Path) -> None:
     from postroad.live.network import load
     from postroad.live.operations import launch
 
-    given = load(path.absolute())
-    missing = launch.reload(given, given.member_names)
-    click.echo(f"{len(given.members) - len(missing)} brokers have taken it up")
+    network = load(path.absolute())
+    missing = launch.reload(network, network.member_names)
+    click.echo(f"{len(network.members) - len(missing)} brokers have taken it up")
     if missing:
         click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
         sys.exit(1)
@@ -152,14 +152,14 @@ def remove_broker(path: Path, name: str) -> None:
     click.echo(f"{name} is {'stopped and ' if stopped else ''}removed")
 
 
-def _show(told: dict[str, dict[str, Any] | None], network: Any) -> None:
+def _show(brokers: dict[str, dict[str, Any] | None], network: Any) -> None:
     table = Table()
     for name in ("broker", "MQTT", "state"):
         table.add_column(name)
     for name in ("clients", "subscriptions", "published", "delivered"):
         table.add_column(name, justify="right")
     table.add_column("publications sent over links")
-    for name, row in told.items():
+    for name, row in brokers.items():
         address = network.addresses[network.number(name)]
         where = f"{address.host}:{address.mqtt}"
         if row is None:
@@ -198,24 +198,24 @@ def check(path: Path, name: str, as_json: bool) -> None:
 
     Exit code 1 if it is damaged or missing.
     """
-    found = _examined(path, name)
-    held = {} if found.rows is None else _held(found.rows)
+    examined = _examined(path, name)
+    held = {} if examined.rows is None else _held(examined.rows)
     if as_json:
-        told = {
-            "store": str(found.path),
-            "problem": found.problem,
-            "transactions": found.transactions,
-            "rows": {} if found.rows is None else {t: len(r) for t, r in found.rows.items()},
+        facts = {
+            "store": str(examined.path),
+            "problem": examined.problem,
+            "transactions": examined.transactions,
+            "rows": {} if examined.rows is None else {t: len(r) for t, r in examined.rows.items()},
             **held,
         }
-        click.echo(json.dumps(told))
-    elif found.problem is not None:
-        click.echo(found.problem)
+        click.echo(json.dumps(facts))
+    elif examined.problem is not None:
+        click.echo(examined.problem)
     else:
-        click.echo(f"{found.path}: whole, {found.transactions} the last transaction")
+        click.echo(f"{examined.path}: whole, {examined.transactions} the last transaction")
         for what, count in held.items():
             click.echo(f"  {what.replace('_', ' ')}: {count:,}")
-    if found.problem is not None:
+    if examined.problem is not None:
         sys.exit(1)
 
 
@@ -235,14 +235,14 @@ def reset(path: Path, name: str, yes: bool) -> None:
     from postroad.live import store as stores
     from postroad.live.network import load
 
-    found = _examined(path, name)
-    if found.rows is None:
-        click.echo(found.problem)
+    examined = _examined(path, name)
+    if examined.rows is None:
+        click.echo(examined.problem)
         click.echo("what it held is unknown, and lost:")
     else:
-        click.echo(f"{found.path} is whole; this loses:")
-    for what, count in _held(found.rows or {}).items():
-        known = "" if found.rows is None else f": {count:,}"
+        click.echo(f"{examined.path} is whole; this loses:")
+    for what, count in _held(examined.rows or {}).items():
+        known = "" if examined.rows is None else f": {count:,}"
         click.echo(f"  {what.replace('_', ' ')}{known}")
     click.echo(f"  at its neighbours: what waits for {name}, and what went through it, in a tree")
     if not yes:
@@ -303,7 +303,7 @@ def add(
     """Add a user to a users file, or change one."""
     from postroad.live.edge import users as kept
 
-    user = kept.made(password.encode(), publish, subscribe, publish_where, subscribe_where)
+    user = kept.new_user(password.encode(), publish, subscribe, publish_where, subscribe_where)
     kept.change(path, name, user)
     click.echo(f"{name} may {_rights(user, ' and ')}")
 
@@ -404,10 +404,10 @@ def publish(
     payload: str | None,
 ) -> None:
     """Publish a payload, or each line of standard input."""
-    made = _client(where, user, ca)
+    connecting = _client(where, user, ca)
 
     async def send() -> None:
-        async with made as client:
+        async with connecting as client:
             lines = sys.stdin if payload is None else [payload]
             for line in lines:
                 text = line.rstrip("\n") if payload is None else line
@@ -436,10 +436,10 @@ def subscribe(
     topic: str,
 ) -> None:
     """Print the publications that match a topic pattern and a content filter."""
-    made = _client(where, user, ca)
+    connecting = _client(where, user, ca)
 
     async def listen() -> None:
-        async with made as client:
+        async with connecting as client:
             await client.subscribe(topic, where=filter, qos=qos)
             seen = 0
             async for message in client:

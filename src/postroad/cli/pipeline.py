@@ -104,11 +104,11 @@ def option_rate(command: Command) -> Command:
 )
 @to_folder
 @on_spark
-def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **told: Any) -> None:
+def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **options: Any) -> None:
     """Read raw files into a table; bad rows go to its quarantine."""
     from postroad.pipeline import run
 
-    facts = run.ingest(sources, kind, output, _job(told), **told)
+    facts = run.ingest(sources, kind, output, _job(options), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")
@@ -126,11 +126,11 @@ def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **to
 @click.option("--seed", default=0, show_default=True, help="Chooses the users to begin from.")
 @to_folder
 @on_spark
-def sample(edges: str, output: str, as_json: bool, **told: Any) -> None:
+def sample(edges: str, output: str, as_json: bool, **options: Any) -> None:
     """Breadth-first sample of a graph, with all edges among the visited users."""
     from postroad.pipeline import run
 
-    facts = run.sample(edges, output, _job(told), **told)
+    facts = run.sample(edges, output, _job(options), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['nodes']:,} users and {facts['edges']:,} edges in {facts['tables'][0]}")
@@ -142,13 +142,13 @@ def sample(edges: str, output: str, as_json: bool, **told: Any) -> None:
 @click.argument("edges", metavar="EDGES")
 @click.option("--table", metavar="FILE", help="Write the quantiles of follower counts as CSV.")
 @on_spark
-def followers(edges: str, table: str | None, as_json: bool, **told: Any) -> None:
+def followers(edges: str, table: str | None, as_json: bool, **options: Any) -> None:
     """Follower statistics of a graph."""
     from pathlib import Path
 
     from postroad.pipeline import run
 
-    facts = run.followers(edges, _job(told))
+    facts = run.followers(edges, _job(options))
     quantiles = facts.pop("quantiles")
     if table:
         head = "# Made by `postroad pipeline followers EDGES --table FILE`.\n"
@@ -180,9 +180,9 @@ def workload() -> None:
 @click.option("--brokers", default=200, show_default=True)
 @click.option("--publisher-brokers", default=5, show_default=True, help="Brokers they sit at.")
 @workload_options
-def follower_workload(edges: str | None, **told: Any) -> None:
+def follower_workload(edges: str | None, **options: Any) -> None:
     """PopSub: subscriptions per publisher as followers are distributed."""
-    _workload("follower", told, {"edges": edges} if edges else {})
+    _workload("follower", options, {"edges": edges} if edges else {})
 
 
 @workload.command("topics")
@@ -194,9 +194,9 @@ def follower_workload(edges: str | None, **told: Any) -> None:
 @click.option("--exponent", default=2.0, show_default=True, help="Of Zipf's law.")
 @click.option("--brokers", type=int, help="Spread nodes over so many; else each is a broker.")
 @workload_options
-def topics_workload(**told: Any) -> None:
+def topics_workload(**options: Any) -> None:
     """BeaConvey: nodes subscribe to topics of Zipf, uniform or exponential popularity."""
-    _workload("topics", told, {})
+    _workload("topics", options, {})
 
 
 @workload.command("social")
@@ -204,9 +204,9 @@ def topics_workload(**told: Any) -> None:
 @click.option("--publications", type=int, required=True)
 @click.option("--brokers", type=int, help="Spread users over so many; else each is a broker.")
 @workload_options
-def social_workload(edges: str, **told: Any) -> None:
+def social_workload(edges: str, **options: Any) -> None:
     """BeaConvey: each user of a social graph is a topic, its followers subscribe."""
-    _workload("social", told, {"edges": edges})
+    _workload("social", options, {"edges": edges})
 
 
 @workload.command("content")
@@ -231,11 +231,11 @@ def social_workload(edges: str, **told: Any) -> None:
 @click.option("--gamma", default=1.0, show_default=True, help="Regional: the distance's power.")
 @click.option("--latency", help="Regional: a latency table; without it, a random square.")
 @workload_options
-def content_workload(latency: str | None, **told: Any) -> None:
+def content_workload(latency: str | None, **options: Any) -> None:
     """Kyra: servers interested in values of a one-dimensional content space."""
-    if latency and told["distribution"] != "regional":
+    if latency and options["distribution"] != "regional":
         raise InputError("--latency is for --distribution regional", remedy="leave it out")
-    _workload("content", told, {"latency": latency} if latency else {})
+    _workload("content", options, {"latency": latency} if latency else {})
 
 
 @workload.command("stock")
@@ -247,9 +247,9 @@ def content_workload(latency: str | None, **told: Any) -> None:
 @click.option("--quotes", help="A table of quotes; without it, made-up ones.")
 @click.option("--days", default=250, show_default=True, help="Of made-up quotes.")
 @workload_options
-def stock_workload(quotes: str | None, **told: Any) -> None:
+def stock_workload(quotes: str | None, **options: Any) -> None:
     """POP and GRAPE: stock quotes with random or enterprise subscribers."""
-    _workload("stock", told, {"quotes": quotes} if quotes else {})
+    _workload("stock", options, {"quotes": quotes} if quotes else {})
 
 
 @workload.command("patterns")
@@ -260,18 +260,18 @@ def stock_workload(quotes: str | None, **told: Any) -> None:
 @click.option("--exponent", type=float, help="Patterns by Zipf's law with this exponent.")
 @click.option("--publications", default=1000, show_default=True)
 @workload_options
-def patterns_workload(**told: Any) -> None:
+def patterns_workload(**options: Any) -> None:
     """Subscription-forwarding model: brokers subscribe to patterns with probability sigma."""
-    _workload("patterns", told, {})
+    _workload("patterns", options, {})
 
 
-def _workload(kind: str, told: dict[str, Any], inputs: dict[str, str]) -> None:
+def _workload(kind: str, options: dict[str, Any], inputs: dict[str, str]) -> None:
     from postroad.pipeline import run
 
-    output, as_json, job = told.pop("output"), told.pop("as_json"), _job(told)
-    if told["rate_per_s"] is None:
-        del told["rate_per_s"]
-    facts = run.workload(kind, output, job, inputs=inputs, **told)
+    output, as_json, job = options.pop("output"), options.pop("as_json"), _job(options)
+    if options["rate_per_s"] is None:
+        del options["rate_per_s"]
+    facts = run.workload(kind, output, job, inputs=inputs, **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     for name in ("subscriptions", "advertisements", "publications"):
@@ -283,7 +283,7 @@ def _workload(kind: str, told: dict[str, Any], inputs: dict[str, str]) -> None:
 @click.argument("experiment", metavar="EXPERIMENT.TOML")
 @to_folder
 @on_spark
-def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
+def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
     """Run an experiment's grid; a killed sweep goes on where it was."""
     from postroad.pipeline import run
 
@@ -300,7 +300,7 @@ def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
         def report(done: int, total: int) -> None:
             progress.update(task, completed=min(done, total), total=total)
 
-        facts = run.sweep(experiment, output, _job(told), report=report)
+        facts = run.sweep(experiment, output, _job(options), report=report)
     if as_json or facts["unchanged"]:
         _tell(facts, as_json)
     else:
@@ -326,13 +326,15 @@ def measure(
     metric: tuple[str, ...],
     output: str,
     as_json: bool,
-    **told: Any,
+    **options: Any,
 ) -> None:
     """Means, 95% intervals, percentiles and differences to a baseline."""
     from postroad.pipeline import run, store
     from postroad.pipeline.session import parse_conf
 
-    facts = run.measure(runs, output, _job(told), traces_path=traces, baseline=parse_conf(baseline))
+    facts = run.measure(
+        runs, output, _job(options), traces_path=traces, baseline=parse_conf(baseline)
+    )
     if as_json:
         facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
         return _tell(facts, as_json)
@@ -348,8 +350,8 @@ def _print_measures(title: str, rows: list[dict[str, Any]]) -> None:
     keys = sorted({key for row in rows for key in row["parameters"]})
     table = Table(*keys, *names, title=title)
     for row in rows:
-        told = [row["parameters"].get(key, "") for key in keys]
-        table.add_row(*told, *[_short(row[name]) for name in names])
+        varied = [row["parameters"].get(key, "") for key in keys]
+        table.add_row(*varied, *[_short(row[name]) for name in names])
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
@@ -359,13 +361,13 @@ def _short(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _job(told: dict[str, Any]) -> Job:
+def _job(options: dict[str, Any]) -> Job:
     from postroad.pipeline.run import Job
 
     return Job(
-        master=told.pop("master"),
-        conf=tuple(told.pop("conf")),
-        force=told.pop("force", False),
+        master=options.pop("master"),
+        conf=tuple(options.pop("conf")),
+        force=options.pop("force", False),
         command=shlex.join(["postroad", *sys.argv[1:]]),
     )
 

@@ -63,7 +63,7 @@ def swico(
         raise InputError(
             f"--approximate with --overlay {overlay}", remedy="the approximate planner makes SL"
         )
-    names, topics, given = read(interests)
+    names, topics, wanted = read(interests)
     began = perf_counter()
     if approximate:
         from postroad.kernels import swico_candidates
@@ -71,33 +71,33 @@ def swico(
         from postroad.pipeline.swico import candidate_edges
 
         with session(master) as spark:
-            edges = candidate_edges(spark, given)
-        world = swico_candidates.build(given, edges, seed)
+            edges = candidate_edges(spark, wanted)
+        world = swico_candidates.build(wanted, edges, seed)
     else:
-        world = build(given, overlay, long, seed)
+        world = build(wanted, overlay, long, seed)
     took = perf_counter() - began
     assert world.has_property_1()
-    found = components_count(given, world)
-    most, least = planning.components_bounds(given)
+    components = components_count(wanted, world)
+    most, least = planning.components_bounds(wanted)
     facts = {
         "overlay": overlay,
         "long": "greedy" if "L" in overlay else long,
         "seed": seed,
         "approximate": approximate,
-        "components": {"without_links": most, "least": least, "overlay": found},
-        "tco_support": planning.support(given, found),
+        "components": {"without_links": most, "least": least, "overlay": components},
+        "tco_support": planning.support(wanted, components),
     }
     small_world.save(small_world.as_overlay(world, names, 0), out, facts)
     if as_json:
         click.echo(json.dumps({"nodes_count": len(names), "topics_count": len(topics), **facts}))
         return
     click.echo(
-        f"{len(names):,} nodes, {len(topics):,} topics, {len(given.topics):,} interests; "
+        f"{len(names):,} nodes, {len(topics):,} topics, {len(wanted.topics):,} interests; "
         f"overlay {overlay} in {took:.1f} s"
     )
     click.echo(
         f"{world.fingers.shape[1]} fingers a node, {len(world.edges):,} links; topic-connected "
-        f"components {most:,} without links, {found:,} now, {least:,} at best"
+        f"components {most:,} without links, {components:,} now, {least:,} at best"
     )
     click.echo(f"TcoSuppR {facts['tco_support']:.4f}; written to {out}")
 
@@ -169,15 +169,15 @@ def kyra(
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
-    found = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
+    cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
     divide = planning.divider(filters, points, names, alpha)
-    layout = planning.layout(overlay.direct_us, found, divide, trees, balance)
+    layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
     joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
     facts = {
         "servers_count": overlay.brokers_count,
         "subscriptions_count": len(filters),
-        "cliques_count": len(found),
-        "clique_size_max": max(map(len, found)),
+        "cliques_count": len(cliques),
+        "clique_size_max": max(map(len, cliques)),
         "trees_count": len(layout.trees),
         "tree_size_mean": sum(joined) / len(joined),
         "clique_ms": clique_ms,
@@ -188,7 +188,7 @@ def kyra(
         click.echo(json.dumps(facts))
         return
     click.echo(
-        f"{facts['servers_count']:,} servers in {len(found):,} cliques of up to "
+        f"{facts['servers_count']:,} servers in {len(cliques):,} cliques of up to "
         f"{facts['clique_size_max']}; {len(layout.trees)} trees of {facts['tree_size_mean']:.1f} "
         f"servers on average"
     )
@@ -208,10 +208,10 @@ def alpha(servers: int, networks: int, seed: int, as_json: bool) -> None:
     from postroad.overlay.transit_stub import transit_stub
     from postroad.papers.kyra import alpha as fitting
 
-    found = [
+    fits = [
         fitting.measure(transit_stub(seed + number, servers), seed) for number in range(networks)
     ]
-    fit = fitting.fit(found[0][0], np.mean([passed for _, passed in found], axis=0))
+    fit = fitting.fit(fits[0][0], np.mean([passed for _, passed in fits], axis=0))
     if as_json:
         click.echo(json.dumps({"alpha": fit.alpha, "r_square": fit.r_square}))
         return

@@ -74,17 +74,17 @@ def _command(name: str, paper: Paper) -> click.Command:
         ),
     ]
 
-    def callback(**given: Any) -> None:
+    def callback(**options: Any) -> None:
         from postroad.report.papers import Asked
 
-        files = {file: given[file].resolve() for file in paper.files if given[file] is not None}
+        files = {file: options[file].resolve() for file in paper.files if options[file] is not None}
         for path in files.values():
             if not path.is_file():
                 raise InputError(f"cannot read {str(path)!r}", remedy="check the file's name")
-        choices = {choice: given[choice] for choice in paper.choices}
-        asked = Asked(not given["quick"], files, choices)
-        page = given["page"] or given["out"] / "page.md"
-        _reproduce(name, paper, asked, given["out"], page, given["workers"], given["force"])
+        choices = {choice: options[choice] for choice in paper.choices}
+        asked = Asked(not options["quick"], files, choices)
+        page = options["page"] or options["out"] / "page.md"
+        _reproduce(name, paper, asked, options["out"], page, options["workers"], options["force"])
 
     return click.Command(name, params=parameters, callback=callback, help=paper.about)
 
@@ -107,16 +107,16 @@ def _reproduce(
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(name, total=len(todo))
         if workers == 1:
-            found, ran = _here(paper, todo, lambda: progress.advance(task)), len(todo)
+            rows, ran = _here(paper, todo, lambda: progress.advance(task)), len(todo)
         else:
             progress.update(task, description="starting Spark")
 
             def report(done: int) -> None:
                 progress.update(task, description=name, completed=done)
 
-            found, ran = _sweep(paper, asked, todo, out, workers, force, report)
+            rows, ran = _sweep(paper, asked, todo, out, workers, force, report)
     took, spent = perf_counter() - began, _processor_s() - busy
-    findings = paper.findings(found, asked)
+    findings = paper.findings(rows, asked)
     for title, figure in findings.figures.items():
         figure.savefig(folder / f"{title}.png", dpi=80)
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
@@ -144,11 +144,11 @@ def _here(paper: Paper, todo: Rows, advance: Callable[[], object]) -> Rows:
     from postroad.pipeline.sweep import flattened, function
 
     run = function(paper.run)
-    found = []
+    rows = []
     for row in todo:
-        found.append({**row, **flattened(run({"parameters": {"case": row}}))})
+        rows.append({**row, **flattened(run({"parameters": {"case": row}}))})
         advance()
-    return found
+    return rows
 
 
 def _sweep(
@@ -166,18 +166,18 @@ def _sweep(
 
     ran = 0
 
-    def told(done: int, total: int) -> None:
+    def progressed(done: int, total: int) -> None:
         nonlocal ran
         ran = ran or total - done
         report(done)
 
     inputs = {str(path): store.fingerprint(str(path)) for path in asked.files.values()}
     job = Job(f"local[{workers}]", force=force, command="postroad reproduce")
-    found = cases(paper.run, todo, str(out / "sweep"), job, inputs=inputs, report=told)
-    for row, (_, error) in zip(todo, found, strict=True):
+    outcomes = cases(paper.run, todo, str(out / "sweep"), job, inputs=inputs, report=progressed)
+    for row, (_, error) in zip(todo, outcomes, strict=True):
         if error is not None:
             raise RunFailed(f"the point {row} failed: {error}; call again to run only what failed")
-    return [{**row, **metrics} for row, (metrics, _) in zip(todo, found, strict=True)], ran
+    return [{**row, **metrics} for row, (metrics, _) in zip(todo, outcomes, strict=True)], ran
 
 
 def _processor_s() -> float:

@@ -50,8 +50,8 @@ def simulate(
     from postroad.sim.tracing import to_folder
     from postroad.sim.transcript import transcribe
 
-    given = load(scenario)
-    names = given.overlay.names
+    settings = load(scenario)
+    names = settings.overlay.names
     with ExitStack() as stack:
         # Every file is opened before the run, so a wrong name is told at once.
         outputs = {
@@ -59,9 +59,9 @@ def simulate(
             for path in (deliveries, counters, trace)
             if path is not None
         }
-        observer = transcribe(outputs[trace].write, places(given.overlay)) if trace else None
-        tracing = None if traces is None else to_folder(given, traces, sample)
-        result = run(given, observer, tracing=tracing)
+        observer = transcribe(outputs[trace].write, places(settings.overlay)) if trace else None
+        tracing = None if traces is None else to_folder(settings, traces, sample)
+        result = run(settings, observer, tracing=tracing)
         if tracing is not None and tracing.files is not None and tracing.files.error is not None:
             raise RunFailed(f"traces were not written: {tracing.files.error}")
         if deliveries:
@@ -84,7 +84,9 @@ def simulate(
     else:
         _show(summary)
     if check:
-        compare(given, [delivery[:2] for delivery in result.deliveries], result.refused).require()
+        compare(
+            settings, [delivery[:2] for delivery in result.deliveries], result.refused
+        ).require()
         if not as_json:
             click.echo("deliveries equal the oracle's")
 

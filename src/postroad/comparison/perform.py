@@ -62,11 +62,11 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
     with job.session():  # one for both sweeps
         parameters, tried = _tuned(comparison, topic, out, job, report)
         cases = list(_cases(comparison, topic, parameters))
-        found = _sweep(comparison, cases, out / "sweep", job, lambda *n: report("comparing", *n))
+        ran = _sweep(comparison, cases, out / "sweep", job, lambda *n: report("comparing", *n))
     judged = settings.part(
         comparison.scenario, comparison.folder, comparison.seed, 0, comparison.replicates, False
     )
-    main = [one for one in found if one[0]["point"] is None]
+    main = [one for one in ran if one[0]["point"] is None]
     outcomes = []
     details: dict[str, dict[str, dict[str, float]]] = {}
     for label, row in comparison.rows.items():
@@ -85,13 +85,13 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
             details[label] = _nested(mine[0][1], ("load", "link", "quantile"))
     points = [
         Point(case["point"][0], case["point"][1], case["label"], measures, error)
-        for case, measures, error in found
+        for case, measures, error in ran
         if case["point"] is not None
     ]
     results = Results(
         comparison, judged, topic, outcomes, details, points, tried, estimates(judged), bad
     )
-    _write(results, found, out)
+    _write(results, ran, out)
     return results
 
 
@@ -110,11 +110,11 @@ def _tuned(
     ]
     if not cases:
         return parameters, {}
-    found = _sweep(comparison, cases, out / "tuning", job, lambda *n: report("tuning", *n))
+    ran = _sweep(comparison, cases, out / "tuning", job, lambda *n: report("tuning", *n))
     measure = CONCERN[comparison.matters]
     best: dict[str, float] = {}
     tried: dict[str, int] = {}
-    for case, measures, error in found:
+    for case, measures, error in ran:
         label = case["label"]
         tried[label] = tried.get(label, 0) + 1
         if error is None and measures[measure] < best.get(label, float("inf")):
@@ -162,24 +162,24 @@ def _sweep(
     report: Callable[[int, int], None],
 ) -> list[tuple[Case, dict[str, float], str | None]]:  # fmt: skip
     """Case, measures and error of every run, in the order of the cases."""
-    found = run.cases(
+    measured = run.cases(
         ENTRY, cases, str(folder), job, question=comparison.title, beside=comparison.folder,
         inputs=files_named(comparison.scenario, Path(comparison.folder)), report=report,
     )  # fmt: skip
-    return [(case, *done) for case, done in zip(cases, found, strict=True)]
+    return [(case, *done) for case, done in zip(cases, measured, strict=True)]
 
 
 def _nested(metrics: Mapping[str, float], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    nested: dict[str, dict[str, float]] = {name: {} for name in names}
     for key, value in metrics.items():
         head, _, rest = key.partition(".")
-        if rest and head in found:
-            found[head][rest] = value
-    return found
+        if rest and head in nested:
+            nested[head][rest] = value
+    return nested
 
 
 def _write(
-    results: Results, found: Sequence[tuple[Case, dict[str, float], str | None]], out: Path
+    results: Results, ran: Sequence[tuple[Case, dict[str, float], str | None]], out: Path
 ) -> None:
     """results.csv and results.parquet: a row per run; quarantine.csv: a row per bad row."""
     rows = [
@@ -191,7 +191,7 @@ def _write(
             "error": error,
             **{name: measures.get(name) for name in MEASURES},
         }
-        for case, measures, error in found
+        for case, measures, error in ran
     ]
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))

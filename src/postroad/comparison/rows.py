@@ -30,10 +30,10 @@ class Row:
 
     def candidates(self) -> list[dict[str, Any]]:
         """Every setting to try; the first is the one used without tuning."""
-        found: list[dict[str, Any]] = [{}]
+        settings: list[dict[str, Any]] = [{}]
         for name, values in self.grid.items():
-            found = [{**one, name: value} for one in found for value in values]
-        return found
+            settings = [{**one, name: value} for one in settings for value in values]
+        return settings
 
 
 _SHARES = {SHARE: [0.3, 0.1, 0.6]}
@@ -78,7 +78,7 @@ def chosen(names: Sequence[str] | None, where: str) -> dict[str, Row]:
     """The rows of these names; a scheme's name stands for all rows of that scheme."""
     if names is None:
         return dict(ROWS)
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for name in names:
         mine = {
             label: row
@@ -89,5 +89,5 @@ def chosen(names: Sequence[str] | None, where: str) -> dict[str, Row]:
             raise InputError(
                 f"unknown scheme {name!r}", where=where, remedy=f"choose from: {', '.join(ROWS)}"
             )
-        found |= mine
-    return found
+        rows |= mine
+    return rows

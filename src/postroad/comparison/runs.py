@@ -55,23 +55,23 @@ CONCERN = {
 LINKS_DRAWN = 1500
 
 
-def run_row(given: dict[str, Any]) -> Mapping[str, Any]:
+def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
     """The entry point of the sweep: plain values in, numbers out."""
-    case = given["parameters"]["case"]
+    case = row["parameters"]["case"]
     scenario = settings.part(
-        case["settings"], given["folder"], case["seed"], case["replicate"], case["replicates"],
+        case["settings"], row["folder"], case["seed"], case["replicate"], case["replicates"],
         case["training"],
     )  # fmt: skip
     scheme, relocation = SCHEMES[case["scheme"]], case["relocation"]
-    told = dict(case["parameters"])
-    share = told.pop(SHARE, None)
+    parameters = dict(case["parameters"])
+    share = parameters.pop(SHARE, None)
     if share is not None:
         phi = scheme.config().phi
-        told["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
+        parameters["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
     if scheme.overlay == "ring":
-        told["topic"] = case["topic"]
-        scenario = on_ring(scenario, scheme.config(**told))
-    traced = told.pop(TRACED, None)
+        parameters["topic"] = case["topic"]
+        scenario = on_ring(scenario, scheme.config(**parameters))
+    traced = parameters.pop(TRACED, None)
     if relocation is not None:
         publishers = len({posting.publisher for posting in scenario.workload.postings})
         threshold = max(2, round(traced * len(scenario.workload.postings) / publishers))
@@ -80,7 +80,7 @@ def run_row(given: dict[str, Any]) -> Mapping[str, Any]:
             relocation=relocation,
             relocation_config=RELOCATIONS[relocation].config(threshold=threshold),
         )
-    config = scheme.config(**told)
+    config = scheme.config(**parameters)
     scenario = replace(scenario, scheme=case["scheme"], config=config)
     return measured(run(scenario), details=case["details"])
 
@@ -168,7 +168,7 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
         f"delay_p{p}_ms": float(np.percentile(delays, p)) / 1000 if len(delays) else 0.0
         for p in (50, 90, 99)
     }
-    found: dict[str, Any] = {
+    measures: dict[str, Any] = {
         "messages": sum(links.values()) / count,
         "pure_forwards": sum(broker.pure_forwards for broker in result.brokers) / count,
         "false_sends": sum(broker.false_sends for broker in result.brokers) / count,
@@ -190,15 +190,15 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
         "control_by_kind": dict(sorted(control.items())),
     }
     if details:
-        found["load"] = {str(n): value / count for n, value in enumerate(stress.tolist())}
+        measures["load"] = {str(n): value / count for n, value in enumerate(stress.tolist())}
         both: Counter[tuple[int, int]] = Counter()
         for (a, b), carried in links.items():
             if max(a, b) < len(stress):
                 both[min(a, b), max(a, b)] += carried
-        found["link"] = {
+        measures["link"] = {
             f"{a}-{b}": carried / count for (a, b), carried in both.most_common(LINKS_DRAWN)
         }
         if len(delays):
             shares = np.percentile(delays, np.arange(101)) / 1000
-            found["quantile"] = {str(q): value for q, value in enumerate(shares.tolist())}
-    return found
+            measures["quantile"] = {str(q): value for q, value in enumerate(shares.tolist())}
+    return measures

@@ -162,10 +162,10 @@ def _during(interest: Interest, start_us: TimeUs) -> Interest:
 @lru_cache(maxsize=2)
 def _scenario(settings: str, folder: str, seed: int, drawn: int) -> Scenario:
     """Read once for all rows that follow each other: the network by `seed`, the rest by `drawn`."""
-    told = json.loads(settings)
-    keep: float | None = told["workload"].pop("keep", None)
-    network = from_dict(_values({**told, "workload": {}}, seed), "workload", Path(folder))
-    scenario = from_dict(_values(told, drawn), "workload", Path(folder), lambda error: None)
+    document = json.loads(settings)
+    keep: float | None = document["workload"].pop("keep", None)
+    network = from_dict(_values({**document, "workload": {}}, seed), "workload", Path(folder))
+    scenario = from_dict(_values(document, drawn), "workload", Path(folder), lambda error: None)
     scenario = replace(scenario, overlay=network.overlay)
     if keep is None:
         return scenario
@@ -230,13 +230,17 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
         base["overlay"]["brokers"] = max(2, base["overlay"]["brokers"] // 8)
 
     def changed(table: str, key: str, value: Any) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(json.dumps(base))
-        inner = made["overlay"] if table == "overlay" else made["workload"][comparison.generated]
+        document: dict[str, Any] = json.loads(json.dumps(base))
+        inner = (
+            document["overlay"]
+            if table == "overlay"
+            else document["workload"][comparison.generated]
+        )
         inner[key] = value
-        return made
+        return document
 
     count = workload["subscriptions"]
-    found = {
+    points = {
         "subscriptions": [
             (float(n), changed("workload", "subscriptions", n))
             for n in dict.fromkeys((max(1, count // 2), count, 2 * count))
@@ -247,8 +251,8 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
     }
     if sized:
         brokers = base["overlay"]["brokers"]
-        found["brokers"] = [
+        points["brokers"] = [
             (float(n), changed("overlay", "brokers", n))
             for n in dict.fromkeys((max(2, brokers // 2), brokers, 2 * brokers))
         ]
-    return found
+    return points

@@ -88,7 +88,7 @@ def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
     state = best.figure("state_mean").mean
     smaller = all(row.figure("state_mean").mean > state for row in equal)
     said = [
-        f"For {subject}: **{best.label}**, with {_told(mine, digits)} {unit}"
+        f"For {subject}: **{best.label}**, with {_shown(mine, digits)} {unit}"
         + (f", as {_listed([row.label for row in equal])}" if equal else "")
         + (" but with less state" if equal and smaller else "")
         + "."
@@ -101,7 +101,7 @@ def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
             said.append(f"The lead over {second.label} is within the noise of the replicates.")
         else:
             said.append(
-                f"Next is {second.label} with {_told(second.figure(measure), digits)}, "
+                f"Next is {second.label} with {_shown(second.figure(measure), digits)}, "
                 f"{_percent(gap.mean, mine.mean)} more."
             )
     base = next((row for row in able if row.label == baseline), None)
@@ -136,25 +136,25 @@ def verdicts(outcomes: Sequence[Outcome], baseline: str, matters: str) -> dict[s
 
 def problems(outcomes: Sequence[Outcome]) -> list[str]:
     """What must not happen: failed rows, and losses or duplicates where a scheme promises none."""
-    found = []
+    complaints = []
     for row in outcomes:
         if row.error is not None:
-            found.append(f"{row.label} failed: {row.error}")
+            complaints.append(f"{row.label} failed: {row.error}")
         elif not row.exact:
             counts = ", ".join(
                 f"{sum(row.values[name]):,.0f} {MEASURES[name]}"
                 for name in ("lost", "duplicated", "unexpected")
             )
             broken = " although it promises exactness" if row.promise == "exact" else ""
-            found.append(f"{row.label} had {counts}{broken}")
-    return found
+            complaints.append(f"{row.label} had {counts}{broken}")
+    return complaints
 
 
 def _differences(row: Outcome, other: Outcome, measure: str) -> list[float]:
     return [a - b for a, b in zip(row.values[measure], other.values[measure], strict=True)]
 
 
-def _told(figure: Figure, digits: int) -> str:
+def _shown(figure: Figure, digits: int) -> str:
     if math.isnan(figure.half):
         return f"{figure.mean:,.{digits}f}"
     return f"{figure.mean:,.{digits}f} ± {figure.half:,.{digits}f}"

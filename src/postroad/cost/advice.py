@@ -51,14 +51,14 @@ def options(
 ) -> list[Option]:
     """Traffic and load of a tree of `brokers` brokers with each of these fan-outs."""
     forwarding.check_uniform(sigma, mu)
-    found = []
+    rows = []
     for fanout in fanouts:
         shape = shapes.mean_fanout(fanout, brokers)
         subscriptions = patterns * forwarding.subscription_load(shape, sigma)
         forwards = publications * forwarding.publication_load(shape, mu)
         both = subscriptions + forwards
         loads = [both[shape.level == level].max() for level in range(int(shape.height) + 1)]
-        found.append(
+        rows.append(
             Option(
                 fanout=fanout,
                 height=int(shape.height),
@@ -72,7 +72,7 @@ def options(
                 loads=tuple(map(float, loads)),
             )
         )
-    return found
+    return rows
 
 
 def best(candidates: Sequence[Option], capacity: float) -> Option | None:

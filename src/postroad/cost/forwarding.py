@@ -115,17 +115,6 @@ def breakeven(links: Links, sigma: npt.ArrayLike, mu: npt.ArrayLike) -> FloatArr
 # Forwarding load on a node (section 3.2)
 
 
-def event_forwarding_load(shape: Shape) -> FloatArray:
-    """L^EF per publication on a broker of each group (section 3.2)."""
-    total = shape.brokers[..., None]
-    root = shape.level == 0
-    return np.where(
-        _leaf(shape),
-        1 / total,
-        np.where(root, 1 / total + shape.children - 1, 1 / total + shape.children),
-    )
-
-
 def subscription_load(shape: Shape, sigma: npt.ArrayLike) -> FloatArray:
     """L(p) on a broker of each group: root (11), inner brokers (15), leaves σ."""
     chance = check_probability("sigma", sigma)[..., None]

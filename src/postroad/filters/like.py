@@ -125,15 +125,15 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         return lambda text: first.fullmatch(text) is not None
 
     def walk(text: str) -> bool:
-        found = first.match(text)
-        if found is None:
+        match = first.match(text)
+        if match is None:
             return False
-        position = found.end()
+        position = match.end()
         for step in middle:
-            found = step.search(text, position)
-            if found is None:
+            match = step.search(text, position)
+            if match is None:
                 return False
-            position = found.end()
+            position = match.end()
         start = len(text) - last_length
         return start >= position and last.match(text, start) is not None
 

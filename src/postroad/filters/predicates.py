@@ -35,16 +35,16 @@ def parse_predicates(text: str) -> Filter:
     demands: list[list[dict[str, Constraint]]] = []
     at = 0
     while True:
-        found = _PREDICATE.match(text, at)
-        if found is None:
+        match = _PREDICATE.match(text, at)
+        if match is None:
             raise FilterError(
                 f"no predicate at character {at + 1}: {text[at : at + 40]!r}",
                 remedy="write predicates as [attribute,operator,value], separated by commas",
             )
-        name, operator, value = found.groups()
+        name, operator, value = match.groups()
         constraint = _constraint(operator, value)
         demands.append([] if constraint is None else [{name: constraint}])
-        at = found.end()
+        at = match.end()
         if at == len(text):
             return bounded(Steps().all_of(demands))
         if text[at] != ",":

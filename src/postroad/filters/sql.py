@@ -281,9 +281,9 @@ class _Reader:
         token = self.tokens[self.at]
         if not token:
             return FilterError(f"the filter ends where {wanted} is needed", remedy="complete it")
-        for number, found in enumerate(_TOKEN.finditer(self.text)):
+        for number, match in enumerate(_TOKEN.finditer(self.text)):
             if number == self.at:
-                place = found.start() + 1
+                place = match.start() + 1
         remedy = f"write {wanted} there"
         if token == '"':
             remedy = "write strings in '…' and unusual attribute names in `…`"
@@ -396,8 +396,8 @@ def _too_large(token: str) -> FilterError:
     )
 
 
-def _unescape(found: re.Match[str]) -> str:
-    char = found.group(1)
+def _unescape(match: re.Match[str]) -> str:
+    char = match.group(1)
     if char is None:
         return "'"
     if char in _ESCAPED:

@@ -26,7 +26,7 @@ RULES = {"po": 0, "pal": 1, "pie": 2}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RouteCounts:
     """One number per publication; see the module."""
 
     messages: IntArray
@@ -45,7 +45,7 @@ def route(
     publishers: npt.ArrayLike,
     rendezvous: npt.ArrayLike = (),
     back: bool = True,
-) -> Outcome:
+) -> RouteCounts:
     """Route one publication per topic and publisher (a node) given.
 
     `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
@@ -64,11 +64,11 @@ def route(
         roots = np.ascontiguousarray(rendezvous, np.int64)
         run = _scribe if scheme == "scribe" else _iscribe
         run(peers_start, peers, starts, members, wanted, origins, roots, back, counts)
-    return Outcome(*counts)
+    return RouteCounts(*counts)
 
 
 @njit(cache=True, inline="always")
-def _nearest_link(at, target, start, peers, count):  # type: ignore[no-untyped-def]
+def _nearest_link(at, target, start, peers, count):
     """Where the neighbour stands that is nearest to a position by absolute distance.
 
     Of two it is the one before the position.
@@ -98,12 +98,12 @@ def _nearest_link(at, target, start, peers, count):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, inline="always")
-def _nearest(at, target, start, peers, count):  # type: ignore[no-untyped-def]
+def _nearest(at, target, start, peers, count):
     return peers[_nearest_link(at, target, start, peers, count)]
 
 
 @njit(cache=True, inline="always")
-def _last_nearest(link, first, end, peers, count):  # type: ignore[no-untyped-def]
+def _last_nearest(link, first, end, peers, count):
     """The last position, clockwise, to which this of all links first:end leads nearest."""
     after = peers[link + 1] if link + 1 < end else peers[first]
     gap = after - peers[link]
@@ -113,7 +113,7 @@ def _last_nearest(link, first, end, peers, count):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def _following(members, first, end, position):  # type: ignore[no-untyped-def]
+def _following(members, first, end, position):
     """The member after a position, clockwise; perhaps that position itself, all around."""
     low = first
     high = end
@@ -127,7 +127,7 @@ def _following(members, first, end, position):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, counts):  # type: ignore[no-untyped-def]
+def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, counts):
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)  # the topic it was last found interested in
     depth = 64 * count + 64
@@ -163,7 +163,7 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
             if end == first:
                 continue
             length = (high - at - 1) % count + 1
-            found = 0
+            hops_count = 0
             nearest = (_following(members, first, end, at) - at) % count
             if nearest == 0 or nearest >= length:
                 nearest = 0
@@ -176,7 +176,7 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
                 turn += 1
             if nearest:
                 hops_to[0] = nearest
-                found = 1
+                hops_count = 1
             for step in range(top - low):
                 place = turn + step
                 if place >= top:
@@ -187,20 +187,20 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
                 if away >= length:
                     break
                 if interested[peers[place]] == topic and away != nearest:
-                    hops_to[found] = away
-                    found += 1
+                    hops_to[hops_count] = away
+                    hops_count += 1
                 if pivot == 0 and away >= middle:
                     pivot = away
-            if found and rule != 0 and hops_to[found - 1] < middle:
+            if hops_count and rule != 0 and hops_to[hops_count - 1] < middle:
                 if pivot:
-                    hops_to[found] = pivot
-                    found += 1
+                    hops_to[hops_count] = pivot
+                    hops_count += 1
                 elif rule == 1:
-                    hops_to[found] = middle + (length - middle) // 2
-                    found += 1
-            for place in range(found):
+                    hops_to[hops_count] = middle + (length - middle) // 2
+                    hops_count += 1
+            for place in range(hops_count):
                 target = (at + hops_to[place]) % count
-                far = (at + hops_to[place + 1]) % count if place + 1 < found else high
+                far = (at + hops_to[place + 1]) % count if place + 1 < hops_count else high
                 relay = at
                 path = hops
                 while relay != target:
@@ -220,7 +220,7 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
 
 
 @njit(cache=True)
-def _climb(at, root, topic, interested, peers_start, peers):  # type: ignore[no-untyped-def]
+def _climb(at, root, topic, interested, peers_start, peers):
     """Hops from the publisher to the rendezvous point, and how many were pure forwards."""
     count = len(peers_start) - 1
     hops = 0
@@ -233,7 +233,7 @@ def _climb(at, root, topic, interested, peers_start, peers):  # type: ignore[no-
 
 
 @njit(cache=True)
-def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
+def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)
     joined = np.full(count, -1, np.int64)  # the publication for which it joined the tree
@@ -272,7 +272,7 @@ def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, c
 
 
 @njit(cache=True)
-def _arrive(n, at, origin, path, counts):  # type: ignore[no-untyped-def]
+def _arrive(n, at, origin, path, counts):
     if at == origin:
         counts[5, n] = path
         return
@@ -282,7 +282,7 @@ def _arrive(n, at, origin, path, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):  # type: ignore[no-untyped-def]
+def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, counts):
     """A message stands for a run of targets in ring order, which parts by their next hops.
 
     The positions to which a link leads nearest are neighbours on the ring, so each link takes a
@@ -347,7 +347,7 @@ def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, 
 
 
 @njit(cache=True)
-def _turn(at, low, high, targets, peers_start, peers):  # type: ignore[no-untyped-def]
+def _turn(at, low, high, targets, peers_start, peers):
     """Turn a run so that it does not begin amid those that the link of its last target takes."""
     count = len(peers_start) - 1
     first = peers_start[at]

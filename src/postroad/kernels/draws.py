@@ -24,7 +24,7 @@ def base(seed: int, purpose: str) -> np.uint64:
 
 
 @njit(cache=True, inline="always")
-def mix(value):  # type: ignore[no-untyped-def]
+def mix(value):
     """Scramble 64 bits (the splitmix64 finaliser)."""
     value = uint64(value) + _GOLDEN
     value = (value ^ (value >> uint64(30))) * _FIRST
@@ -33,30 +33,30 @@ def mix(value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, inline="always")
-def node_keyed(start, node):  # type: ignore[no-untyped-def]
+def node_keyed(start, node):
     """What all draws of one seed, purpose and node share."""
     return mix(uint64(start) ^ uint64(node))
 
 
 @njit(cache=True, inline="always")
-def bits(start, node, n):  # type: ignore[no-untyped-def]
+def bits(start, node, n):
     """64 random bits for this key."""
     return mix(node_keyed(start, node) ^ uint64(n))
 
 
 @njit(cache=True, inline="always")
-def to_uniform(word):  # type: ignore[no-untyped-def]
+def to_uniform(word):
     """64 random bits as a float in [0, 1) with 53 of them."""
     return np.float64(word >> uint64(11)) * _UNIT
 
 
 @njit(cache=True)
-def uniform(start, node, n):  # type: ignore[no-untyped-def]
+def uniform(start, node, n):
     return to_uniform(bits(start, node, n))
 
 
 @njit(cache=True)
-def below(bound, start, node, n):  # type: ignore[no-untyped-def]
+def below(bound, start, node, n):
     """An integer in [0, bound): the high half of bits times bound, for bound < 2^32."""
     word = bits(start, node, n)
     count = uint64(bound)
@@ -66,7 +66,7 @@ def below(bound, start, node, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def uniforms(start, count, n):  # type: ignore[no-untyped-def]
+def uniforms(start, count, n):
     """`uniform` for the nodes 0 to count, as an array."""
     values = np.empty(count, np.float64)
     for node in range(count):

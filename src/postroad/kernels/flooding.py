@@ -32,7 +32,7 @@ def publish(tree: Rooted, publishers: npt.ArrayLike) -> Counters:
 
 
 @njit(cache=True)
-def _flood(parent, first_child, publishers, ups, downs):  # type: ignore[no-untyped-def]
+def _flood(parent, first_child, publishers, ups, downs):
     n = len(parent)
     queue_node = np.empty(n, np.int32)
     queue_from = np.empty(n, np.int32)

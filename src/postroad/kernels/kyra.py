@@ -142,25 +142,25 @@ def _span(sides: Sequence[tuple[str, Any, Any]], values: int) -> slice:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ServerCounts:
     """`messages[a, b]` from server a to server b, and per publication the servers that match."""
 
     messages: IntArray
     matches: IntArray
 
 
-def kyra(given: Routes, wanted: Wanted, publishers: IntArray, values: IntArray) -> Outcome:
+def kyra(routes: Routes, wanted: Wanted, publishers: IntArray, values: IntArray) -> ServerCounts:
     """Publications through cliques and trees. A server with one neighbour in the tree does not
     match to route; the proxy server of the publisher's clique always does."""
-    by_clique = wanted[given.clique_servers].astype(np.int64)
-    wanting = np.add.reduceat(by_clique, given.clique_start[:-1], axis=0)
-    trees = given.forest
+    by_clique = wanted[routes.clique_servers].astype(np.int64)
+    wanting = np.add.reduceat(by_clique, routes.clique_start[:-1], axis=0)
+    trees = routes.forest
     messages, matches = _kyra(
-        given.clique_of, given.clique_start, given.clique_servers, given.proxy, given.tree_of,
+        routes.clique_of, routes.clique_start, routes.clique_servers, routes.proxy, routes.tree_of,
         trees.start, trees.server, trees.above, trees.degree, trees.spot,
         wanted, wanting, publishers, values,
     )  # fmt: skip
-    return Outcome(messages, matches)
+    return ServerCounts(messages, matches)
 
 
 @njit(cache=True)
@@ -239,13 +239,13 @@ def multicast_groups(
 def mbr(
     trees: Forest, entry: IntArray, group: IntArray, wanted: Wanted,
     publishers: IntArray, values: IntArray, unicast_below: float = 0.0,
-) -> Outcome:  # fmt: skip
+) -> ServerCounts:  # fmt: skip
     """Publications to whole groups, or to each server alone if few enough want them."""
     messages = _mbr(
         trees.start, trees.server, trees.above, trees.spot, entry, group, wanted,
         publishers, values, unicast_below * len(wanted),
     )  # fmt: skip
-    return Outcome(messages, np.ones(len(values), np.int64))
+    return ServerCounts(messages, np.ones(len(values), np.int64))
 
 
 @njit(cache=True)
@@ -286,10 +286,10 @@ def _mbr(start, server, above, spot, entry, group, wanted, publishers, values, l
     return messages
 
 
-def unicast(wanted: Wanted, publishers: IntArray, values: IntArray) -> Outcome:
+def unicast(wanted: Wanted, publishers: IntArray, values: IntArray) -> ServerCounts:
     """A copy to each server that wants a publication."""
     messages = _unicast(wanted, publishers, values)
-    return Outcome(messages, np.ones(len(values), np.int64))
+    return ServerCounts(messages, np.ones(len(values), np.int64))
 
 
 @njit(cache=True)
@@ -317,24 +317,24 @@ class Charged:
 
 def charge(underlay: Underlay, messages: IntArray) -> Charged:
     """Messages between servers, along shortest paths."""
-    found = _charge(
+    carried = _charge(
         messages, underlay.home, underlay.before, underlay.link_into, 2 * len(underlay.ends)
     )
-    return Charged(found, int((messages * underlay.direct_us).sum()))
+    return Charged(carried, int((messages * underlay.direct_us).sum()))
 
 
 @njit(cache=True)
 def _charge(messages, home, before, link_into, links):
-    found = np.zeros(links, np.int64)
+    carried = np.zeros(links, np.int64)
     for source in range(len(messages)):
         for target in range(len(messages)):
             count = messages[source, target]
             if count:
                 router = home[target]
                 while before[source, router] >= 0:
-                    found[link_into[source, router]] += count
+                    carried[link_into[source, router]] += count
                     router = before[source, router]
-    return found
+    return carried
 
 
 def charge_multicast(
@@ -344,16 +344,16 @@ def charge_multicast(
 
     Ideal multicast; broadcast if every server wants everything.
     """
-    found, used_us = _merged(
+    carried, used_us = _merged(
         wanted, publishers, values, underlay.home, underlay.before, underlay.link_into,
         np.tile(underlay.latency_us, 2), underlay.lan_us, underlay.routers_count,
     )  # fmt: skip
-    return Charged(found, int(used_us))
+    return Charged(carried, int(used_us))
 
 
 @njit(cache=True)
 def _merged(wanted, publishers, values, home, before, link_into, latency_us, lan_us, routers):
-    found = np.zeros(len(latency_us), np.int64)
+    carried = np.zeros(len(latency_us), np.int64)
     used_us = 0
     reached = np.full(routers, -1, np.int64)
     for n in range(len(values)):
@@ -368,16 +368,16 @@ def _merged(wanted, publishers, values, home, before, link_into, latency_us, lan
             while reached[router] != n and before[source, router] >= 0:
                 reached[router] = n
                 link = link_into[source, router]
-                found[link] += 1
+                carried[link] += 1
                 used_us += latency_us[link]
                 router = before[source, router]
         if any_other:
             used_us += lan_us
-    return found, used_us
+    return carried, used_us
 
 
-def storage(given: Routes, wanted: Wanted) -> float:
+def storage(routes: Routes, wanted: Wanted) -> float:
     """The share of all subscriptions that the average server knows: those on its trees."""
-    per_tree = np.bincount(given.tree_of, wanted.sum(axis=0), len(given.forest.start) - 1)
-    known = per_tree @ given.forest.joined()
+    per_tree = np.bincount(routes.tree_of, wanted.sum(axis=0), len(routes.forest.start) - 1)
+    known = per_tree @ routes.forest.joined()
     return float(known.mean() / max(1, per_tree.sum()))

@@ -1,32 +1,48 @@
-"""PopSub compiled: the tree, direct delivery and batching of `routing/popsub`, for sweeps.
+"""PopSub compiled: the tree, direct delivery, batching and gossip of `routing/popsub`, for sweeps.
+
+Data. Everything is an array of integers; a thing is its row number in a table.
+
+- `_Inputs` is only read: the overlay as links in the order of brokers (`pointers[b]` to
+  `pointers[b + 1]` are those of b), the way from each publisher's broker to every other, the gain
+  of each advertisement and link, subscriptions as boxes over two attributes, and publications.
+- A *slot* is one advertisement at one link of its publisher's broker (its *home*): what PopSub
+  decides about. `slots` says whether it is popular, and holds its buffer.
+- An *item* is whatever happens at a time: a message that arrives, a publication, a timer. Its
+  columns say what it is, for which broker, from whom, and what it carries.
+- A publication in flight has a *row* of `reach`: per broker, 0 where no match lies at or beyond
+  it, else 1 plus the matches at it. Rows count who still refers to them.
+- A *bundle* is a list of rows, for a batch or gossip; its links are *nodes*.
+- `state` holds the clock, counters, and per table the first free place. Freed places are used
+  again, so memory follows what is in flight. When a table may be too small for the next step,
+  `_run` returns, Python doubles it, and `_run` goes on.
+
+Items due within `_HORIZON` wait in a ring with a list per microsecond (`near`), later ones in a
+heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first.
+
+Steps. `_run` takes the next item (`_next_item`), has the broker's queue serve it (`_served`), and
+does what its kind asks: deliver and pass on along the tree, publish (`_publish`: each slot sends
+over the tree, directly, or into its buffer), send a batch, evaluate popularity (`_evaluate`,
+Algorithm 1), gossip. Three short cuts change no counter. Where brokers take no time, a message on
+the tree is handled when it is sent, under the time of its arrival, and `_pass_on` does a
+publication's whole way in one loop. Where they do, it is handled on arrival, under the time at
+which it will have been served, unless that is far ahead. And *calm* brokers, which hear from one
+link only, pass on in the order in which they receive, so what lies beyond is handled at once.
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
-Subscriptions stand still and belong to one advertisement each, as in the paper's workload: a
-box over two attributes. Left out: churn, faults, bounded buffers, the reorder buffer, priority
-classes; only here a direct send can cost its sender time. Gossip is a model of the core, not its
-equal: groups form at once, a member's view is drawn anew each time, membership and digests cost
-nothing, a publication that makes one link switch goes over the tree on all, and whom the first
-wave of relays does not reach asks at its next round.
-
-A publication in flight holds a row of `reach`: 0 where no match lies, else 1 and the matches there.
-Batches and gossip hold bundles, lists of rows. All are reused, so memory follows what is in flight;
-where it is short the compiled loop returns, Python doubles the tables, and the loop goes on.
-
-Whatever is due within `_HORIZON` waits in a ring with a list for each microsecond, the rest in a
-heap. Both keep the order of sending at equal times, and the heap's were sent first. What a broker
-does with a message on the tree or a direct one does not depend on what else arrives. Where brokers
-take no time such a message is handled at once, under the time at which it will come, and a
-publication's whole way along the tree in one loop; where they do, when it comes, under the time at
-which it will have been served, unless that is far. Calm brokers hear only from the side on which
-all homes lie: they pass on in the order in which they get, so further on all is handled at once.
+Subscriptions stand still and belong to one advertisement each, as in the paper's workload. Left
+out: churn, faults, bounded buffers, the reorder buffer, priority classes; only here a direct send
+can cost its sender time. Gossip is a model of the core, not its equal: groups form at once, a
+member's view is drawn anew each time, membership and digests cost nothing, a publication that
+makes one link switch goes over the tree on all, and whom the first wave of relays does not reach
+asks at its next round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +75,7 @@ _ROW, _LINKS = 1, 2  # of nodes: the home's links behind which a row is gossiped
 _FROM, _UNTIL = 1, 2  # of nodes that stand for a message in a broker's line
 _HOLDERS, _HEAD, _OFFER, _ANY_LINKS = range(1, 5)  # of bundles
 _FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
-_STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Given`
+_STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Inputs`
 _GROUPED = 3  # of what waits for a round
 _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers
 
@@ -89,7 +105,7 @@ _END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadArrays:
     """Advertisements at brokers, subscriptions as boxes, publications as points in time."""
 
     homes: Ints  # per advertisement, its broker
@@ -118,7 +134,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PopSubCounts:
     """What one run counted."""
 
     messages: dict[str, int]
@@ -146,7 +162,7 @@ class Outcome:
         return len(self.popular_us) + len(self.unpopular_us)
 
 
-class _Given(NamedTuple):
+class _Inputs(NamedTuple):
     """What a run only reads."""
 
     pointers: Ints  # per broker, its first link
@@ -222,11 +238,11 @@ class _Kept(NamedTuple):
     parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
 
 
-def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcome:
+def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> PopSubCounts:
     """Run the workload on a tree."""
     if settings.mechanism not in MECHANISMS:
         raise Unsupported(f"no mechanism {settings.mechanism!r}; {', '.join(MECHANISMS)}")
-    given = _given(overlay, workload, settings)
+    inputs = _inputs(overlay, workload, settings)
     rules = _Rules(
         MECHANISMS[settings.mechanism],
         float(settings.capacity_per_s),
@@ -239,20 +255,20 @@ def simulate(overlay: Overlay, workload: Workload, settings: Settings) -> Outcom
         settings.service_us * settings.direct_cost,
         keyed.base(settings.seed, "popsub.kernel"),
     )
-    kept = _kept(given)
-    while not _run(given, rules, kept, _limits(kept, rules.fanout)):
+    kept = _kept(inputs)
+    while not _run(inputs, rules, kept, _limits(kept, rules.fanout)):
         kept = _grown(kept, rules.fanout)
     state, brokers = kept.state, kept.brokers
     end_us = int(state[_END])
     kinds = ("publication", "direct", "batch", "gossip")
     sent = state[_SENT : _SENT + len(kinds)]
-    return Outcome(
+    return PopSubCounts(
         messages={kind: int(n) for kind, n in zip(kinds, sent, strict=True) if n},
         popular_us=_one_each(kept.popular_us, state[_POPULAR_DELAYS]),
         unpopular_us=_one_each(kept.other_us, state[_OTHER_DELAYS]),
         pure_forwards=int(state[_PURE]),
         forwards=int(state[_FORWARDS]),
-        gain=float((kept.forwards * given.ratio).sum() + state[_SENT + 1]),
+        gain=float((kept.forwards * inputs.ratio).sum() + state[_SENT + 1]),
         hops=int(state[_HOPS]),
         hops_max=int(state[_HOPS_MAX]),
         direct_forwards=kept.histogram,
@@ -273,7 +289,7 @@ def _one_each(delays: Ints, count: int) -> Ints:
     return np.repeat(delays[:count, 0], delays[:count, 1])
 
 
-def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
+def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _Inputs:
     peers = overlay.neighbours()
     pointers = np.cumsum([0] + [len(links) for links in peers])
     neighbours = np.array([peer for links in peers for peer in links], np.int64)
@@ -310,14 +326,14 @@ def _given(overlay: Overlay, workload: Workload, settings: Settings) -> _Given:
     members, member_slot, sizes = [], [], [0]
     for offer, home in enumerate(workload.homes):
         subscribed = sub_broker[starts[offer] : starts[offer + 1]]
-        found, firsts = np.unique(subscribed[subscribed != home], return_index=True)
-        found = found[np.argsort(firsts)]
-        members.append(found)
-        member_slot.append(slot_of[offer] + first_link[rows[offer], found] - pointers[home])
-        sizes.append(len(found))
+        away, firsts = np.unique(subscribed[subscribed != home], return_index=True)
+        away = away[np.argsort(firsts)]
+        members.append(away)
+        member_slot.append(slot_of[offer] + first_link[rows[offer], away] - pointers[home])
+        sizes.append(len(away))
     calm, entry_us = _calm(peers, homes, above, settings)
     none = np.empty(0, np.int64)
-    return _Given(
+    return _Inputs(
         pointers,
         neighbours,
         latencies,
@@ -359,7 +375,7 @@ def _gains(
 ) -> tuple[Floats, tuple[Ints, Ints, Ints, Ints]]:
     """Per advertisement and link G: the matching subscriptions behind it by their mean distance.
 
-    And for each broker the way from each home: see `_Given`.
+    And for each broker the way from each home: see `_Inputs`.
     """
     link_to = [
         {peer: int(first) + n for n, peer in enumerate(links)}
@@ -405,12 +421,12 @@ def _calm(
     return calm, entry_us
 
 
-def _kept(given: _Given) -> _Kept:
-    brokers = len(given.pointers) - 1
+def _kept(inputs: _Inputs) -> _Kept:
+    brokers = len(inputs.pointers) - 1
     state = np.zeros(_STATES, np.int64)
     for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES, _SOON):
         state[empty] = -1
-    slots = np.zeros((len(given.slot_link), 7), np.int64)
+    slots = np.zeros((len(inputs.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
     columns = np.zeros((brokers, 8), np.int64)
     columns[:, _FRESH] = 1
@@ -430,12 +446,12 @@ def _kept(given: _Given) -> _Kept:
         rate=np.zeros(len(slots)),
         brokers=columns,
         least=np.full(brokers, -1.0),
-        forwards=np.zeros(given.ratio.shape, np.int64),
+        forwards=np.zeros(inputs.ratio.shape, np.int64),
         histogram=np.zeros(brokers + 1, np.int64),
-        waiting=np.zeros((len(given.homes), 4), np.int64),
+        waiting=np.zeros((len(inputs.homes), 4), np.int64),
         stack=np.empty(brokers, np.int64),
         touched=np.empty(brokers, np.int64),
-        open=np.zeros(len(given.neighbours), np.bool_),
+        open=np.zeros(len(inputs.neighbours), np.bool_),
         parting=np.zeros(brokers, np.bool_),
     )
 
@@ -472,7 +488,7 @@ def _grown(kept: _Kept, fanout: int) -> _Kept:
 
 
 @_compiled
-def _new(state: Any, pool: int, table: Any) -> Any:
+def _new(state, pool, table):
     """An unused place of a pool: one that was freed, or the next."""
     place = state[pool]
     if place >= 0:
@@ -484,13 +500,13 @@ def _new(state: Any, pool: int, table: Any) -> Any:
 
 
 @_compiled
-def _free(state: Any, pool: int, table: Any, place: int) -> None:
+def _free(state, pool, table, place):
     table[place, _NEXT] = state[pool]
     state[pool] = place
 
 
 @_compiled
-def _heap_push(far: Any, size: int, time: int, turn: int, item: int) -> None:
+def _heap_push(far, size, time, turn, item):
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -502,7 +518,7 @@ def _heap_push(far: Any, size: int, time: int, turn: int, item: int) -> None:
 
 
 @_compiled
-def _heap_pop(far: Any, size: int) -> None:
+def _heap_pop(far, size):
     """Take the first away and put the last, at `size`, where it belongs."""
     time, turn = far[size, 0], far[size, 1]
     at = 0
@@ -524,9 +540,7 @@ def _heap_pop(far: Any, size: int) -> None:
 
 
 @_compiled
-def _schedule(
-    state: Any, items: Any, near: Any, far: Any, time: int, item: int, sent_us: int
-) -> None:
+def _schedule(state, items, near, far, time, item, sent_us):
     """Let an item happen; equal times keep the order of sending."""
     items[item, _DUE] = sent_us
     if time - state[_CLOCK] >= _HORIZON:
@@ -551,19 +565,7 @@ def _schedule(
 
 
 @_compiled
-def _send(
-    state: Any,
-    items: Any,
-    near: Any,
-    far: Any,
-    delay_us: int,
-    what: int,
-    target: int,
-    sender: int,
-    hop: int,
-    load: int,
-    size: int,
-) -> None:
+def _send(state, items, near, far, delay_us, what, target, sender, hop, load, size):
     """A new message or timer."""
     item = _new(state, _ITEMS, items)
     items[item, _WHAT], items[item, _TARGET], items[item, _SENDER] = what, target, sender
@@ -579,14 +581,14 @@ def _send(
 
 
 @_compiled
-def _release(state: Any, rows: Any, row: int) -> None:
+def _release(state, rows, row):
     rows[row, _REFS] -= 1
     if rows[row, _REFS] == 0:
         _free(state, _ROWS, rows, row)
 
 
 @_compiled
-def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int) -> None:
+def _append(state, nodes, rows, lists, place, row):
     """Put a publication at the end of a list that waits to be sent."""
     node = _new(state, _NODES, nodes)
     nodes[node, _ROW], nodes[node, _LINKS], nodes[node, _NEXT] = row, 0, -1
@@ -601,7 +603,7 @@ def _append(state: Any, nodes: Any, rows: Any, lists: Any, place: int, row: int)
 
 
 @_compiled
-def _bundle(state: Any, bundles: Any, lists: Any, place: int, offer: int) -> Any:
+def _bundle(state, bundles, lists, place, offer):
     """What a list holds, taken from it."""
     bundle = _new(state, _BUNDLES, bundles)
     bundles[bundle, _HOLDERS], bundles[bundle, _OFFER] = 0, offer
@@ -612,7 +614,7 @@ def _bundle(state: Any, bundles: Any, lists: Any, place: int, offer: int) -> Any
 
 
 @_compiled
-def _let_go(state: Any, rows: Any, nodes: Any, bundles: Any, bundle: int) -> None:
+def _let_go(state, rows, nodes, bundles, bundle):
     """A message with this bundle is done."""
     bundles[bundle, _HOLDERS] -= 1
     if bundles[bundle, _HOLDERS] == 0:
@@ -626,7 +628,7 @@ def _let_go(state: Any, rows: Any, nodes: Any, bundles: Any, bundle: int) -> Non
 
 
 @_compiled
-def _deliver(state: Any, delays: Any, kind: int, delay_us: int, count: int, hop: int) -> None:
+def _deliver(state, delays, kind, delay_us, count, hop):
     if count > 0:
         at = state[kind]
         delays[at, 0], delays[at, 1] = delay_us, count
@@ -636,14 +638,14 @@ def _deliver(state: Any, delays: Any, kind: int, delay_us: int, count: int, hop:
 
 
 @_compiled
-def _evaluate(given: Any, rules: Any, kept: Any, home: int) -> bool:
+def _evaluate(inputs, rules, kept, home):
     """Algorithm 1 at one broker; whether it has published since the evaluation before the last."""
     slots, rate = kept.slots, kept.rate
-    first, last = given.listed_of[home], given.listed_of[home + 1]
+    first, last = inputs.listed_of[home], inputs.listed_of[home + 1]
     active = False
     filled = 0.0
     for at in range(first, last):
-        slot = given.listed[at]
+        slot = inputs.listed[at]
         active = active or slots[slot, _OFFERED] > 0 or rate[slot] > 0
         rate[slot] = slots[slot, _OFFERED] / (rules.period_us / 1e6)
         slots[slot, _OFFERED] = 0
@@ -653,24 +655,24 @@ def _evaluate(given: Any, rules: Any, kept: Any, home: int) -> bool:
     if fresh or abs(filled - rules.capacity) > rules.hysteresis * rules.capacity:
         filled = 0.0
         for at in range(first, last):
-            slot = given.ranked[at]
+            slot = inputs.ranked[at]
             slots[slot, _POPULAR] = filled < rules.capacity
             if slots[slot, _POPULAR]:
                 filled += rate[slot]
     kept.brokers[home, _FRESH] = 0
     kept.least[home] = -1.0
     for at in range(first, last):
-        slot = given.ranked[at]
+        slot = inputs.ranked[at]
         if slots[slot, _POPULAR]:
-            kept.least[home] = given.ratio[given.slot_offer[slot], given.slot_link[slot]]
+            kept.least[home] = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
     return active
 
 
 @_compiled
-def _send_batch(given: Any, kept: Any, slot: int) -> None:
+def _send_batch(inputs, kept, slot):
     """All that a link's buffer holds, as one message."""
     state = kept.state
-    link, offer = given.slot_link[slot], given.slot_offer[slot]
+    link, offer = inputs.slot_link[slot], inputs.slot_offer[slot]
     size = kept.slots[slot, _HELD]
     bundle = _bundle(state, kept.bundles, kept.slots, slot, offer)
     kept.bundles[bundle, _HOLDERS] = 1
@@ -678,16 +680,16 @@ def _send_batch(given: Any, kept: Any, slot: int) -> None:
     state[_SENT + 2] += 1
     kept.forwards[offer, link] += size
     _send(
-        state, kept.items, kept.near, kept.far, given.latencies[link],
-        _BATCH, given.neighbours[link], given.homes[offer], 1, bundle, size,
+        state, kept.items, kept.near, kept.far, inputs.latencies[link],
+        _BATCH, inputs.neighbours[link], inputs.homes[offer], 1, bundle, size,
     )  # fmt: skip
 
 
 @_compiled
-def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> int:
+def _send_directly(inputs, kept, row, link, offer):
     """A publication to each broker behind a link that it matches at; how many."""
     state, stack, reach = kept.state, kept.stack, kept.reach
-    broker, peer = given.homes[offer], given.neighbours[link]
+    broker, peer = inputs.homes[offer], inputs.neighbours[link]
     straight = 0
     depth = 1
     stack[0] = peer
@@ -696,13 +698,13 @@ def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> in
         at = stack[depth]
         if reach[row, at] > 1:
             straight += 1
-            way = given.latencies[link] if at == peer else given.direct[broker, at]
+            way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
             _send(
                 state, kept.items, kept.near, kept.far, way, _DIRECT, at, broker, 1, row, 1
             )  # fmt: skip
-        for other in range(given.pointers[at], given.pointers[at + 1]):
-            below = given.neighbours[other]
-            if reach[row, below] > 0 and given.above[given.rows[offer], below] == at:
+        for other in range(inputs.pointers[at], inputs.pointers[at + 1]):
+            below = inputs.neighbours[other]
+            if reach[row, below] > 0 and inputs.above[inputs.rows[offer], below] == at:
                 stack[depth] = below
                 depth += 1
     kept.rows[row, _REFS] += straight
@@ -712,13 +714,13 @@ def _send_directly(given: Any, kept: Any, row: int, link: int, offer: int) -> in
 
 
 @_compiled
-def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
+def _pass_on(inputs, kept, row, offer):
     """A publication all the way along the tree behind the home's links that are open to it."""
     state, reach, forwards = kept.state, kept.reach, kept.forwards
     touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
-    home = given.rows[offer]
-    first_link, inward = given.first_link[home], given.inward[home]
-    path_us, depths = given.path_us[home], given.depths[home]
+    home = inputs.rows[offer]
+    first_link, inward = inputs.first_link[home], inputs.inward[home]
+    path_us, depths = inputs.path_us[home], inputs.depths[home]
     sent, pure, furthest_us = 0, 0, 0
     for n in range(state[_TOUCHED]):
         broker = touched[n]
@@ -740,24 +742,24 @@ def _pass_on(given: Any, kept: Any, row: int, offer: int) -> None:
 
 
 @_compiled
-def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
+def _publish(inputs, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
-    offer = given.pub_offer[kept.rows[row, _PUBLICATION]]
-    broker = given.homes[offer]
-    first, last = given.slot_of[offer], given.slot_of[offer + 1]
+    offer = inputs.pub_offer[kept.rows[row, _PUBLICATION]]
+    broker = inputs.homes[offer]
+    first, last = inputs.slot_of[offer], inputs.slot_of[offer + 1]
     forwarded, asked, waits = False, False, False
     straight = 0
     switching = False  # the publication that switches to gossip goes over the tree
     if rules.mechanism == _GOSSIPING:
         for slot in range(first, last):
-            if kept.reach[row, given.neighbours[given.slot_link[slot]]] > 0:
+            if kept.reach[row, inputs.neighbours[inputs.slot_link[slot]]] > 0:
                 gossips = slots[slot, _POPULAR] or slots[slot, _GOSSIPS]
                 switching = switching or not gossips
     for slot in range(first, last):
-        link = given.slot_link[slot]
-        peer = given.neighbours[link]
+        link = inputs.slot_link[slot]
+        peer = inputs.neighbours[link]
         if kept.reach[row, peer] == 0:
             continue
         asked = True
@@ -776,7 +778,7 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
         elif rules.mechanism == _GOSSIPING:
             slots[slot, _GOSSIPS] = 0
         elif slots[slot, _HELD] > 0:
-            _send_batch(given, kept, slot)  # the buffer goes first: see _send_popular in the core
+            _send_batch(inputs, kept, slot)  # the buffer goes first: see _send_popular in the core
             forwarded = True
         kept.open[link] = over_tree
         if over_tree and state[_AT_ONCE]:
@@ -787,11 +789,11 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
             state[_SENT] += 1
             kept.forwards[offer, link] += 1
             _send(
-                state, items, near, far, given.latencies[link], _TREE, peer, broker, 1, row, 1
+                state, items, near, far, inputs.latencies[link], _TREE, peer, broker, 1, row, 1
             )  # fmt: skip
             forwarded = True
         elif rules.mechanism == _DIRECTLY:
-            straight += _send_directly(given, kept, row, link, offer)
+            straight += _send_directly(inputs, kept, row, link, offer)
         elif rules.mechanism == _GOSSIPING:
             if not waits:  # once, however many links gossip
                 waits = True
@@ -806,12 +808,12 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
                     _FLUSH, broker, -1, slots[slot, _STAMP], slot, 0,
                 )  # fmt: skip
             elif kept.least[broker] >= 0 and slots[slot, _HELD] > np.ceil(
-                kept.least[broker] / given.ratio[offer, link] - 1e-9
+                kept.least[broker] / inputs.ratio[offer, link] - 1e-9
             ):
-                _send_batch(given, kept, slot)
+                _send_batch(inputs, kept, slot)
                 forwarded = True
     if forwarded and state[_AT_ONCE]:
-        _pass_on(given, kept, row, offer)
+        _pass_on(inputs, kept, row, offer)
     if straight > 0:
         kept.histogram[straight] += 1
         sending_us = round(straight * rules.direct_us)
@@ -825,7 +827,7 @@ def _publish(given: Any, rules: Any, kept: Any, row: int) -> bool:
 
 
 @_compiled
-def _on_batch(given: Any, kept: Any, item: int) -> Any:
+def _on_batch(inputs, kept, item):
     """A batch is delivered and split among the links; whether each happened.
 
     The message carries the whole bundle: what has come this way is what matches further on.
@@ -840,12 +842,12 @@ def _on_batch(given: Any, kept: Any, item: int) -> Any:
         row = kept.nodes[node, _ROW]
         here = reach[row, broker] - 1
         if here > 0:
-            delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
+            delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
             _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
             delivered = True
         node = kept.nodes[node, _NEXT]
-    for link in range(given.pointers[broker], given.pointers[broker + 1]):
-        peer = given.neighbours[link]
+    for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
+        peer = inputs.neighbours[link]
         if peer == sender:
             continue
         size = 0
@@ -859,7 +861,7 @@ def _on_batch(given: Any, kept: Any, item: int) -> Any:
             state[_SENT + 2] += 1
             kept.forwards[offer, link] += size
             _send(
-                state, items, kept.near, kept.far, given.latencies[link],
+                state, items, kept.near, kept.far, inputs.latencies[link],
                 _BATCH, peer, broker, hop + 1, bundle, size,
             )  # fmt: skip
             forwarded = True
@@ -868,23 +870,21 @@ def _on_batch(given: Any, kept: Any, item: int) -> Any:
 
 
 @_compiled
-def _crowd(given: Any, kept: Any, bundle: int, broker: int) -> int:
+def _crowd(inputs, kept, bundle, broker):
     """Puts on the stack who else gossips about an advertisement, or has to get this bundle."""
     offer, links = kept.bundles[bundle, _OFFER], kept.bundles[bundle, _ANY_LINKS]
     crowd = 0
-    for m in range(given.members_of[offer], given.members_of[offer + 1]):
-        slot = given.member_slot[m]
-        gossips = kept.slots[slot, _GOSSIPS] or (links >> (slot - given.slot_of[offer])) & 1
-        if gossips and given.members[m] != broker:
-            kept.stack[crowd] = given.members[m]
+    for m in range(inputs.members_of[offer], inputs.members_of[offer + 1]):
+        slot = inputs.member_slot[m]
+        gossips = kept.slots[slot, _GOSSIPS] or (links >> (slot - inputs.slot_of[offer])) & 1
+        if gossips and inputs.members[m] != broker:
+            kept.stack[crowd] = inputs.members[m]
             crowd += 1
     return crowd
 
 
 @_compiled
-def _tell(
-    given: Any, rules: Any, kept: Any, broker: int, bundle: int, size: int, crowd: int
-) -> None:
+def _tell(inputs, rules, kept, broker, bundle, size, crowd):
     """A bundle to `fanout` members drawn from those on the stack."""
     state = kept.state
     for _ in range(min(rules.fanout, crowd)):
@@ -893,13 +893,13 @@ def _tell(
         state[_SENT + 3] += 1
         kept.bundles[bundle, _HOLDERS] += 1
         _send(
-            state, kept.items, kept.near, kept.far, given.direct[broker, to],
+            state, kept.items, kept.near, kept.far, inputs.direct[broker, to],
             _GOSSIP, to, broker, 1, bundle, size,
         )  # fmt: skip
 
 
 @_compiled
-def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> None:
+def _on_round(inputs, rules, kept, broker, offer):
     """What has waited since the last round goes out; who misses it asks at its own next round."""
     state, waiting = kept.state, kept.waiting
     size = waiting[offer, _HELD]
@@ -911,7 +911,7 @@ def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> Non
     while node >= 0:
         kept.bundles[bundle, _ANY_LINKS] |= kept.nodes[node, _LINKS]
         node = kept.nodes[node, _NEXT]
-    crowd = _crowd(given, kept, bundle, broker)
+    crowd = _crowd(inputs, kept, bundle, broker)
     for other in range(kept.reached.shape[1]):
         kept.reached[bundle, other] = 1  # whoever is no member needs nothing
     for m in range(crowd):
@@ -922,17 +922,17 @@ def _on_round(given: Any, rules: Any, kept: Any, broker: int, offer: int) -> Non
         pause = keyed.below(rules.interval_us, rules.key, broker, state[_DRAWN])
         kept.bundles[bundle, _HOLDERS] += 1
         _send(
-            state, kept.items, kept.near, kept.far, pause + 2 * given.direct[broker, to],
+            state, kept.items, kept.near, kept.far, pause + 2 * inputs.direct[broker, to],
             _PULL, to, broker, 1, bundle, size,
         )  # fmt: skip
-    _tell(given, rules, kept, broker, bundle, size, crowd)
+    _tell(inputs, rules, kept, broker, bundle, size, crowd)
     if crowd == 0:  # nobody is left to tell
         kept.bundles[bundle, _HOLDERS] = 1
         _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
 
 
 @_compiled
-def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
+def _on_gossip(inputs, rules, kept, item):
     state, items = kept.state, kept.items
     broker, bundle = items[item, _TARGET], items[item, _LOAD]
     if kept.reached[bundle, broker] == 0 or items[item, _WHAT] != _PULL:
@@ -942,31 +942,31 @@ def _on_gossip(given: Any, rules: Any, kept: Any, item: int) -> None:
         if items[item, _WHAT] == _PULL:
             state[_SENT + 3] += 2  # the request and the answer
         offer = kept.bundles[bundle, _OFFER]
-        link = given.first_link[given.rows[offer], broker] - given.pointers[given.homes[offer]]
+        link = inputs.first_link[inputs.rows[offer], broker] - inputs.pointers[inputs.homes[offer]]
         node = kept.bundles[bundle, _HEAD]
         while node >= 0:
             row = kept.nodes[node, _ROW]
             here = kept.reach[row, broker] - 1
             state[_RECEIVED] += 1
             if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
-                delay_us = state[_NOW] - given.pub_time[kept.rows[row, _PUBLICATION]]
+                delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
                 _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
             else:
                 state[_FALSE] += 1
             node = kept.nodes[node, _NEXT]
-        crowd = _crowd(given, kept, bundle, broker)
-        _tell(given, rules, kept, broker, bundle, items[item, _SIZE], crowd)
+        crowd = _crowd(inputs, kept, bundle, broker)
+        _tell(inputs, rules, kept, broker, bundle, items[item, _SIZE], crowd)
     _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
 
 
 @_compiled
-def _take(given: Any, kept: Any) -> Any:
+def _take(inputs, kept):
     """The next publication as an item, with its row: who leads to a match, and how many."""
     state, reach = kept.state, kept.reach
     number = state[_PUBLISHED]
     state[_PUBLISHED] += 1
-    offer = given.pub_offer[number]
-    home, up = given.homes[offer], given.rows[offer]
+    offer = inputs.pub_offer[number]
+    home, up = inputs.homes[offer], inputs.rows[offer]
     row = _new(state, _ROWS, kept.rows)
     for broker in range(reach.shape[1]):
         reach[row, broker] = 0
@@ -974,18 +974,17 @@ def _take(given: Any, kept: Any) -> Any:
     state[_TOUCHED] = 0
     reach[row, home] = 1
     kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
-    x, y = given.values[number, 0], given.values[number, 1]
-    for s in range(given.starts[offer], given.starts[offer + 1]):
-        if (
-            given.low[s, 0] <= x <= given.high[s, 0] and given.low[s, 1] <= y <= given.high[s, 1]
-        ):  # fmt: skip
-            at = given.sub_broker[s]
+    x, y = inputs.values[number, 0], inputs.values[number, 1]
+    low, high = inputs.low, inputs.high
+    for s in range(inputs.starts[offer], inputs.starts[offer + 1]):
+        if low[s, 0] <= x <= high[s, 0] and low[s, 1] <= y <= high[s, 1]:
+            at = inputs.sub_broker[s]
             broker = at
             while reach[row, at] == 0:
                 reach[row, at] = 1
                 kept.touched[state[_TOUCHED]] = at
                 state[_TOUCHED] += 1
-                at = given.above[up, at]
+                at = inputs.above[up, at]
                 kept.parting[at] = True
             reach[row, broker] += 1
     item = _new(state, _ITEMS, kept.items)
@@ -997,7 +996,7 @@ def _take(given: Any, kept: Any) -> Any:
 
 
 @_compiled
-def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> Any:
+def _next_item(state, items, near, far, pub_time):
     """What happens next; at equal times a publication comes first."""
     published = state[_PUBLISHED]
     left = pub_time.shape[0] - published
@@ -1032,7 +1031,7 @@ def _next_item(state: Any, items: Any, near: Any, far: Any, pub_time: Any) -> An
 
 
 @_compiled
-def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, took_us: int) -> Any:
+def _served(state, nodes, brokers, broker, sent_us, took_us):
     """A message joins a broker's line; the time at which it will have been served."""
     now = state[_NOW]
     node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
@@ -1062,14 +1061,14 @@ def _served(state: Any, nodes: Any, brokers: Any, broker: int, sent_us: int, too
 
 
 @_compiled
-def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
+def _run(inputs, rules, kept, limits):
     """Steps until all is done, or a table may be too small for the next; whether all is done."""
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
     reach, rows, brokers = kept.reach, kept.rows, kept.brokers
-    pointers, neighbours, latencies = given.pointers, given.neighbours, given.latencies
-    pub_time, pub_offer, cost = given.pub_time, given.pub_offer, given.cost
+    pointers, neighbours, latencies = inputs.pointers, inputs.neighbours, inputs.latencies
+    pub_time, pub_offer, cost = inputs.pub_time, inputs.pub_offer, inputs.cost
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
-    service_us, calm, entry_us = rules.service_us, given.calm, given.entry_us
+    service_us, calm, entry_us = rules.service_us, inputs.calm, inputs.entry_us
     while True:
         for n in range(len(_USED)):
             if state[_USED[n]] > limits[n]:
@@ -1084,7 +1083,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             if item == _END_OF_RUN:
                 return True
             if item == _NEXT_PUBLICATION:
-                item = _take(given, kept)
+                item = _take(inputs, kept)
             now = state[_CLOCK]
             sent_us = items[item, _DUE]
         state[_NOW] = now
@@ -1139,7 +1138,7 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             delivered = here > 0
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
             _deliver(state, popular_us, _POPULAR_DELAYS, delay_us, here, 0)
-            forwarded = _publish(given, rules, kept, row)
+            forwarded = _publish(inputs, rules, kept, row)
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
         elif kind == _DIRECT:
@@ -1149,26 +1148,26 @@ def _run(given: Any, rules: Any, kept: Any, limits: Any) -> bool:
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
         elif kind == _BATCH:
-            delivered, forwarded = _on_batch(given, kept, item)
+            delivered, forwarded = _on_batch(inputs, kept, item)
             _free(state, _ITEMS, items, item)
         elif kind == _FLUSH:
             slot = items[item, _LOAD]
             waits = kept.slots[slot, _HELD] > 0
             if waits and kept.slots[slot, _STAMP] == items[item, _HOP]:
-                _send_batch(given, kept, slot)
+                _send_batch(inputs, kept, slot)
                 forwarded = True
             _free(state, _ITEMS, items, item)
         elif kind == _EVALUATE:
-            if _evaluate(given, rules, kept, broker):
+            if _evaluate(inputs, rules, kept, broker):
                 _schedule(state, items, near, far, now + rules.period_us, item, now)
             else:
                 brokers[broker, _EVALUATES] = 0
                 _free(state, _ITEMS, items, item)
         elif kind == _ROUND:
             _schedule(state, items, near, far, now + rules.interval_us, item, now)
-            _on_round(given, rules, kept, broker, items[item, _LOAD])
+            _on_round(inputs, rules, kept, broker, items[item, _LOAD])
         else:
-            _on_gossip(given, rules, kept, item)
+            _on_gossip(inputs, rules, kept, item)
             _free(state, _ITEMS, items, item)
         if forwarded and not delivered:
             state[_PURE] += 1

@@ -9,7 +9,7 @@ Filters are independent of each other, so they are simulated one after the other
 grows with the number of brokers only. For each filter its subscribers are drawn, subscribe
 one at a time in random order, and then its publications are issued.
 
-`Network` is the same kernel for a workload of the caller's. Barring links turns it into the
+`FilterState` is the same kernel for a workload of the caller's. Barring links turns it into the
 neighbouring schemes: no filter where a wider one went (covering), none where no advertisement
 came from (advertisements), none towards the leaves (hierarchical forwarding).
 
@@ -49,7 +49,7 @@ _FROM_CLIENT = -2
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ForwardingCounts:
     """`subscriptions` of the counted patterns, `interests` of the rest, `publications` of all."""
 
     subscriptions: Counters
@@ -63,7 +63,7 @@ def simulate(
     publications: npt.ArrayLike,
     seed: int,
     patterns: int | None = None,
-) -> Outcome:
+) -> ForwardingCounts:
     """Simulate filters g = 0, 1, … with `probability[g]` and `publications[g]` publications.
 
     Only the first `patterns` filters (all, if None) are patterns whose subscription messages
@@ -73,7 +73,7 @@ def simulate(
     chances = np.ascontiguousarray(probability, dtype=np.float64)
     numbers = np.ascontiguousarray(publications, dtype=np.int64)
     counted = len(chances) if patterns is None else patterns
-    outcome = Outcome(Counters.zero(tree), Counters.zero(tree), Counters.zero(tree))
+    outcome = ForwardingCounts(Counters.zero(tree), Counters.zero(tree), Counters.zero(tree))
     counts = [
         counter
         for kind in (outcome.subscriptions, outcome.interests, outcome.publications)
@@ -84,7 +84,7 @@ def simulate(
     return outcome
 
 
-class Network:
+class FilterState:
     """One filter's routing state on a tree, for callers who bring their own workload.
 
     `up[v]` and `down[v]` are the marks of the link between v and its parent. The counters run
@@ -125,7 +125,7 @@ class Network:
 
 
 @njit(cache=True)
-def _simulate(  # type: ignore[no-untyped-def]
+def _simulate(
     parent, first_child, chances, publications, counted, members_from, order_from, publishers_from,
     pattern_ups, pattern_downs, interest_ups, interest_downs, publication_ups, publication_downs,
 ):  # fmt: skip
@@ -154,7 +154,7 @@ def _simulate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue):  # type: ignore[no-untyped-def]
+def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue):
     """Each subscription goes to every neighbour but its sender that was not yet sent it."""
     queue_node = queue[0]
     queue_from = queue[1]
@@ -184,7 +184,7 @@ def _subscribe(parent, first_child, members, count, up, down, ups, downs, queue)
 
 
 @njit(cache=True)
-def _publish(parent, first_child, broker, up, down, ups, downs, queue):  # type: ignore[no-untyped-def]
+def _publish(parent, first_child, broker, up, down, ups, downs, queue):
     """The publication goes to every neighbour but its sender that sent a subscription here."""
     queue_node = queue[0]
     queue_from = queue[1]

@@ -12,8 +12,10 @@ candidates.
 from __future__ import annotations
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from postroad.overlay import IntArray
@@ -22,6 +24,51 @@ from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
 
 _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase
+
+
+class _Wanted(NamedTuple):
+    """Who wants what, both ways, and who does not."""
+
+    start: IntArray  # per node (or position), its first topic
+    topics: IntArray  # ascending per node
+    list_start: IntArray  # per topic, its first subscriber
+    lists: npt.NDArray[np.int32]  # ascending per topic
+    absent_start: IntArray  # per topic that most nodes want, those that do not
+    absent: npt.NDArray[np.int32]
+
+
+class _Growing(NamedTuple):
+    """A ring that grows: its fragments, who is still open, and what each node remembers."""
+
+    rank: IntArray  # per node, its place in the order of ties
+    degree: IntArray
+    end: IntArray  # per end of a fragment, the other
+    list_end: IntArray  # per topic, where those end that are still open
+    live: IntArray  # nodes that are still open, as far as known
+    live_count: IntArray
+    shared: IntArray  # topics in common with the node at hand
+    touched: IntArray
+    kept: IntArray  # per node, its best candidates: overlap * count + (count - 1 - rank)
+    kept_count: IntArray
+    kept_next: IntArray
+    more: npt.NDArray[np.bool_]  # whether there may be candidates beyond those kept
+
+
+class _Parts(NamedTuple):
+    """The components of every topic, over the places in its list of subscribers."""
+
+    pair: IntArray  # per (position, topic), its place in the list
+    part: npt.NDArray[np.int32]  # per place, the component it is in
+    following: npt.NDArray[np.int32]  # and the next place in it, around
+    part_size: npt.NDArray[np.int32]
+    main: IntArray  # per topic a component: the largest, when it was chosen
+
+
+class _Outside(NamedTuple):
+    """Per topic, the places outside of its main component; they become fewer."""
+
+    places: npt.NDArray[np.int32]
+    end: IntArray
 
 
 def greedy_ring(interests: TopicInterests, seed: int) -> IntArray:
@@ -68,7 +115,7 @@ def build(interests: TopicInterests, overlay: str, long: str, seed: int) -> Smal
 
 
 @njit(cache=True)
-def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
+def _absentees(list_start, lists, count):
     """Of each topic that most nodes want, those that do not, ascending; of others nobody."""
     topics = len(list_start) - 1
     start = np.zeros(topics + 1, np.int64)
@@ -91,21 +138,21 @@ def _absentees(list_start, lists, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-untyped-def]
+def _ring(start, topics, list_start, lists, by_rank, rank):
     count = len(rank)
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
     end = np.arange(count)
-    list_end = list_start[1:].copy()
     absent_start, absent = _absentees(list_start, lists, count)
-    live = np.arange(count)
-    live_count = np.array([count])
-    shared = np.zeros(count, np.int64)
-    touched = np.empty(count, np.int64)
-    kept = np.zeros((count, _REMEMBERED), np.int64)  # overlap * count + (count - 1 - rank)
+    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
+    kept = np.zeros((count, _REMEMBERED), np.int64)
     kept_count = np.zeros(count, np.int64)
     kept_next = np.zeros(count, np.int64)
-    more = np.ones(count, np.bool_)  # whether there may be candidates beyond those kept
+    more = np.ones(count, np.bool_)
+    growing = _Growing(
+        rank, degree, end, list_start[1:].copy(), np.arange(count), np.array([count]),
+        np.zeros(count, np.int64), np.empty(count, np.int64), kept, kept_count, kept_next, more,
+    )  # fmt: skip
     heap = [
         -((start[node + 1] - start[node]) * count + count - 1 - rank[node]) for node in range(count)
     ]
@@ -130,10 +177,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-u
                 kept_next[node] += 1
             if best >= 0 or not more[node]:
                 break
-            _remember(
-                node, start, topics, list_start, list_end, lists, absent_start, absent, live,
-                live_count, rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
-            )  # fmt: skip
+            _remember(node, wanted, growing)
         if best < 0:
             continue  # no topic shared with any that is left
         if best // count < bound:
@@ -164,7 +208,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank):  # type: ignore[no-u
 
 
 @njit(cache=True)
-def _tie(a, b, beside, degree, end):  # type: ignore[no-untyped-def]
+def _tie(a, b, beside, degree, end):
     beside[a, degree[a]] = b
     beside[b, degree[b]] = a
     degree[a] += 1
@@ -176,11 +220,13 @@ def _tie(a, b, beside, degree, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _remember(  # type: ignore[no-untyped-def]
-    node, start, topics, list_start, list_end, lists, absent_start, absent, live, live_count,
-    rank, degree, end, shared, touched, kept, kept_count, kept_next, more,
-):  # fmt: skip
+def _remember(node, wanted, growing):
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
+    start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
+    absent_start, absent = wanted.absent_start, wanted.absent
+    rank, degree, end, live = growing.rank, growing.degree, growing.end, growing.live
+    shared, touched, kept = growing.shared, growing.touched, growing.kept
+    list_end, live_count = growing.list_end, growing.live_count
     count = len(rank)
     size = 0
     common = 0  # topics that most nodes want
@@ -213,8 +259,8 @@ def _remember(  # type: ignore[no-untyped-def]
                 touched[size] = peer
                 size += 1
         live_count[0] = size
-    found = 0
-    more[node] = False
+    remembered = 0
+    growing.more[node] = False
     for place in range(size):
         peer = touched[place]
         value = shared[peer] + common
@@ -222,25 +268,25 @@ def _remember(  # type: ignore[no-untyped-def]
         shared[peer] = 0
         if peer == node or end[node] == peer or value == 0:
             continue
-        if found == _REMEMBERED:
-            more[node] = True
-            if key < kept[node, found - 1]:
+        if remembered == _REMEMBERED:
+            growing.more[node] = True
+            if key < kept[node, remembered - 1]:
                 continue
-            found -= 1
-        slot = found
+            remembered -= 1
+        slot = remembered
         while slot > 0 and kept[node, slot - 1] < key:
             kept[node, slot] = kept[node, slot - 1]
             slot -= 1
         kept[node, slot] = key
-        found += 1
+        remembered += 1
     if common:  # absentees inside fragments were counted too
         shared[:] = 0
-    kept_count[node] = found
-    kept_next[node] = 0
+    growing.kept_count[node] = remembered
+    growing.kept_next[node] = 0
 
 
 @njit(cache=True)
-def _pairs(start, topics, list_start):  # type: ignore[no-untyped-def]
+def _pairs(start, topics, list_start):
     """Where each (position, topic) stands in the subscriber lists."""
     filled = list_start[:-1].copy()
     pair = np.empty(len(topics), np.int64)
@@ -251,28 +297,37 @@ def _pairs(start, topics, list_start):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _contribution(a, b, start, topics, pair, part):  # type: ignore[no-untyped-def]
+def _apart(wanted):
+    """Every place a component of its own."""
+    count = len(wanted.topics)
+    alone = np.arange(count).astype(np.int32)
+    pair = _pairs(wanted.start, wanted.topics, wanted.list_start)
+    main = np.full(len(wanted.list_start) - 1, -1)
+    return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
+
+
+@njit(cache=True)
+def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
-    found = 0
+    merges = 0
     while i < start[a + 1] and j < start[b + 1]:
         if topics[i] < topics[j]:
             i += 1
         elif topics[i] > topics[j]:
             j += 1
         else:
-            found += part[pair[i]] != part[pair[j]]
+            merges += part[pair[i]] != part[pair[j]]
             i += 1
             j += 1
-    return found
+    return merges
 
 
 @njit(cache=True)
-def _join(a, b, start, topics, pair, part, following, part_size, main):  # type: ignore[no-untyped-def]
-    """Merge the components of a and b in every topic they share; how many that were.
-
-    `main` is a component of each topic (the largest, when it was chosen) and is followed.
-    """
+def _join(a, b, wanted, parts):
+    """Merge the components of a and b in every topic they share; how many that were."""
+    start, topics, pair, part = wanted.start, wanted.topics, parts.pair, parts.part
+    following, part_size, main = parts.following, parts.part_size, parts.main
     i = start[a]
     j = start[b]
     merged = 0
@@ -305,22 +360,17 @@ def _join(a, b, start, topics, pair, part, following, part_size, main):  # type:
 
 
 @njit(cache=True)
-def _components(start, topics, list_start, lists, edges):  # type: ignore[no-untyped-def]
-    pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics)).astype(np.int32)
-    following = np.arange(len(topics)).astype(np.int32)
-    part_size = np.ones(len(topics), np.int32)
-    main = np.full(len(list_start) - 1, -1)
+def _components(start, topics, list_start, lists, edges):
+    wanted = _Wanted(start, topics, list_start, lists, list_start, lists)  # nobody is absent
+    parts = _apart(wanted)
     count = len(topics)
     for at in range(len(edges)):
-        count -= _join(
-            edges[at, 0], edges[at, 1], start, topics, pair, part, following, part_size, main
-        )
+        count -= _join(edges[at, 0], edges[at, 1], wanted, parts)
     return count
 
 
 @njit(cache=True)
-def _lower(lists, low, high, value):  # type: ignore[no-untyped-def]
+def _lower(lists, low, high, value):
     """The first place in lists[low:high], ascending, that holds `value` or more."""
     while low < high:
         middle = (low + high) // 2
@@ -332,7 +382,7 @@ def _lower(lists, low, high, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _lower_outside(outside, lists, low, high, value):  # type: ignore[no-untyped-def]
+def _lower_outside(outside, lists, low, high, value):
     """The same in the list positions that outside[low:high] names."""
     while low < high:
         middle = (low + high) // 2
@@ -344,23 +394,20 @@ def _lower_outside(outside, lists, low, high, value):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-untyped-def]
+def _fingers(start, topics, list_start, lists, rank, begin):
     count, phases = rank.shape
     slots = count * phases
-    pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics)).astype(np.int32)
-    following = np.arange(len(topics)).astype(np.int32)
-    part_size = np.ones(len(topics), np.int32)
-    main = np.full(len(list_start) - 1, -1)
+    absent_start, absent = _absentees(list_start, lists, count)
+    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
+    parts = _apart(wanted)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
         return fingers
     for position in range(count):
         after = (position + 1) % count
         fingers[position, 0] = after
-        _join(position, after, start, topics, pair, part, following, part_size, main)
-    outside, outside_end = _outsiders(list_start, part, part_size, main)
-    absent_start, absent = _absentees(list_start, lists, count)
+        _join(position, after, wanted, parts)
+    outside = _outsiders(list_start, parts)
     slot_of = np.empty(slots, np.int64)
     for position in range(count):
         for phase in range(phases):
@@ -372,10 +419,7 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
     floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
     gain = np.zeros(count, np.int32)
     for position in range(count):  # all phases at once, while nothing is chosen
-        common = _count_shared(
-            position, 2, 1 << phases, start, topics, list_start, lists, pair, part, part_size,
-            following, main, outside, outside_end, absent_start, absent, gain,
-        )  # fmt: skip
+        common = _count_shared(position, 2, 1 << phases, wanted, parts, outside, gain)
         for phase in range(1, phases):
             slot = position * phases + phase
             floor[slot] = _keep_best(
@@ -400,8 +444,8 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
             position = slot // phases
             phase = slot % phases
             best, now = _best_kept(
-                position, phase, begin[position, phase], limited, start, topics, pair, part,
-                free[phase], kept[slot], floor[slot],
+                position, phase, begin[position, phase], limited, start, topics, parts.pair,
+                parts.part, free[phase], kept[slot], floor[slot],
             )  # fmt: skip
             if best < 0:
                 now = floor[slot] >> phase
@@ -409,16 +453,15 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
                     heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
                     continue
                 common = _count_shared(
-                    position, 1 << phase, 2 << phase, start, topics, list_start, lists, pair, part,
-                    part_size, following, main, outside, outside_end, absent_start, absent, gain,
-                )  # fmt: skip
+                    position, 1 << phase, 2 << phase, wanted, parts, outside, gain
+                )
                 floor[slot] = _keep_best(
                     position, phase, begin[position, phase], limited, common, gain, free[phase],
                     kept[slot],
                 )  # fmt: skip
                 best, now = _best_kept(
-                    position, phase, begin[position, phase], limited, start, topics, pair, part,
-                    free[phase], kept[slot], floor[slot],
+                    position, phase, begin[position, phase], limited, start, topics, parts.pair,
+                    parts.part, free[phase], kept[slot], floor[slot],
                 )  # fmt: skip
             if best < 0:
                 continue
@@ -427,13 +470,14 @@ def _fingers(start, topics, list_start, lists, rank, begin):  # type: ignore[no-
                 continue
             fingers[position, phase] = best
             free[phase, best] = best + 1
-            _join(position, best, start, topics, pair, part, following, part_size, main)
+            _join(position, best, wanted, parts)
     return fingers
 
 
 @njit(cache=True)
-def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-def]
-    """Per topic its largest component, as `main`, and the list places outside of it."""
+def _outsiders(list_start, parts):
+    """Make the largest component of each topic its main one; the places outside of it."""
+    part, part_size, main = parts.part, parts.part_size, parts.main
     outside = np.empty(len(part), part.dtype)
     outside_end = list_start[:-1].copy()
     for topic in range(len(list_start) - 1):
@@ -444,24 +488,27 @@ def _outsiders(list_start, part, part_size, main):  # type: ignore[no-untyped-de
             if part[place] != main[topic]:
                 outside[outside_end[topic]] = place
                 outside_end[topic] += 1
-    return outside, outside_end
+    return _Outside(outside, outside_end)
 
 
 @njit(cache=True, inline="always")
-def _thin_out(topic, mine, first, left, part, outside, outside_end):  # type: ignore[no-untyped-def]
+def _thin_out(topic, mine, first, left, part, outside):
     """Of those outside the main component, which become fewer, keep the `left` that still are."""
-    if 2 * left < outside_end[topic] - first:
+    places, end = outside.places, outside.end
+    if 2 * left < end[topic] - first:
         write = first
-        for read in range(first, outside_end[topic]):
-            if part[outside[read]] != mine:
-                outside[write] = outside[read]
+        for read in range(first, end[topic]):
+            if part[places[read]] != mine:
+                places[write] = places[read]
                 write += 1
-        outside_end[topic] = write
+        end[topic] = write
 
 
 @njit(cache=True, inline="always")
-def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):  # type: ignore[no-untyped-def]
+def _subtracts(topic, mine, width, count, wanted, parts):
     """Whether to count a topic for all and subtract absentees and the own component."""
+    list_start, absent_start = wanted.list_start, wanted.absent_start
+    part_size, main = parts.part_size, parts.main
     size = list_start[topic + 1] - list_start[topic]
     if 2 * size <= count:
         return False
@@ -471,14 +518,14 @@ def _subtracts(topic, mine, main, width, count, list_start, absent_start, part_s
 
 
 @njit(cache=True)
-def _count_shared(  # type: ignore[no-untyped-def]
-    position, near, far, start, topics, list_start, lists, pair, part, part_size, following, main,
-    outside, outside_end, absent_start, absent, gain,
-):  # fmt: skip
+def _count_shared(position, near, far, wanted, parts, outside, gain):
     """What edges to the positions from `near` to `far` away contribute.
 
     It is `gain` of the position plus what is returned, so many for all.
     """
+    start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
+    absent_start, absent = wanted.absent_start, wanted.absent
+    pair, part, part_size, following = parts.pair, parts.part, parts.part_size, parts.following
     count = len(start) - 1
     width = far - near
     low = position + near
@@ -491,22 +538,22 @@ def _count_shared(  # type: ignore[no-untyped-def]
         left = list_start[topic + 1] - first - part_size[mine]
         if left == 0:
             continue
-        if _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+        if _subtracts(topic, mine, width, count, wanted, parts):
             common += 1
             continue
-        in_main = mine == main[topic]
+        in_main = mine == parts.main[topic]
         if in_main:  # only those outside of it count
-            _thin_out(topic, mine, first, left, part, outside, outside_end)
+            _thin_out(topic, mine, first, left, part, outside)
         for turn in range(2):  # the phase may reach beyond the end of the numbering
             below = low - turn * count
             above = high - turn * count
             if above <= 0 or below >= count:
                 continue
             if in_main:
-                end = outside_end[topic]
-                place = _lower_outside(outside, lists, first, end, below)
-                while place < end and lists[outside[place]] < above:
-                    gain[lists[outside[place]]] += part[outside[place]] != mine
+                places, end = outside.places, outside.end[topic]
+                place = _lower_outside(places, lists, first, end, below)
+                while place < end and lists[places[place]] < above:
+                    gain[lists[places[place]]] += part[places[place]] != mine
                     place += 1
                 continue
             end = list_start[topic + 1]
@@ -520,7 +567,7 @@ def _count_shared(  # type: ignore[no-untyped-def]
             mine = part[pair[at]]
             if part_size[mine] == list_start[topic + 1] - list_start[topic]:
                 continue
-            if not _subtracts(topic, mine, main, width, count, list_start, absent_start, part_size):
+            if not _subtracts(topic, mine, width, count, wanted, parts):
                 continue
             for turn in range(2):
                 below = low - turn * count
@@ -545,7 +592,7 @@ def _count_shared(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # type: ignore[no-untyped-def]
+def _keep_best(position, phase, begin, limited, common, gain, free, kept):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
     What was counted is forgotten.
@@ -555,7 +602,7 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # ty
     # In the order of ties, so that of equal ones the first is met first.
     keys = np.zeros(len(kept), np.int64)
     kept[:] = -1
-    found = 0
+    size = 0
     contributing = 0
     least = 0  # a candidate that contributes more is kept
     step = 0
@@ -566,22 +613,22 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):  # ty
             gain[target] = 0
             contributing += value > 0
             if value > least and (not limited or free[target] == target):
-                slot = min(found, len(kept) - 1)
+                slot = min(size, len(kept) - 1)
                 while slot > 0 and keys[slot - 1] >> phase < value:
                     keys[slot] = keys[slot - 1]
                     kept[slot] = kept[slot - 1]
                     slot -= 1
                 keys[slot] = value * width + width - 1 - (step + target - near)
                 kept[slot] = target
-                found = min(found + 1, len(kept))
-                if found == len(kept):
-                    least = keys[found - 1] >> phase
+                size = min(size + 1, len(kept))
+                if size == len(kept):
+                    least = keys[size - 1] >> phase
         step += far - near
-    return keys[found - 1] if found and contributing > found else np.int64(-1)
+    return keys[size - 1] if size and contributing > size else np.int64(-1)
 
 
 @njit(cache=True, inline="always")
-def _stretch(turn, low, begin, width, count):  # type: ignore[no-untyped-def]
+def _stretch(turn, low, begin, width, count):
     """A phase from its random start around to it, as four stretches of positions, some empty."""
     middle = low + begin
     if turn < 2:
@@ -596,9 +643,7 @@ def _stretch(turn, low, begin, width, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _best_kept(  # type: ignore[no-untyped-def]
-    position, phase, begin, limited, start, topics, pair, part, free, kept, floor
-):
+def _best_kept(position, phase, begin, limited, start, topics, pair, part, free, kept, floor):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
     width = 1 << phase
@@ -629,7 +674,7 @@ def _best_kept(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _first_free(free, position):  # type: ignore[no-untyped-def]
+def _first_free(free, position):
     """The first position from here on that nobody points to, or the count of positions."""
     while free[position] != position:
         free[position] = free[free[position]]

@@ -11,19 +11,23 @@ Memory is in proportion to interests, candidates and fingers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from postroad import draws
 from postroad.kernels.swico import (
+    _apart,
     _contribution,
     _join,
     _lower,
     _lower_outside,
     _outsiders,
-    _pairs,
     _thin_out,
     _tie,
+    _Wanted,
 )
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
@@ -34,6 +38,18 @@ _LOOKED_AT = 8  # subscribers of any other topic that are looked at in each phas
 _TARGETS = 4  # per phase, that a position chooses from
 _LEAST = (2, 1)  # contributions of the fingers that are taken in each turn
 _TRIES = 64  # for a target without a finger of the phase, where nothing contributes
+
+
+class _Search(NamedTuple):
+    """The fingers so far, and what is found of targets for the position at hand."""
+
+    begin: IntArray  # per position and phase, the random place to begin at
+    fingers: IntArray  # per position and phase, or -1
+    pointed: npt.NDArray[np.bool_]  # per phase and position, whether a finger points there
+    phase_of: npt.NDArray[np.int8]  # per distance
+    gain: npt.NDArray[np.int32]  # per position
+    touched: IntArray  # those with a gain
+    best: IntArray  # per phase, the targets that contribute most
 
 
 def build(interests: TopicInterests, candidates: IntArray, seed: int) -> SmallWorld:
@@ -56,18 +72,18 @@ def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> I
 
 
 @njit(cache=True)
-def _overlaps(start, topics, edges, count):  # type: ignore[no-untyped-def]
+def _overlaps(start, topics, edges, count):
     alone = np.arange(len(topics))
     parts = alone.astype(np.int32)  # each interest a component of its own
-    found = np.empty(len(edges), np.int64)
+    overlaps = np.empty(len(edges), np.int64)
     for at in range(len(edges)):
         a = edges[at] // count
-        found[at] = _contribution(a, edges[at] - a * count, start, topics, alone, parts)
-    return found
+        overlaps[at] = _contribution(a, edges[at] - a * count, start, topics, alone, parts)
+    return overlaps
 
 
 @njit(cache=True)
-def _ring(edges, by_rank, count):  # type: ignore[no-untyped-def]
+def _ring(edges, by_rank, count):
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
     end = np.arange(count)
@@ -96,7 +112,7 @@ def _ring(edges, by_rank, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _around(beside):  # type: ignore[no-untyped-def]
+def _around(beside):
     """The nodes along the path that `beside` describes."""
     count = len(beside)
     order = np.empty(count, np.int64)
@@ -115,34 +131,35 @@ def _around(beside):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untyped-def]
+def _fingers(start, topics, list_start, lists, begin):
     count, phases = begin.shape
-    pair = _pairs(start, topics, list_start)
-    part = np.arange(len(topics)).astype(np.int32)
-    following = np.arange(len(topics)).astype(np.int32)
-    part_size = np.ones(len(topics), np.int32)
-    main = np.full(len(list_start) - 1, -1)
+    wanted = _Wanted(start, topics, list_start, lists, list_start, lists)  # nobody is absent
+    parts = _apart(wanted)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
         return fingers
     for position in range(count):
         after = (position + 1) % count
         fingers[position, 0] = after
-        _join(position, after, start, topics, pair, part, following, part_size, main)
-    outside, outside_end = _outsiders(list_start, part, part_size, main)
+        _join(position, after, wanted, parts)
+    outside = _outsiders(list_start, parts)
     pointed = np.zeros((phases, count), np.bool_)
     phase_of = np.zeros(count + 1, np.int8)
     for away in range(2, count + 1):
         phase_of[away] = phase_of[away // 2] + 1
-    gain = np.zeros(count, np.int32)
-    touched = np.empty(count, np.int64)
     best = np.empty((phases + 1, _TARGETS), np.int64)
+    search = _Search(
+        begin,
+        fingers,
+        pointed,
+        phase_of,
+        np.zeros(count, np.int32),
+        np.empty(count, np.int64),
+        best,
+    )
     for least in _LEAST:
         for position in range(count):
-            _look_around(
-                position, least, phase_of, start, topics, list_start, lists, pair, part, part_size,
-                main, outside, outside_end, begin, fingers, pointed, gain, touched, best,
-            )  # fmt: skip
+            _look_around(position, least, wanted, parts, outside, search)
             for phase in range(1, phases):
                 most = np.int64(least - 1)
                 chosen = np.int64(-1)
@@ -150,14 +167,14 @@ def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untype
                     target = best[phase, place]
                     if target < 0:
                         break
-                    now = _contribution(position, target, start, topics, pair, part)
+                    now = _contribution(position, target, start, topics, parts.pair, parts.part)
                     if now > most:
                         most = now
                         chosen = target
                 if chosen >= 0:
                     fingers[position, phase] = chosen
                     pointed[phase, chosen] = True
-                    _join(position, chosen, start, topics, pair, part, following, part_size, main)
+                    _join(position, chosen, wanted, parts)
     for position in range(count):
         for phase in range(1, phases):
             if fingers[position, phase] >= 0:
@@ -176,11 +193,12 @@ def _fingers(start, topics, list_start, lists, begin):  # type: ignore[no-untype
 
 
 @njit(cache=True)
-def _look_around(  # type: ignore[no-untyped-def]
-    position, least, phase_of, start, topics, list_start, lists, pair, part, part_size, main,
-    outside, outside_end, begin, fingers, pointed, gain, touched, best,
-):  # fmt: skip
+def _look_around(position, least, wanted, parts, outside, search):
     """Per phase without a finger, the targets found that contribute most, at least `least`."""
+    start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
+    pair, part, part_size, places = parts.pair, parts.part, parts.part_size, outside.places
+    phase_of, begin, fingers = search.phase_of, search.begin, search.fingers
+    pointed, gain, touched = search.pointed, search.gain, search.touched
     count, phases = fingers.shape
     size = 0
     for at in range(start[position], start[position + 1]):
@@ -191,13 +209,13 @@ def _look_around(  # type: ignore[no-untyped-def]
         left = last - first - part_size[mine]
         if left == 0:
             continue
-        in_main = mine == main[topic]
+        in_main = mine == parts.main[topic]
         if in_main:  # only those outside of it count
-            _thin_out(topic, mine, first, left, part, outside, outside_end)
-            last = outside_end[topic]
+            _thin_out(topic, mine, first, left, part, outside)
+            last = outside.end[topic]
         if last - first <= _SHORT:
             for place in range(first, last):
-                item = outside[place] if in_main else place
+                item = places[place] if in_main else place
                 target = lists[item]
                 phase = phase_of[(target - position) % count]
                 if (
@@ -222,11 +240,11 @@ def _look_around(  # type: ignore[no-untyped-def]
                 low -= count
                 high -= count
             if in_main:
-                place = _lower_outside(outside, lists, first, last, low)
+                place = _lower_outside(places, lists, first, last, low)
             else:
                 place = _lower(lists, first, last, low)
             for ahead in range(place, min(last, place + _LOOKED_AT)):
-                item = outside[ahead] if in_main else ahead
+                item = places[ahead] if in_main else ahead
                 target = lists[item]
                 if target >= high:
                     break
@@ -236,6 +254,14 @@ def _look_around(  # type: ignore[no-untyped-def]
                     touched[size] = target
                     size += 1
                 gain[target] += 1
+    _choose_best(position, least, size, search)
+
+
+@njit(cache=True)
+def _choose_best(position, least, size, search):
+    """Of the `size` targets that were touched, those that contribute most; forget what they do."""
+    phase_of, gain, touched, best = search.phase_of, search.gain, search.touched, search.best
+    count = len(search.fingers)
     best[:] = -1
     for seen in range(size):
         target = touched[seen]

@@ -41,7 +41,7 @@ def publisher_base(seed: int) -> np.uint64:
 
 
 @njit(cache=True)
-def member_keys(n, start):  # type: ignore[no-untyped-def]
+def member_keys(n, start):
     """Each broker's part of the member draws, once for all filters."""
     keys = np.empty(n, np.uint64)
     for broker in range(n):
@@ -50,7 +50,7 @@ def member_keys(n, start):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def draw_members(keys, order, filter, probability, members):  # type: ignore[no-untyped-def]
+def draw_members(keys, order, filter, probability, members):
     """Fill `members` with the filter's subscribers in random order; how many there are."""
     count = 0
     for broker in range(len(keys)):
@@ -63,5 +63,5 @@ def draw_members(keys, order, filter, probability, members):  # type: ignore[no-
 
 
 @njit(cache=True)
-def draw_publisher(n, start, publication):  # type: ignore[no-untyped-def]
+def draw_publisher(n, start, publication):
     return below(n, start, publication, 0)

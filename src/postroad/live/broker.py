@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
 from postroad.errors import RunFailed
 from postroad.live.edge.clients import Clients
+from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
 from postroad.live.edge.session import KeptOnward
 from postroad.live.links import link as links
@@ -25,11 +25,12 @@ from postroad.live.links import secret, strangers
 from postroad.live.links.certificates import common_name
 from postroad.live.links.link import Link, Refused
 from postroad.live.links.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
+from postroad.live.links.neighbour import BACKOFF_US, Neighbour, Onward, Wire
 from postroad.live.links.repair import SILENT_US, Repair
 from postroad.live.links.strangers import Strangers
 from postroad.live.links.tree import TreeId
 from postroad.live.network import Network
-from postroad.live.store import CauseRow, Journal, Kept, LinkRow, Rows, Standing, WaveRow
+from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing import SCHEMES
@@ -70,65 +71,13 @@ log = logging.getLogger("postroad.broker")
 TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 REPAIR_US = 10_000_000  # and where links are redundant, for the tree to be repaired
-BACKOFF_US = (100_000, 1_000_000)  # before dialling again: at first, and at most
 REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 ABSENT_MAX = 10_000  # topics removed here that were never known here: they may be known elsewhere
 
-Onward = dict[BrokerId, int]  # what a publication caused: per neighbour, a message's number
 WaveKey = tuple[BrokerId, int]
-# Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
-Reached = Callable[[TimeUs, bool], bool | None]
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
-
-
-class Wire:
-    """One connection between two brokers; who dialled knows from the start to whom.
-
-    `certified` is the name in the peer's certificate, where there are any.
-    """
-
-    def __init__(
-        self, address: str, dialled: BrokerId | None, certified: str | None, now: TimeUs
-    ) -> None:
-        self.address = address
-        self.certified = certified
-        self.dialled = dialled
-        self.link: Link | None = None
-        self.buffer = bytearray()
-        self.out: list[bytes] = []
-        self.closing = False
-        self.since_us = self.heard_us = now
-        self.beat_us: TimeUs = 0
-        self.challenge = self.nonce = b""  # of who was dialled and who dialled; see secret.py
-        self.hello: links.Hello | None = None  # the peer's last
-        self.tree: TreeId | None = None  # of our last
-        self.name = ""  # as which our last hello named this end of the link
-
-
-@dataclass(slots=True)
-class Neighbour:
-    """What this broker knows of a peer besides the link itself."""
-
-    link: Link
-    lasting: bool  # whether the network file has this link
-    tree: TreeId | None = None  # in which messages were last exchanged with this peer
-    wire: Wire | None = None
-    dialler: BrokerId = -1  # who dialled the present connection
-    dialling: bool = False
-    left: bool = False  # it said that it shuts down
-    version: int = 0  # of the protocol, that both speak
-    dial_us: TimeUs = 0  # not before
-    backoff_us: TimeUs = BACKOFF_US[0]
-    # Messages of this peer that are not known to be safe wherever they went, in their order.
-    pending: deque[tuple[int, Onward]] = field(default_factory=deque)
-    unwritten: list[tuple[int, Onward]] = field(default_factory=list)  # of these, this turn's
-    written: deque[tuple[int, int]] = field(default_factory=deque)  # in rows: first and last
-    kept: LinkRow | None = None  # the link as the store knows it
-    refused: str | None = None  # why its last hello was not gone on with
-    sent: dict[str, int] = field(default_factory=dict)
-    received: dict[str, int] = field(default_factory=dict)
 
 
 class Broker:
@@ -456,9 +405,9 @@ class Broker:
                 case Deliver() | Send():
                     pass  # seen to above
                 case Move():
-                    self.clients.moves.move(effect, now)
+                    self.clients.follow(self.clients.moves.move(effect), now)
                 case Resume():
-                    self.clients.moves.go_on(effect, now)
+                    self.clients.follow(self.clients.moves.go_on(effect), now)
                 case Ping(advertisement_id, brokers, links):
                     pings_us = self._pings_us(links)
                     times = tuple((other, pings_us[other]) for other in brokers)

@@ -185,9 +185,9 @@ class Client(asyncio.Protocol):
         if number is not None:
             self._unacknowledged[number] = data
         if answer is not None:
-            told = await answer
-            if int(told.reason_code) >= 0x80:
-                raise InputError(f"not published: {told.reason_str or told.reason_code!r}")
+            answered = await answer
+            if int(answered.reason_code) >= 0x80:
+                raise InputError(f"not published: {answered.reason_str or answered.reason_code!r}")
 
     def __aiter__(self) -> AsyncIterator[PublishPacket]:
         return self._messages()

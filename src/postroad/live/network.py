@@ -156,12 +156,12 @@ class Network:
 
         Of parameters only what differs from the default, so that a later version may add some.
         """
-        told = json.dumps(
+        settings = json.dumps(
             [self.scheme, self.seed, _said(self.config), self.names,
              self.overlay.ends.tolist(), self.relocation, _said(self.relocation_config),
              self.store is not None, self.planned, *sorted(self.removed)]
         )  # fmt: skip
-        return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+        return f"{self.name}#{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
     def description(self) -> dict[str, Any]:
         """All that a replay has to know of it."""
@@ -185,8 +185,8 @@ class Network:
     @property
     def lineage(self) -> tuple[str, ...]:
         """What stays the same when brokers come and go, then all brokers there have been."""
-        told = json.dumps([self.scheme, self.seed, _said(self.config), self.redundant])
-        return f"{self.name}#{hashlib.sha256(told.encode()).hexdigest()[:12]}", *self.names
+        settings = json.dumps([self.scheme, self.seed, _said(self.config), self.redundant])
+        return f"{self.name}#{hashlib.sha256(settings.encode()).hexdigest()[:12]}", *self.names
 
 
 def _said(config: Any) -> dict[str, Any]:
@@ -205,10 +205,10 @@ def load(path: Path) -> Network:
     """Read a network file; a wrong one is refused with the line and the key."""
     text = toml.read_text(path)
     values = toml.parse(text, str(path))
-    return made(values, path, key_lines(text))
+    return from_values(values, path, key_lines(text))
 
 
-def made(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
+def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
     """The network of a file that has been read."""
     top = Section(values, str(path), lines=lines)
     name = top.take("name", str)
@@ -286,7 +286,7 @@ def _recording(top: Section, path: Path) -> Recording | None:
 def _addresses(top: Section) -> dict[str, Address]:
     section = top.section("brokers")
     taken: dict[tuple[str, int], str] = {}
-    found: dict[str, Address] = {}
+    addresses: dict[str, Address] = {}
     for name in list(section.values):
         if not name or "/" in name:
             raise section.wrong(name, name, "name a broker without / in its name")
@@ -302,10 +302,10 @@ def _addresses(top: Section) -> dict[str, Address]:
                 raise broker.wrong(key, port, f"choose another: {taken[where]} has it")
             taken[where] = f"brokers.{name}.{key}"
         broker.done()
-        found[name] = Address(host, **ports)
-    if not found:
+        addresses[name] = Address(host, **ports)
+    if not addresses:
         raise top.wrong("brokers", {}, "add a table [brokers.NAME] for each broker")
-    return found
+    return addresses
 
 
 def _overlay(
@@ -341,9 +341,9 @@ def _overlay(
         pairs = [pair for pair in pairs if not {*pair} & {*removed}]
         _check_joined(top, [name for name in names if name not in removed], pairs)
     elif len(names) > 1:
-        made = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
-        if len(made.names) != len(names):
-            stray = next(name for name in names if name not in made.names)
+        overlay = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
+        if len(overlay.names) != len(names):
+            stray = next(name for name in names if name not in overlay.names)
             raise top.wrong("links", pairs, f"join broker {stray!r} to the others")
     ends = np.array([(number[a], number[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
     return Overlay(tuple(names), ends, np.full(len(ends), LATENCY_US, dtype=np.int64))

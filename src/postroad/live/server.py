@@ -22,12 +22,13 @@ import msgspec
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
-from postroad.live.broker import Broker, Wire
+from postroad.live.broker import Broker
 from postroad.live.edge import users
 from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
 from postroad.live.links import certificates, secret
 from postroad.live.links.messages import BadMessage
+from postroad.live.links.neighbour import Wire
 from postroad.live.network import Network
 from postroad.live.operations import http, logs, reload
 from postroad.live.store import Store

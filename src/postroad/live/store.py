@@ -234,22 +234,22 @@ class Store:
                     path.chmod(0o600)
         except OSError as error:
             raise _failed(self.path, "cannot be opened", error) from None
-        self._db, found = _open(self.path, self.path, mark)
+        self._db, before = _open(self.path, self.path, mark)
         try:
             self._rows: Rows | None = None  # as they were found, until they are taken or changed
-            if found is None:
+            if before is None:
                 began, meta = 0, Meta(whose, list(lineage), now, reset)
             else:
-                began, meta, self._rows = found
+                began, meta, self._rows = before
                 _check_owner(self.path, meta, whose, lineage)
             self.count = max(began + 1, now)
             self.standing = Standing(meta.created, began, self.count, meta.reset)
             self._mark = os.open(_mark_of(self.path), os.O_CREAT | os.O_RDWR, 0o600)
-            if found is None:  # a store is being made: the mark must not be missing once it is
+            if before is None:  # a store is being made: the mark must not be missing once it is
                 self._write_mark(0)
                 os.fsync(self._mark)
                 _sync_folder(folder)
-            self._begin(found is None, Meta(whose, list(lineage), meta.created, meta.reset))
+            self._begin(before is None, Meta(whose, list(lineage), meta.created, meta.reset))
             self._write_mark(self.count)
             os.fsync(self._mark)
         except (sqlite3.Error, OSError) as error:
@@ -325,16 +325,16 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _sync_folder(folder: Path) -> None:
-    made = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(made)
+        os.fsync(descriptor)
     finally:
-        os.close(made)
+        os.close(descriptor)
 
 
 def _mark_line(created: TimeUs, count: int) -> bytes:
-    told = b"%020d %020d" % (created, count)
-    return b"%s %08x\n" % (told, zlib.crc32(told))
+    counts = b"%020d %020d" % (created, count)
+    return b"%s %08x\n" % (counts, zlib.crc32(counts))
 
 
 def _marked(path: Path) -> tuple[TimeUs, int] | None:
@@ -347,10 +347,10 @@ def _marked(path: Path) -> tuple[TimeUs, int] | None:
     words = line.split(b" ")
     if len(words) != 3 or not (words[0] + words[1]).isdigit():
         raise _failed(path, "is damaged", f"{mark.name} is no mark")
-    found = int(words[0]), int(words[1])
-    if line != _mark_line(*found):
+    counts = int(words[0]), int(words[1])
+    if line != _mark_line(*counts):
         raise _failed(path, "is damaged", f"{mark.name} does not match its checksum")
-    return found
+    return counts
 
 
 def _open(
@@ -378,7 +378,7 @@ def _open(
             shutil.copyfile(wal, kept)
             kept.chmod(0o600)
         db.execute("PRAGMA journal_mode = WAL")
-        found = _examine(db, shown, kept, mark)
+        contents = _examine(db, shown, kept, mark)
     except (sqlite3.Error, OSError) as error:
         refusal = _failed(shown, "cannot be opened", error)
     except RunFailed as error:
@@ -386,7 +386,7 @@ def _open(
     else:
         if kept is not None:
             kept.unlink()
-        return db, found
+        return db, contents
     db.close()
     if kept is not None and kept.exists():
         os.replace(kept, wal)
@@ -516,10 +516,10 @@ def _check_owner(path: Path, meta: Meta, whose: str, lineage: Sequence[str]) -> 
 
 
 def _load(db: sqlite3.Connection, path: Path) -> Rows:
-    found: Rows = {}
+    tables: Rows = {}
     try:
         for name in TABLES:
-            rows = found[name] = []
+            rows = tables[name] = []
             for owner, key, data, sum in db.execute(f"SELECT * FROM {name} ORDER BY owner, key"):
                 if not _is_whole(name, owner, key, data, sum):
                     why = f"table {name}, owner {owner!r}, key {key!r} does not match its checksum"
@@ -527,7 +527,7 @@ def _load(db: sqlite3.Connection, path: Path) -> Rows:
                 rows.append((owner, key, data))
     except sqlite3.Error as error:
         raise _failed(path, "is damaged", error) from None
-    return found
+    return tables
 
 
 @dataclass(frozen=True)
@@ -553,11 +553,11 @@ def examine(folder: Path, identity: str, broker: str, lineage: Sequence[str]) ->
             for mine in (path, _wal_of(path)):
                 if mine.exists():
                     shutil.copyfile(mine, copy.with_name(mine.name))
-            db, found = _open(copy, path, mark)
+            db, contents = _open(copy, path, mark)
             try:
-                if found is None:
+                if contents is None:
                     return Examined(path, f"the store {path} is empty")
-                count, meta, rows = found
+                count, meta, rows = contents
                 _check_owner(path, meta, f"{identity} {broker}", lineage)
                 return Examined(path, None, count, rows)
             finally:
@@ -649,10 +649,10 @@ class Kept:
         return [(key, data) for who, key, data in self._rows[table] if who == owner]
 
     def by_owner(self, table: str) -> dict[Any, list[tuple[Any, bytes]]]:
-        found: dict[Any, list[tuple[Any, bytes]]] = {}
+        owners: dict[Any, list[tuple[Any, bytes]]] = {}
         for owner, key, data in self._rows[table]:
-            found.setdefault(owner, []).append((key, data))
-        return found
+            owners.setdefault(owner, []).append((key, data))
+        return owners
 
     def link(self, peer: BrokerId) -> LinkRow | None:
         rows = self.of("link", peer)

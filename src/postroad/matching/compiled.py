@@ -197,13 +197,13 @@ class Compiled(Generic[Id]):
         state = self._state
         if self._native is not None and type(attributes) is dict:
             answer = self._native(attributes)
-            if answer is None and state[native.FOUND] < 0:
+            if answer is None and state[native.MATCHES] < 0:
                 answer = self._run(self._describe(attributes))
         else:
             answer = self._run(self._describe(attributes))
         if answer is None:
-            found, checks = int(state[native.FOUND]), int(state[native.CHECKS])
-            answer = self._answer(found, checks, attributes)
+            matches, checks = int(state[native.MATCHES]), int(state[native.CHECKS])
+            answer = self._answer(matches, checks, attributes)
         return answer
 
     def _tell(self) -> None:
@@ -284,26 +284,28 @@ class Compiled(Generic[Id]):
 
     def _run(self, pairs: list[float]) -> list[Id] | None:
         """The ids of the rows that match; None if `_out` ends with rows to check."""
-        given = len(pairs) >> 1
-        if len(self._pairs) < given:
-            self._pairs = np.zeros((2 * given, 2))
+        pairs_count = len(pairs) >> 1
+        if len(self._pairs) < pairs_count:
+            self._pairs = np.zeros((2 * pairs_count, 2))
             self._tell()
-        self._pairs.ravel()[: 2 * given] = pairs
+        self._pairs.ravel()[: 2 * pairs_count] = pairs
         state = self._state
-        state[native.GIVEN] = given
+        state[native.PAIRS_COUNT] = pairs_count
         if self._native is None:
-            state[native.FOUND], state[native.CHECKS] = kernels.match(
-                self._pairs[:given], given, self._point, self._values, self._breaks, self._windows,
-                self._heads, self._couples, self._blocks, self._rows, self._briefs, self._tags,
-                self._words, self._allocator, self._candidates, self._out, self._spare,
+            state[native.MATCHES], state[native.CHECKS] = kernels.match(
+                self._pairs[:pairs_count], pairs_count, self._point, self._values, self._breaks,
+                self._windows, self._heads, self._couples, self._blocks, self._rows, self._briefs,
+                self._tags, self._words, self._allocator, self._candidates, self._out, self._spare,
             )  # fmt: skip
             return None
         answer: list[Id] | None = self._native(None)
         return answer
 
-    def _answer(self, found: int, checks: int, attributes: Mapping[str, Scalar | None]) -> list[Id]:
+    def _answer(
+        self, matches: int, checks: int, attributes: Mapping[str, Scalar | None]
+    ) -> list[Id]:
         """The ids of the rows in `_out`, once those to be checked are."""
-        numbers: list[int] = self._out[:found].tolist()
+        numbers: list[int] = self._out[:matches].tolist()
         if checks:
             doubtful = self._out[len(self._out) - checks :].tolist()
             numbers += [number for number in doubtful if self._check(number, attributes)]
@@ -439,12 +441,12 @@ class Compiled(Generic[Id]):
         exact = not constraint.like and not constraint.unlike
         if low and high == patterns.after_prefix(low):
             prefixes = attribute.prefixes
-            found = next((known for known in prefixes if known[0] == len(low)), None)
-            if found is None and len(prefixes) < _LENGTHS_MAX:
-                found = (len(low), self._new_channel(coded=True), {})
-                prefixes.append(found)
-            if found is not None:
-                _, channel, codes = found
+            prefix = next((known for known in prefixes if known[0] == len(low)), None)
+            if prefix is None and len(prefixes) < _LENGTHS_MAX:
+                prefix = (len(low), self._new_channel(coded=True), {})
+                prefixes.append(prefix)
+            if prefix is not None:
+                _, channel, codes = prefix
                 code = self._code(channel, codes, low)
                 unequal = self._unequal(name, constraint.excluded)
                 return [(channel, code, code, 0), *unequal], exact

@@ -79,19 +79,19 @@ class Filed(Generic[Id]):
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
         get = attributes.get
-        found: list[int] = []
+        numbers: list[int] = []
         for name, table in self._tables.items():
             bucket = table.get(get(name))
             if bucket is not None:
                 self.asked += len(bucket)
-                _ask(bucket, get, found)
+                _ask(bucket, get, numbers)
         if self._homeless:
             self.asked += len(self._homeless)
-            _ask(self._homeless, get, found)
-        if len(found) > 1:
-            found = sorted(set(found))
+            _ask(self._homeless, get, numbers)
+        if len(numbers) > 1:
+            numbers = sorted(set(numbers))
         ids = self._ids
-        return [ids[number] for number in found]
+        return [ids[number] for number in numbers]
 
     def items(self) -> Iterator[tuple[Id, Filter]]:
         """All ids and filters, in the order of their insertion."""
@@ -117,10 +117,10 @@ class Filed(Generic[Id]):
 Home = tuple[str, Iterable[Scalar]] | None
 
 
-def _ask(bucket: Bucket, get: Callable[[str], Scalar | None], found: list[int]) -> None:
+def _ask(bucket: Bucket, get: Callable[[str], Scalar | None], numbers: list[int]) -> None:
     for (number, _), tests in bucket.items():
         for name, accepts in tests:
             if not accepts(get(name)):
                 break
         else:
-            found.append(number)
+            numbers.append(number)

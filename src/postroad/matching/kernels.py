@@ -276,10 +276,10 @@ def _add_first(block, firsts, chains, blocks):
 
 
 @njit(cache=True)
-def _chains(pairs, given, point, breaks, windows, heads, couples, blocks, allocator, firsts):
+def _chains(pairs, pairs_count, point, breaks, windows, heads, couples, blocks, allocator, firsts):
     """Find the places whose rows the publication may meet: how many first blocks there are."""
     chains = _add_first(allocator[ROOT], firsts, 0, blocks)
-    for i in range(given):
+    for i in range(pairs_count):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
         cell = int(point[channel, 2])
         if breaks[channel, 0] < 0:
@@ -317,7 +317,7 @@ def _chains(pairs, given, point, breaks, windows, heads, couples, blocks, alloca
 
 @njit(cache=True)
 def match(
-    pairs, given, point, values, breaks, windows, heads, couples, blocks, rows, briefs, tags,
+    pairs, pairs_count, point, values, breaks, windows, heads, couples, blocks, rows, briefs, tags,
     words, allocator, candidates, out, spare,
 ):  # fmt: skip
     """The numbers of the rows that accept the publication: how many, and how many to check.
@@ -327,7 +327,7 @@ def match(
     are in order, those to check are not.
     """
     between = False
-    for i in range(given):
+    for i in range(pairs_count):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
         if point[channel, 1] == point[channel, 1]:
             point[channel, 1] = value
@@ -338,12 +338,12 @@ def match(
             point[channel, 1] = value
             point[channel, 2] = _cell(breaks, channel, value)
             values[channel + 1] = value
-    firsts = np.empty(given * (WINDOWS + 2 * WIDTHS_COUNT) + COUPLES_MAX + 2, dtype=np.int32)
+    firsts = np.empty(pairs_count * (WINDOWS + 2 * WIDTHS_COUNT) + COUPLES_MAX + 2, dtype=np.int32)
     chains = _chains(
-        pairs, given, point, breaks, windows, heads, couples, blocks, allocator, firsts
+        pairs, pairs_count, point, breaks, windows, heads, couples, blocks, allocator, firsts
     )  # fmt: skip
     count = _candidates(firsts, chains, point, blocks, words, candidates)
-    found, checks = 0, 0
+    matches, checks = 0, 0
     for i in range(min(_AHEAD, count)):
         _fetch(tags, candidates[i])
     for i in range(count):
@@ -353,36 +353,36 @@ def match(
         number = tags[row, NUMBER]
         if number > 0 and not between:
             sure, maybe = _glance(briefs, tags, row, values)
-            out[found] = number - 1
-            found += sure
+            out[matches] = number - 1
+            matches += sure
             if sure or not maybe:
                 continue
         name = rows[row, 0]
         if name != 0 and _accepts(rows, row, point):
             if name > 0 and not between:
-                out[found] = int(name) - 1
-                found += 1
+                out[matches] = int(name) - 1
+                matches += 1
             else:
                 checks += 1
                 out[out.shape[0] - checks] = int(abs(name)) - 1
-    for i in range(given):
+    for i in range(pairs_count):
         channel = int(pairs[i, 0])
         point[channel, 0] = np.nan
         point[channel, 1] = np.nan
         point[channel, 2] = 0
         values[channel + 1] = np.nan
-    _sort(out, found, spare)
-    return found, checks
+    _sort(out, matches, spare)
+    return matches, checks
 
 
 @njit(cache=True)
-def _sort(out, found, spare):
+def _sort(out, count, spare):
     """Put the first numbers of `out` in order: a few by insertion, many digit by digit.
 
     Counts, sums and moves without a question asked, which a processor could guess wrong.
     """
-    if found <= INSERTED_MAX:
-        for i in range(1, found):
+    if count <= INSERTED_MAX:
+        for i in range(1, count):
             number = out[i]
             j = i - 1
             while j >= 0 and out[j] > number:
@@ -391,7 +391,7 @@ def _sort(out, found, spare):
             out[j + 1] = number
         return
     most = 0
-    for i in range(found):
+    for i in range(count):
         most = max(most, out[i])
     bits = _log2(most + 1)
     passes = 2 if bits <= 22 else 4  # Of an even number, the last is back in `out`.
@@ -402,12 +402,12 @@ def _sort(out, found, spare):
     for number in range(passes):
         shift = number * digit
         counts[:] = 0
-        for i in range(found):
+        for i in range(count):
             counts[(here[i] >> shift) & mask] += 1
         total = 0
         for value in range(mask + 1):
             counts[value], total = total, total + counts[value]
-        for i in range(found):
+        for i in range(count):
             value = (here[i] >> shift) & mask
             there[counts[value]] = here[i]
             counts[value] += 1

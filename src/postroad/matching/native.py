@@ -54,7 +54,7 @@ NULLABLE = 2
 ) = range(19)  # fmt: skip
 OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = 19, 20, 21, 22
 KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(23, 30)
-POSITION, KEY, VALUE, OVERFLOW, GIVEN, FOUND, CHECKS = range(30, 37)
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS = range(30, 37)
 STATE = 37
 
 _EXACT = 2**53
@@ -62,7 +62,7 @@ _AHEAD = 8  # So many ids are fetched ahead.
 _LONG = types.int64
 
 
-def _python(name, result, *arguments):
+def _python(name: str, result: Any, *arguments: Any) -> Any:
     return types.ExternalFunction(name, result(*arguments))
 
 
@@ -93,16 +93,16 @@ def _at(typing_context, address):
 
 
 @njit(cache=True)
-def _give_code(pairs, given, codes, channel, excluded, value):
+def _give_code(pairs, pairs_count, codes, channel, excluded, value):
     """Add the code that a value has, or that it has none if some filter excludes codes."""
     code = _dict_find(codes, value)
     if code != 0:
-        pairs[given, 0], pairs[given, 1] = channel, _float(code)
+        pairs[pairs_count, 0], pairs[pairs_count, 1] = channel, _float(code)
     elif excluded:
-        pairs[given, 0], pairs[given, 1] = channel, -1.0
+        pairs[pairs_count, 0], pairs[pairs_count, 1] = channel, -1.0
     else:
-        return given
-    return given + 1
+        return pairs_count
+    return pairs_count + 1
 
 
 @njit(cache=True)
@@ -112,7 +112,7 @@ def _describe(attributes, state, here):
     prefixes = carray(_at(state[AT_PREFIXES]), (1, PREFIX), np.int64)
     nullable = carray(_at(state[AT_NULLABLE]), (1, NULLABLE), np.int64)
     pairs = carray(_at(state[AT_PAIRS]), (1, 2), np.float64)
-    given = 0
+    pairs_count = 0
     state[POSITION] = 0
     while _dict_next(attributes, here + 8 * POSITION, here + 8 * KEY, here + 8 * VALUE) != 0:
         known = _dict_get(state[KNOWN], state[KEY])
@@ -132,52 +132,62 @@ def _describe(attributes, state, here):
                     return -1
                 number = float(whole)
             if attribute[NUMBER] >= 0:
-                pairs[given, 0], pairs[given, 1] = attribute[NUMBER], number
-                given += 1
+                pairs[pairs_count, 0], pairs[pairs_count, 1] = attribute[NUMBER], number
+                pairs_count += 1
             if attribute[CODE] >= 0:
-                given = _give_code(
-                    pairs, given, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+                pairs_count = _give_code(
+                    pairs,
+                    pairs_count,
+                    attribute[CODES],
+                    attribute[CODE],
+                    attribute[EXCLUDED],
+                    value,
                 )
         elif kind == state[STR]:
             if attribute[TEXT] >= 0:
                 return -1
             if attribute[CODE] >= 0:
-                given = _give_code(
-                    pairs, given, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+                pairs_count = _give_code(
+                    pairs,
+                    pairs_count,
+                    attribute[CODES],
+                    attribute[CODE],
+                    attribute[EXCLUDED],
+                    value,
                 )
             for i in range(attribute[FIRST_PREFIX], attribute[PREFIXES_END]):
                 begin = _begin_of_text(value, 0, prefixes[i, LENGTH])
-                given = _give_code(
-                    pairs, given, prefixes[i, PREFIX_CODES], prefixes[i, CHANNEL], 0, begin
+                pairs_count = _give_code(
+                    pairs, pairs_count, prefixes[i, PREFIX_CODES], prefixes[i, CHANNEL], 0, begin
                 )
                 _drop(begin)
         elif value == state[NONE]:
             continue
         elif kind == state[BOOL]:
             if attribute[FLAG] >= 0:
-                pairs[given, 0], pairs[given, 1] = attribute[FLAG], value == state[TRUE]
-                given += 1
+                pairs[pairs_count, 0], pairs[pairs_count, 1] = attribute[FLAG], value == state[TRUE]
+                pairs_count += 1
         else:
             return -1
         if attribute[PRESENT] >= 0:
-            pairs[given, 0], pairs[given, 1] = attribute[PRESENT], 1.0
-            given += 1
+            pairs[pairs_count, 0], pairs[pairs_count, 1] = attribute[PRESENT], 1.0
+            pairs_count += 1
     for i in range(state[NULLABLE_COUNT]):
         value = _dict_get(attributes, nullable[i, NAME])
         if value == 0 or value == state[NONE]:
-            pairs[given, 0], pairs[given, 1] = nullable[i, NULL], 1.0
-            given += 1
-    return given
+            pairs[pairs_count, 0], pairs[pairs_count, 1] = nullable[i, NULL], 1.0
+            pairs_count += 1
+    return pairs_count
 
 
 @njit(cache=True)
-def _listed(state, found, out):
+def _listed(state, matches, out):
     """The ids of the rows found. Several rows of one id stand beside each other."""
     names = carray(_at(state[AT_NAMES]), (1,), np.int64)
-    answer = _new_list(found)
+    answer = _new_list(matches)
     count = 0
-    for i in range(found):
-        if i + _AHEAD < found:
+    for i in range(matches):
+        if i + _AHEAD < matches:
             kernels._fetch(names, out[i + _AHEAD])
         name = names[out[i]]
         if i > 0 and name == names[out[i - 1]]:
@@ -188,8 +198,8 @@ def _listed(state, found, out):
             _keep(name)
         _list_set(answer, count, name)
         count += 1
-    if count < found:
-        _list_cut(answer, count, found, 0)
+    if count < matches:
+        _list_cut(answer, count, matches, 0)
     return answer
 
 
@@ -209,14 +219,14 @@ def _matcher() -> Any:
         """
         here = _long(owner)
         state = carray(_at(here), (STATE,), np.int64)
-        state[FOUND], state[CHECKS] = -version, 0
-        given = state[GIVEN]
+        state[MATCHES], state[CHECKS] = -version, 0
+        pairs_count = state[PAIRS_COUNT]
         if attributes != state[NONE]:
-            given = _describe(attributes, state, here)
-        if given >= 0:
+            pairs_count = _describe(attributes, state, here)
+        if pairs_count >= 0:
             out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
-            found, checks = kernels.match(
-                carray(_at(state[AT_PAIRS]), (given, 2), np.float64), given,
+            matches, checks = kernels.match(
+                carray(_at(state[AT_PAIRS]), (pairs_count, 2), np.float64), pairs_count,
                 carray(_at(state[AT_POINT]), (1, 3), np.float64),
                 carray(_at(state[AT_VALUES]), (1,), np.float32),
                 carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
@@ -233,9 +243,9 @@ def _matcher() -> Any:
                 out,
                 carray(_at(state[AT_SPARE]), (1,), np.int32),
             )  # fmt: skip
-            state[FOUND], state[CHECKS] = found, checks
+            state[MATCHES], state[CHECKS] = matches, checks
             if checks == 0:
-                return _listed(state, found, out)
+                return _listed(state, matches, out)
         _keep(state[NONE])
         return state[NONE]
 

@@ -46,16 +46,16 @@ class Overlay:
     def path_us(self, source: BrokerId) -> list[TimeUs]:
         """The latency from a broker to every other, along the links of a tree."""
         peers = self.neighbours()
-        found = [-1] * self.brokers_count
-        found[source] = 0
+        delays_us = [-1] * self.brokers_count
+        delays_us[source] = 0
         stack = [source]
         while stack:
             broker = stack.pop()
             for peer, latency in peers[broker].items():
-                if found[peer] < 0:
-                    found[peer] = found[broker] + latency
+                if delays_us[peer] < 0:
+                    delays_us[peer] = delays_us[broker] + latency
                     stack.append(peer)
-        return found
+        return delays_us
 
     def parents(self, root: BrokerId = 0) -> IntArray:
         """Each broker's parent when the tree hangs from `root` (-1 at the root itself)."""

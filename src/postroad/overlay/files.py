@@ -51,7 +51,7 @@ def lines(path: Path) -> list[tuple[int, str]]:
 
 def links(path: Path, latency_us: TimeUs | None = None) -> list[tuple[str, str, TimeUs]]:
     """Lines `a b latency_us`, split by blanks, tabs or commas; a default may stand for the last."""
-    found: list[tuple[str, str, TimeUs]] = []
+    links: list[tuple[str, str, TimeUs]] = []
     for number, line in lines(path):
         words = line.replace(",", " ").split()
         if len(words) == 2 and latency_us is not None:
@@ -63,8 +63,8 @@ def links(path: Path, latency_us: TimeUs | None = None) -> list[tuple[str, str, 
                 where=f"{path}:{number}",
                 remedy=f"write two brokers and {rest}",
             )
-        found.append((words[0], words[1], int(words[2])))
-    return found
+        links.append((words[0], words[1], int(words[2])))
+    return links
 
 
 def tree(path: Path, latency_us: TimeUs) -> Overlay:

@@ -84,14 +84,14 @@ def as_overlay(world: SmallWorld, names: Sequence[str], latency_us: int) -> Ring
 def save(ring: Ring, path: Path, facts: Mapping[str, Any]) -> None:
     """Write a ring as JSON: what is known of it, then the nodes in ring order and their fingers."""
     world = ring.world
-    made = {
+    document = {
         **facts,
         "nodes": [ring.names[node] for node in world.order.tolist()],
         "fingers": world.fingers.tolist(),
     }
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(json.dumps(made), encoding="utf-8")
+        partial.write_text(json.dumps(document), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise InputError(
@@ -102,10 +102,10 @@ def save(ring: Ring, path: Path, facts: Mapping[str, Any]) -> None:
 def load(path: Path, latency_us: int) -> Ring:
     """Read what `save` wrote. Brokers are numbered as they stand on the ring."""
     try:
-        made = json.loads(path.read_text(encoding="utf-8"))
-        names = [str(name) for name in made["nodes"]]
+        document = json.loads(path.read_text(encoding="utf-8"))
+        names = [str(name) for name in document["nodes"]]
         shape = (len(names), phases_count(len(names)))
-        fingers = np.array(made["fingers"], np.int64).reshape(shape)
+        fingers = np.array(document["fingers"], np.int64).reshape(shape)
     except OSError as error:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"

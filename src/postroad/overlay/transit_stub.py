@@ -81,13 +81,13 @@ class Underlay:
         # Of two links between the same routers, the faster one comes first and is taken.
         order = np.lexsort((np.tile(self.latency_us, 2), keys))
         wanted = self.before * count + np.arange(count)
-        found = order[np.searchsorted(keys[order], np.maximum(0, wanted)) % len(order)]
-        return np.where(self.before >= 0, found, -1)
+        links = order[np.searchsorted(keys[order], np.maximum(0, wanted)) % len(order)]
+        return np.where(self.before >= 0, links, -1)
 
     def overlay(self) -> Routed:
         """The servers as brokers, linked by a minimum spanning tree."""
-        made = as_overlay([str(server) for server in range(self.servers_count)], self.direct_us)
-        return Routed(made.names, made.ends, made.latency_us, made.direct_us, underlay=self)
+        plain = as_overlay([str(server) for server in range(self.servers_count)], self.direct_us)
+        return Routed(plain.names, plain.ends, plain.latency_us, plain.direct_us, underlay=self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -332,8 +332,8 @@ def _identified(records: DataFrame, name: str, prefix: str) -> DataFrame:
     place = [
         column for column in ("file", "block", "position", "text") if column in records.columns
     ]
-    made = F.concat(F.lit(prefix), F.hex(F.xxhash64(*place)))
-    return _timed(records).withColumn(name, F.coalesce(F.col(name), F.col("id"), made))
+    hashed = F.concat(F.lit(prefix), F.hex(F.xxhash64(*place)))
+    return _timed(records).withColumn(name, F.coalesce(F.col(name), F.col("id"), hashed))
 
 
 def _timed(records: DataFrame) -> DataFrame:
@@ -345,10 +345,10 @@ def _timed(records: DataFrame) -> DataFrame:
             micros = F.col(f"{name}_us").try_cast("bigint")
             if seconds is not None:
                 micros = F.coalesce(micros, (seconds * 1_000_000).cast("bigint"))
-                given = F.coalesce(F.col(f"{name}_us"), F.col(name))
+                read = F.coalesce(F.col(f"{name}_us"), F.col(name))
             else:
-                given = F.col(f"{name}_us")
-            timed = timed.withColumn(f"_{name}", given).withColumn(f"{name}_us", micros)
+                read = F.col(f"{name}_us")
+            timed = timed.withColumn(f"_{name}", read).withColumn(f"{name}_us", micros)
     return timed
 
 
@@ -365,12 +365,12 @@ def _judged(
         (whole & (F.coalesce(F.col(name).cast("string"), F.lit("")) == ""), f"{name} is missing")
         for name in needed
     ]
-    given = {"time_us": "_time", "until_us": "_until"}
+    original = {"time_us": "_time", "until_us": "_until"}
     typed = records
     for field in schema.fields:
-        said = F.col(given.get(field.name, field.name))
+        said = F.col(original.get(field.name, field.name))
         cast = F.col(field.name).try_cast(field.dataType)
-        if field.name not in needed or field.name in given:
+        if field.name not in needed or field.name in original:
             wrong = said.isNotNull() & (said.cast("string") != "") & cast.isNull()
             rules.append((whole & wrong, f"{field.name} is not of its type"))
         typed = typed.withColumn(f"_typed_{field.name}", cast)

@@ -61,13 +61,13 @@ def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
     ok = runs.where(F.col("status") == "ok").select(
         "run_id", _entries("parameters").alias("_parameters"), "replicate", "metrics"
     )
-    told = ok.select(
+    metrics = ok.select(
         "run_id", "_parameters", "replicate", F.explode("metrics").alias("metric", "value")
     )
     if traced is not None:
         joined = ok.drop("metrics").join(traced, on="run_id", how="inner")
-        told = told.unionByName(joined)
-    return told
+        metrics = metrics.unionByName(joined)
+    return metrics
 
 
 def measures(metrics: DataFrame) -> DataFrame:

@@ -38,7 +38,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.pipeline.store import Recipe
-from postroad.workloads.followed import follower_quantiles
+from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 
@@ -163,11 +163,11 @@ def ingest(
 
 
 def _parsed(
-    spark: SparkSession, sources: Sequence[str], told: Mapping[str, Any]
+    spark: SparkSession, sources: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[DataFrame | None, DataFrame, Callable[[DataFrame], DataFrame]]:
     """The lines, the lines parsed, and how parsed lines become the table."""
-    kind = told["kind"]
-    if told.get("form") == "parquet":
+    kind = options["kind"]
+    if options.get("form") == "parquet":
         parser, schema, columns, _ = ingesting.RECORDS[kind]
         rows = store.read_raw(spark, sources)
         ingesting.check_header(kind, rows.columns, ", ".join(rows.columns[:-1]), sources[0])
@@ -178,22 +178,22 @@ def _parsed(
         return (
             lines,
             ingesting.edges(lines),
-            lambda frame: ingesting.edge_set(frame, told["undirected"]),
+            lambda frame: ingesting.edge_set(frame, options["undirected"]),
         )
-    if kind == "latency" and told["layout"] == "matrix":
+    if kind == "latency" and options["layout"] == "matrix":
         return (
             lines,
-            ingesting.latency_matrix(lines, told["unit"], told["times"]),
+            ingesting.latency_matrix(lines, options["unit"], options["times"]),
             ingesting.matrix_pairs,
         )
     if kind == "latency":
         return (
             lines,
-            ingesting.latency_triples(lines, told["unit"], told["times"]),
+            ingesting.latency_triples(lines, options["unit"], options["times"]),
             ingesting.triple_pairs,
         )
     parser, schema, columns, _ = ingesting.RECORDS[kind]
-    if told["form"] == "jsonl":
+    if options["form"] == "jsonl":
         records = ingesting.json_columns(lines, columns)
     else:
         headers = {row["file"]: row["text"] for row in ingesting.first_lines(lines).collect()}
@@ -356,26 +356,26 @@ def workload(
     *,
     inputs: Mapping[str, str] | None = None,
     jsonl: bool = False,
-    **told: Any,
+    **options: Any,
 ) -> Facts:
     """Subscriptions, advertisements and publications of one of the papers' workloads."""
-    given = dict(inputs or {})
+    inputs_of = dict(inputs or {})
     tables = [
         store.join(folder, name) for name in ("publications", "subscriptions", "advertisements")
     ]
-    marks = {path: store.fingerprint(path) for path in given.values()}
-    recipe = Recipe("workload", {"kind": kind, "jsonl": jsonl, **told}, marks, job.command)
+    marks = {path: store.fingerprint(path) for path in inputs_of.values()}
+    recipe = Recipe("workload", {"kind": kind, "jsonl": jsonl, **options}, marks, job.command)
     facts = up_to_date(job, recipe, *tables)
     if facts is not None:
         return facts
 
     def act() -> Facts:
         with job.session() as spark:
-            made = _made(spark, kind, given, told)
+            tables = _tables_of(spark, kind, inputs_of, options)
             frames = {
-                "subscriptions": made.subscriptions,
-                "advertisements": made.advertisements,
-                "publications": made.publications,
+                "subscriptions": tables.subscriptions,
+                "advertisements": tables.advertisements,
+                "publications": tables.publications,
             }
             facts: Facts = {"kind": kind}
             for name, frame in frames.items():
@@ -397,24 +397,24 @@ def workload(
     return _guarded(act, *tables)
 
 
-def _made(
-    spark: SparkSession, kind: str, inputs: Mapping[str, str], told: Mapping[str, Any]
-) -> workloads.Workload:
+def _tables_of(
+    spark: SparkSession, kind: str, inputs: Mapping[str, str], options: Mapping[str, Any]
+) -> workloads.WorkloadTables:
     source = workloads.Source(
         lambda count: sessions.numbers(spark, count),
         lambda columns, schema: sessions.small_table(spark, columns, schema),
     )
-    settings = dict(told)
+    settings = dict(options)
     if kind == "follower":
         by_class = settings.pop("by_class")
         weights = None
         if not by_class and "edges" in inputs:
             counts = sampling.follower_counts(store.read(spark, inputs["edges"], EDGES))
-            shares = [(n + 0.5) / told["publishers"] for n in range(told["publishers"])]
+            shares = [(n + 0.5) / options["publishers"] for n in range(options["publishers"])]
             spots = F.percentile("followers", F.array(*map(F.lit, shares)))
             weights = np.array(counts.agg(spots.alias("at")).head(1)[0]["at"])[::-1]
         elif not by_class:
-            weights = workloads.interpolated(follower_quantiles(), told["publishers"])
+            weights = followers_of(options["publishers"])
         return workloads.follower(source, followers=weights, **settings)
     if kind == "topics":
         return workloads.topics(source, **settings)
@@ -426,13 +426,13 @@ def _made(
         if "latency" not in inputs:
             return workloads.regional(source, **settings)
         latency = store.read(spark, inputs["latency"], LATENCY)
-        near = latency.where((F.col("a") < told["servers"]) & (F.col("b") < told["servers"]))
+        near = latency.where((F.col("a") < options["servers"]) & (F.col("b") < options["servers"]))
         shares = [n / 1000 for n in range(1001)]
         spots = F.percentile("latency_us", F.array(*map(F.lit, shares)))
         row = near.agg(spots.alias("at"), F.max("a").alias("top")).head(1)[0]
-        if row["at"] is None or row["top"] + 1 < told["servers"]:
+        if row["at"] is None or row["top"] + 1 < options["servers"]:
             raise InputError(
-                f"latencies of fewer than {told['servers']} hosts",
+                f"latencies of fewer than {options['servers']} hosts",
                 where=inputs["latency"],
                 remedy="give fewer --servers",
             )
@@ -447,7 +447,7 @@ def _made(
         if "quotes" in inputs:
             quotes = store.read(spark, inputs["quotes"], QUOTES)
         else:
-            quotes = workloads.made_up_quotes(source, told["publishers"], days, told["seed"])
+            quotes = workloads.made_up_quotes(source, options["publishers"], days, options["seed"])
         return workloads.stock(source, quotes, **settings)
     assert kind == "patterns", kind
     return workloads.patterns(source, **settings)

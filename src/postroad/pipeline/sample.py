@@ -25,9 +25,9 @@ def visited(
     edges: DataFrame, nodes: int, seeds: int, seed: int, cut: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
     """The users of the sample and the level at which each was met. `cut` ends a level's lineage."""
-    found = cut(_fresh_seeds(edges, None, min(seeds, nodes), seed, cut, level=0))
-    count = found.count()
-    frontier, level, fresh = found, 0, 1
+    reached = cut(_fresh_seeds(edges, None, min(seeds, nodes), seed, cut, level=0))
+    count = reached.count()
+    frontier, level, fresh = reached, 0, 1
     while count < nodes:
         level += 1
         sources = frontier.select(F.col("node").alias("follower"))
@@ -35,7 +35,7 @@ def visited(
             edges.join(_whole(sources, count), on="follower", how="left_semi")
             .select(F.col("followee").alias("node"))
             .distinct()
-            .join(_whole(found.select("node"), count), on="node", how="left_anti")
+            .join(_whole(reached.select("node"), count), on="node", how="left_anti")
         )
         frontier = cut(met.withColumn("level", F.lit(level)))
         size = frontier.count()
@@ -44,13 +44,13 @@ def visited(
             size = nodes - count
         elif size == 0:
             wanted = min(fresh, nodes - count)
-            frontier = cut(_fresh_seeds(edges, found, wanted, seed, cut, level))
+            frontier = cut(_fresh_seeds(edges, reached, wanted, seed, cut, level))
             size, fresh = frontier.count(), fresh * 2
             if size == 0:
                 break
-        found = cut(found.unionByName(frontier))
+        reached = cut(reached.unionByName(frontier))
         count += size
-    return conform(found, NODES)
+    return conform(reached, NODES)
 
 
 def induced(edges: DataFrame, nodes: DataFrame, count: int) -> DataFrame:
@@ -65,7 +65,7 @@ def induced(edges: DataFrame, nodes: DataFrame, count: int) -> DataFrame:
 
 def _fresh_seeds(
     edges: DataFrame,
-    found: DataFrame | None,
+    reached: DataFrame | None,
     wanted: int,
     seed: int,
     cut: Callable[[DataFrame], DataFrame],
@@ -77,8 +77,8 @@ def _fresh_seeds(
     users is enough; the bound is loosened until enough are below it.
     """
     users = edges.select(F.col("follower").alias("node"))
-    if found is not None:
-        users = users.join(F.broadcast(found.select("node")), on="node", how="left_anti")
+    if reached is not None:
+        users = users.join(F.broadcast(reached.select("node")), on="node", how="left_anti")
     for bits in (12, 6, 0):
         bound = min(-(1 << 63) + (1 << (64 - bits)), (1 << 63) - 1)
         few = cut(users.where(_rank(seed) <= F.lit(bound)).distinct())

@@ -70,7 +70,7 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
 
 def settings(master: str, conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """What the session is told; the user's own settings win."""
-    told = {
+    conf_of = {
         "spark.app.name": "postroad",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -85,13 +85,13 @@ def settings(master: str, conf: Mapping[str, str], scratch: Path) -> dict[str, s
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
     }
     if _is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
-        told |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf_of |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if not _is_local(master) and conf.get(SHIP, "true") == "true":
         archive = f"{_packed(scratch)}#{SHIPPED}"
-        told["spark.executorEnv.PYTHONPATH"] = _python_path(f"./{SHIPPED}")
+        conf_of["spark.executorEnv.PYTHONPATH"] = _python_path(f"./{SHIPPED}")
         others = conf.get("spark.archives")
         conf = {**conf, "spark.archives": f"{others},{archive}" if others else archive}
-    return told | dict(conf)
+    return conf_of | dict(conf)
 
 
 def _python_path(package: str) -> str:
@@ -113,13 +113,13 @@ def _packed(scratch: Path) -> Path:
     return target
 
 
-def _start(master: str, told: Mapping[str, str], scratch: Path) -> SparkSession:
+def _start(master: str, conf: Mapping[str, str], scratch: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # PySpark would print a failed query and its stack as JSON; our errors are one line.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
     log = scratch / "spark.log"
     builder = SparkSession.builder.master(master)
-    for key, value in told.items():
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         with _stderr_to(log):
@@ -147,18 +147,15 @@ def _stderr_to(log: Path) -> Iterator[None]:
             os.close(saved)
 
 
-def cores(spark: SparkSession) -> int:
-    """How many tasks run at once."""
-    return int(spark.sparkContext.defaultParallelism)
-
-
 def version(spark: SparkSession) -> str:
     return str(spark.version)
 
 
 def jvm_pid(spark: SparkSession) -> int:
     """The process of the Spark driver."""
-    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
@@ -182,7 +179,7 @@ def cutter(spark: SparkSession, scratch: Callable[[DataFrame], DataFrame]) -> Ca
 
     Local checkpoints live in the executors' memory and disks and die with an executor.
     """
-    if _is_local(spark.sparkContext.master):
+    if _is_local(str(spark.sparkContext.master)):
         return lambda frame: frame.localCheckpoint(eager=True)
     return scratch
 

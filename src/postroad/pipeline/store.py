@@ -47,8 +47,8 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """Of all but the command line and the inputs' places: those do not change the table."""
-        told = [self.stage, self.parameters, sorted(self.inputs.values()), self.version]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        identity = [self.stage, self.parameters, sorted(self.inputs.values()), self.version]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def local(path: str) -> tuple[fs.FileSystem, str]:
@@ -109,8 +109,8 @@ def fingerprint(path: str) -> str:
     infos: Iterable[Any] = [info]
     if info.type == fs.FileType.Directory:
         infos = files.get_file_info(fs.FileSelector(place, recursive=True))
-    told = sorted((one.base_name, one.size, one.mtime_ns) for one in infos if one.is_file)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    identity = sorted((one.base_name, one.size, one.mtime_ns) for one in infos if one.is_file)
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def content_fingerprint(path: str) -> str:

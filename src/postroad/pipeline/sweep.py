@@ -100,7 +100,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        told = [
+        identity = [
             self.entry,
             self.scenario,
             self.parameters,
@@ -109,7 +109,7 @@ class Run:
             self.traces,
             self.files,
         ]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         return json.dumps({"run_id": self.run_id, **self.__dict__})
@@ -123,8 +123,8 @@ def again(run: Run, attempt: int) -> Run:
 def load(path: str) -> Experiment:
     """Read an experiment; unknown keys and values of the wrong kind are errors."""
     file = Path(path)
-    told = toml.read(file).values
-    for key, value in told.items():
+    document = toml.read(file).values
+    for key, value in document.items():
         if key not in _KEYS:
             raise InputError(
                 f"unknown key {key!r}", where=path, remedy=f"the keys are {', '.join(_KEYS)}"
@@ -132,7 +132,7 @@ def load(path: str) -> Experiment:
         kind = _KEYS[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise InputError(f"{key} is {value!r}", where=path, remedy=f"see the docs for {key}")
-    vary, fixed = told.get("vary", {}), told.get("fixed", {})
+    vary, fixed = document.get("vary", {}), document.get("fixed", {})
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise InputError(
@@ -146,11 +146,11 @@ def load(path: str) -> Experiment:
             raise InputError(
                 f"vary.{key} repeats a value", where=path, remedy="use replicates to repeat runs"
             )
-    replicates = told.get("replicates", 1)
+    replicates = document.get("replicates", 1)
     if replicates < 1:
         raise InputError(f"replicates is {replicates}", where=path, remedy="give 1 or more")
-    entry = told.get("run", SIMULATE)
-    scenario, folder = _scenario(told.get("scenario"), file)
+    entry = document.get("run", SIMULATE)
+    scenario, folder = _scenario(document.get("scenario"), file)
     if entry == SIMULATE and not scenario:
         raise InputError(
             "there is neither a scenario nor a run",
@@ -162,11 +162,11 @@ def load(path: str) -> Experiment:
     except InputError as error:
         raise error.at(path) from None
     return Experiment(
-        question=told.get("question", ""),
-        seed=told.get("seed", 0),
+        question=document.get("question", ""),
+        seed=document.get("seed", 0),
         replicates=replicates,
         run=entry,
-        traces=told.get("traces", False),
+        traces=document.get("traces", False),
         scenario=scenario,
         vary=vary,
         fixed=fixed,
@@ -175,24 +175,24 @@ def load(path: str) -> Experiment:
     )
 
 
-def _scenario(given: Any, file: Path) -> tuple[dict[str, Any], str]:
-    if not isinstance(given, str):
-        return given or {}, str(file.resolve().parent)
-    base = file.parent / given
+def _scenario(value: Any, file: Path) -> tuple[dict[str, Any], str]:
+    if not isinstance(value, str):
+        return value or {}, str(file.resolve().parent)
+    base = file.parent / value
     return toml.read(base).values, str(base.resolve().parent)
 
 
-def files_named(told: Any, folder: Path) -> dict[str, str]:
+def files_named(value: Any, folder: Path) -> dict[str, str]:
     """Every text in a scenario that names a file beside it, with the hash of its bytes."""
-    if isinstance(told, Mapping):
-        told = list(told.values())
-    if isinstance(told, list):
-        found: dict[str, str] = {}
-        for one in told:
-            found |= files_named(one, folder)
-        return found
-    if isinstance(told, str) and told and len(told) < 1000 and (folder / told).is_file():
-        return {str(folder / told): store.content_fingerprint(str(folder / told))}
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        files: dict[str, str] = {}
+        for one in value:
+            files |= files_named(one, folder)
+        return files
+    if isinstance(value, str) and value and len(value) < 1000 and (folder / value).is_file():
+        return {str(folder / value): store.content_fingerprint(str(folder / value))}
     return {}
 
 
@@ -200,13 +200,13 @@ def function(entry: str) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
     """The function that `module:function` names."""
     module, _, name = entry.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"cannot import run {entry!r}: {error}", remedy='name it "module:function"'
         ) from None
-    assert callable(found), entry
-    return found  # type: ignore[no-any-return]
+    assert callable(target), entry
+    return target  # type: ignore[no-any-return]
 
 
 def expand(experiment: Experiment) -> list[Run]:

@@ -33,6 +33,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.workloads import content as content_weights
+from postroad.workloads import patterns as pattern_weights
 from postroad.workloads import topics as topic_weights
 
 Weights = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadTables:
     subscriptions: DataFrame
     advertisements: DataFrame
     publications: DataFrame
@@ -96,12 +97,6 @@ def alias_table(weights: Weights) -> tuple[Weights, npt.NDArray[np.int64]]:
     return np.array(cut), np.array(other, dtype=np.int64)
 
 
-def interpolated(table: Mapping[str, list[float]], count: int) -> Weights:
-    """`count` values of a quantile table, at the middles of as many equal shares."""
-    middles = (np.arange(count) + 0.5) / count
-    return np.asarray(np.interp(middles, table["share"], table["followers"]))[::-1]
-
-
 def follower(
     source: Source,
     *,
@@ -115,7 +110,7 @@ def follower(
     rate_per_s: float = 10.0,
     exponent: float = 1.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """PopSub §5.1. Each subscription is to one publisher, drawn by its number of `followers`.
 
     Without `followers` it is to a class, drawn by Zipf's law: the paper's synthetic workload.
@@ -147,7 +142,7 @@ def follower(
         _named("u", "id").alias("client"),
         F.concat(*head, *corner).alias("filter"),
     )
-    made = _published(source, publications, publishers, rate_per_s, seed)
+    published = _published(source, publications, publishers, rate_per_s, seed)
     place = below(min(publisher_brokers, brokers), seed, "follower.place", "publisher_number")
     content = F.concat(
         F.lit('{"class":"'),
@@ -176,7 +171,7 @@ def follower(
             _named("p", "publisher_number").alias("publisher"),
             text.alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             _named("p", "publisher_number").alias("publisher"),
             place.alias("broker"),
@@ -198,7 +193,7 @@ def topics(
     brokers: int | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """BeaConvey §5.2 (1): each node subscribes to `per_node` different topics by popularity.
 
     Drawing without replacement is a race: topic t arrives after an exponential time of rate
@@ -251,7 +246,7 @@ def social(
     brokers: int | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """BeaConvey §5.2 (2, 3): each user is a topic and its followers are the subscribers."""
     taken = edges.select(F.col("follower").alias("node"), F.col("followee").alias("topic"))
     return _social(source, taken, publications, brokers, rate_per_s, seed)
@@ -264,7 +259,7 @@ def _social(
     brokers: int | None,
     rate_per_s: float,
     seed: int,
-) -> Workload:
+) -> WorkloadTables:
     """Topics drawn uniformly; the issuer is one of the topic's subscribers, each as likely.
 
     A node is its own broker, or one of `brokers` by its hash.
@@ -285,7 +280,7 @@ def _social(
     sizes = taken.groupBy("topic").agg(F.count(F.lit(1)).alias("_subscribers"))
     listed = sizes.withColumn("_number", F.row_number().over(Window.orderBy("topic")) - 1)
     total = sizes.agg(F.count(F.lit(1)).alias("_topics"))
-    made = (
+    published = (
         source.numbers(publications)
         .withColumn("time_us", F.floor(F.col("id") * F.lit(1e6 / rate_per_s)))
         .crossJoin(F.broadcast(total))
@@ -302,7 +297,7 @@ def _social(
             F.concat(F.lit("u"), node.cast("string")).alias("publisher"),
             F.concat(F.lit("topic = "), topic).alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             F.concat(F.lit("u"), node.cast("string")).alias("publisher"),
             home.alias("broker"),
@@ -325,7 +320,7 @@ def content(
     peaks: int = 5,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Kyra §IV-B, all but regional: servers ask for values of a one-dimensional content space.
 
     `workloads/content.py` defines how popular and how often published each value is.
@@ -345,10 +340,10 @@ def content(
         .crossJoin(F.broadcast(weighed))
         .where(uniform(seed, "content.asks", "server", "value") < F.col("_chance"))
     )
-    made = choose(
+    published = choose(
         source.numbers(publications), source, volume, "value", uniform(seed, "content.value", "id")
     ).withColumn("server", below(servers, seed, "content.server", "id"))
-    return _content(source, asked, made, servers, rate_per_s)
+    return _content(source, asked, published, servers, rate_per_s)
 
 
 def regional(
@@ -363,7 +358,7 @@ def regional(
     gamma: float = 1.0,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Kyra, regional: server i asks for what j publishes with chance c/distance^gamma.
 
     Each server publishes values of its own stretch of the content space. Distances are
@@ -372,9 +367,8 @@ def regional(
     """
     each = max(1, values // servers)
     if latency is None:
-        x, y = square(servers, seed)
-        far = np.hypot(x[:, None] - x[None, :], y[:, None] - y[None, :])
-        distances = far[~np.eye(servers, dtype=bool)]
+        x, y = content_weights.square(servers, seed)
+        distances = content_weights.apart(x, y)
         spots = source.table(
             {"server": np.arange(servers), "_x": x, "_y": y},
             table(server=LONG, _x=REAL, _y=REAL),
@@ -396,10 +390,10 @@ def regional(
             F.col("latency_us").cast("double").alias("_distance"),
         )
     assert distances is not None
-    closeness = np.asarray(np.maximum(distances, 1e-9) ** -gamma)
-    factor = content_weights.factor(closeness, interest)
+    nearest = F.lit(content_weights.NEAREST)
+    factor = content_weights.regional_factor(distances, gamma, interest)
     chance = F.least(
-        F.lit(1.0), F.lit(factor) * F.pow(F.greatest("_distance", F.lit(1e-9)), F.lit(-gamma))
+        F.lit(1.0), F.lit(factor) * F.pow(F.greatest("_distance", nearest), F.lit(-gamma))
     )
     stretch = source.numbers(each).withColumnRenamed("id", "_offset")
     asked = (
@@ -407,17 +401,17 @@ def regional(
         .withColumn("value", F.col("owner") * each + F.col("_offset"))
         .where(uniform(seed, "regional.asks", "server", "value") < chance)
     )
-    made = (
+    published = (
         source.numbers(publications)
         .withColumn("server", below(servers, seed, "regional.server", "id"))
         .withColumn("value", F.col("server") * each + below(each, seed, "regional.value", "id"))
     )
-    return _content(source, asked, made, servers, rate_per_s)
+    return _content(source, asked, published, servers, rate_per_s)
 
 
 def _content(
-    source: Source, asked: DataFrame, made: DataFrame, servers: int, rate_per_s: float
-) -> Workload:
+    source: Source, asked: DataFrame, published: DataFrame, servers: int, rate_per_s: float
+) -> WorkloadTables:
     server, value = F.col("server").cast("string"), F.col("value").cast("string")
     return _workload(
         asked.select(
@@ -432,7 +426,7 @@ def _content(
             _named("p", "id").alias("publisher"),
             F.lit("value >= 0").alias("filter"),
         ),
-        made.select(
+        published.select(
             _named("", "id").alias("publication"),
             F.concat(F.lit("p"), server).alias("publisher"),
             server.alias("broker"),
@@ -440,12 +434,6 @@ def _content(
             F.concat(F.lit('{"value":'), value, F.lit("}")).alias("attributes"),
         ),
     )
-
-
-def square(servers: int, seed: int) -> tuple[Weights, Weights]:
-    """Servers put at random on a unit square."""
-    at = [[draws.uniform(seed, "square", n, axis) for n in range(servers)] for axis in (0, 1)]
-    return np.array(at[0]), np.array(at[1])
 
 
 def stock(
@@ -459,7 +447,7 @@ def stock(
     spread: int | None = None,
     rate_per_s: float = 1.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """POP and GRAPE §V-A: each symbol is a publisher, its subscribers sink some of its traffic.
 
     `random`: 70% of subscribers take about 10% of their publisher's quotes, 25% about half,
@@ -481,6 +469,39 @@ def stock(
         .withColumn("publisher_number", F.row_number().over(order) - 1)
         .where(F.col("publisher_number") < publishers)
     )
+    asked = _sinks(source, listed, subscribers, per_publisher, brokers, spread, seed)
+    home = below(brokers, seed, "stock.home", "symbol")
+    day = F.row_number().over(Window.partitionBy("symbol").orderBy("date")) - 1
+    phase = below(math.floor(1e6 / rate_per_s), seed, "stock.phase", "symbol")
+    published = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
+    return _workload(
+        asked,
+        listed.select(
+            F.concat(F.lit("a"), F.col("symbol")).alias("advertisement"),
+            home.alias("broker"),
+            F.col("symbol").alias("publisher"),
+            _of_symbol().alias("filter"),
+        ),
+        published.select(
+            F.col("date").cast("string").alias("publication"),
+            F.col("symbol").alias("publisher"),
+            home.alias("broker"),
+            (F.floor(day * F.lit(1e6 / rate_per_s)) + phase).alias("time_us"),
+            F.to_json(_quote()).alias("attributes"),
+        ),
+    )
+
+
+def _sinks(
+    source: Source,
+    listed: DataFrame,
+    subscribers: str,
+    per_publisher: int,
+    brokers: int,
+    spread: int,
+    seed: int,
+) -> DataFrame:
+    """Subscriptions to listed symbols: how much of its quotes each takes, and at which broker."""
     places = sorted(range(brokers), key=lambda b: draws.bits(seed, "stock.place", b, 0))[:spread]
     weighed = source.table(
         {"_place": list(range(spread)), "broker": [str(place) for place in places]},
@@ -494,7 +515,7 @@ def stock(
         rating = F.when(lot < 0.95, "low").otherwise("high")
         branch = 1 + below(spread - 1, seed, "stock.broker", "publisher_number", "_turn")
         place = F.when(F.col("_rating") == "high", F.lit(0)).otherwise(branch)
-    symbol = F.concat(F.lit("class = 'STOCK' AND symbol = '"), F.col("symbol"), F.lit("'"))
+    symbol = _of_symbol()
     text = (
         F.when(
             F.col("_rating") == "low",
@@ -508,7 +529,7 @@ def stock(
     )
     turns = source.numbers(per_publisher).withColumnRenamed("id", "_turn")
     client = F.concat(F.lit("u"), F.col("symbol"), F.lit("-"), F.col("_turn").cast("string"))
-    asked = (
+    return (
         listed.crossJoin(F.broadcast(turns))
         .withColumn("_rating", rating)
         .withColumn("_place", place)
@@ -520,11 +541,15 @@ def stock(
             text.alias("filter"),
         )
     )
-    home = below(brokers, seed, "stock.home", "symbol")
-    day = F.row_number().over(Window.partitionBy("symbol").orderBy("date")) - 1
-    phase = below(math.floor(1e6 / rate_per_s), seed, "stock.phase", "symbol")
-    made = quoted.join(F.broadcast(listed.select("symbol")), on="symbol", how="left_semi")
-    quote = F.struct(
+
+
+def _of_symbol() -> Column:
+    return F.concat(F.lit("class = 'STOCK' AND symbol = '"), F.col("symbol"), F.lit("'"))
+
+
+def _quote() -> Column:
+    """A quote's attributes, as the paper names them."""
+    return F.struct(
         F.lit("STOCK").alias("class"),
         "symbol",
         "open",
@@ -537,22 +562,6 @@ def stock(
         F.col("high_low_diff").alias("highLow%Diff"),
         (F.col("close") == F.col("low")).alias("closeEqualsLow"),
         (F.col("close") == F.col("high")).alias("closeEqualsHigh"),
-    )
-    return _workload(
-        asked,
-        listed.select(
-            F.concat(F.lit("a"), F.col("symbol")).alias("advertisement"),
-            home.alias("broker"),
-            F.col("symbol").alias("publisher"),
-            symbol.alias("filter"),
-        ),
-        made.select(
-            F.col("date").cast("string").alias("publication"),
-            F.col("symbol").alias("publisher"),
-            home.alias("broker"),
-            (F.floor(day * F.lit(1e6 / rate_per_s)) + phase).alias("time_us"),
-            F.to_json(quote).alias("attributes"),
-        ),
     )
 
 
@@ -594,7 +603,7 @@ def patterns(
     exponent: float | None = None,
     rate_per_s: float = 1000.0,
     seed: int = 0,
-) -> Workload:
+) -> WorkloadTables:
     """Subscription-forwarding model §2, §4: a broker subscribes to pattern p with sigma(p).
 
     Uniform: that is `sigma`. With an `exponent` it is Zipf's, with mean `sigma`, at most 1.
@@ -602,16 +611,8 @@ def patterns(
     only: mu is sigma. With it, patterns are overlapping stretches of a circle, each wide enough
     that a publication matches ln(1-mu)/ln(1-sigma) of them on average, so a broker with chance mu.
     """
-    if not 0 < sigma < 1 or (mu is not None and not sigma <= mu < 1):
-        raise InputError(f"sigma {sigma}, mu {mu}", remedy="give 0 < sigma <= mu < 1")
-    weights = np.ones(patterns) if exponent is None else topic_weights.zipf(patterns, exponent)
-    chance = np.minimum(1.0, weights / weights.mean() * sigma)
-    width = 1.0 if mu is None else math.log1p(-mu) / math.log1p(-sigma)
-    if width > patterns:
-        raise InputError(
-            f"a publication would match {width:.1f} of {patterns} patterns",
-            remedy="give more patterns, a larger sigma or a smaller mu",
-        )
+    width = pattern_weights.matched(patterns, sigma, mu)
+    chance = pattern_weights.chances(patterns, sigma, exponent)
     weighed = source.table(
         {"pattern": np.arange(patterns), "_chance": chance},
         table(pattern=LONG, _chance=REAL),
@@ -688,12 +689,12 @@ def _published(
     )
 
 
-def _workload(asked: DataFrame, announced: DataFrame, made: DataFrame) -> Workload:
+def _workload(asked: DataFrame, announced: DataFrame, published: DataFrame) -> WorkloadTables:
     never = {"time_us": F.lit(None), "until_us": F.lit(None)}
-    return Workload(
+    return WorkloadTables(
         conform(asked.withColumns(never), SUBSCRIPTIONS),
         conform(announced.withColumns(never), ADVERTISEMENTS),
-        conform(made, PUBLICATIONS),
+        conform(published, PUBLICATIONS),
     )
 
 

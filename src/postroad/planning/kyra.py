@@ -78,7 +78,7 @@ def cliques(direct_us: IntArray, distance_us: int, size_max: int = 0) -> list[li
 
 def layout(
     direct_us: IntArray,
-    found: Sequence[Sequence[BrokerId]],
+    grouped: Sequence[Sequence[BrokerId]],
     divide: Callable[[int], list[Zone]],
     trees_count: int = 0,
     balance: int = 1,
@@ -90,13 +90,13 @@ def layout(
     """
     mine: list[Zone | None] = [None] * len(direct_us)
     divided: dict[int, list[Zone]] = {}
-    for clique in found:
+    for clique in grouped:
         if len(clique) not in divided:
             divided[len(clique)] = divide(len(clique))
         for server, zone in zip(clique, divided[len(clique)], strict=False):
             mine[server] = zone
-    tree_zones = divide(trees_count or max(map(len, found)))
-    plain = Layout(tuple(map(tuple, found)), tuple(mine), tuple(tree_zones), ())
+    tree_zones = divide(trees_count or max(map(len, grouped)))
+    plain = Layout(tuple(map(tuple, grouped)), tuple(mine), tuple(tree_zones), ())
     degree = np.zeros(len(direct_us), np.int64)
     trees = []
     for tree in range(len(tree_zones)):
@@ -162,7 +162,7 @@ def divider(
 def save(overlay: Overlay, plan: Layout, path: Path, facts: Mapping[str, Any]) -> None:
     """Write a plan as JSON: what is known of it, then names, latencies, cliques, zones, trees."""
     assert overlay.direct_us is not None
-    made = {
+    document = {
         **facts,
         "names": overlay.names,
         "latency_us": overlay.direct_us.tolist(),
@@ -173,7 +173,7 @@ def save(overlay: Overlay, plan: Layout, path: Path, facts: Mapping[str, Any]) -
     }
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(json.dumps(made), encoding="utf-8")
+        partial.write_text(json.dumps(document), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise InputError(
@@ -184,14 +184,14 @@ def save(overlay: Overlay, plan: Layout, path: Path, facts: Mapping[str, Any]) -
 def load(path: Path) -> Planned:
     """Read what `save` wrote."""
     try:
-        made = json.loads(path.read_text(encoding="utf-8"))
-        names = [str(name) for name in made["names"]]
-        direct_us = np.array(made["latency_us"], np.int64).reshape(len(names), len(names))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        names = [str(name) for name in document["names"]]
+        direct_us = np.array(document["latency_us"], np.int64).reshape(len(names), len(names))
         plan = Layout(
-            tuple(tuple(map(int, clique)) for clique in made["cliques"]),
-            tuple(None if sides is None else _zone(sides) for sides in made["zones"]),
-            tuple(map(_zone, made["tree_zones"])),
-            tuple(np.array(tree, np.int64).reshape(-1, 2) for tree in made["trees"]),
+            tuple(tuple(map(int, clique)) for clique in document["cliques"]),
+            tuple(None if sides is None else _zone(sides) for sides in document["zones"]),
+            tuple(map(_zone, document["tree_zones"])),
+            tuple(np.array(tree, np.int64).reshape(-1, 2) for tree in document["trees"]),
         )
     except OSError as error:
         raise InputError(

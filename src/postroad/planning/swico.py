@@ -37,7 +37,7 @@ import numpy as np
 
 from postroad import draws
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import SmallWorld, phases_count, ranked
+from postroad.overlay.small_world import phases_count, ranked
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +223,3 @@ def support(interests: TopicInterests, components: int) -> float:
 def components_bounds(interests: TopicInterests) -> tuple[int, int]:
     """TCC(∅) and TCC(K), equations 2 and 3."""
     return len(interests.topics), len(np.unique(interests.topics))
-
-
-def node_edges(world: SmallWorld) -> IntArray:
-    """The links of an overlay as pairs of nodes."""
-    return world.order[world.edges]

@@ -141,16 +141,16 @@ def _below(low: Scalar | None, high: Scalar | None) -> bool:
 
 def _constraints(low: Scalar | None, high: Scalar | None) -> list[Constraint]:
     """A side as constraints, one per type of value that it holds."""
-    found: list[Constraint | None] = []
+    constraints: list[Constraint | None] = []
     if low is None:
-        found += [Null(), Flags(frozenset((False, True)))]
+        constraints += [Null(), Flags(frozenset((False, True)))]
     if not isinstance(low, str):
         top = None if isinstance(high, str) else high
-        found.append(number_range(low, False, top, top is not None, _NOTHING))
+        constraints.append(number_range(low, False, top, top is not None, _NOTHING))
     if high is None or isinstance(high, str):
         begin = low if isinstance(low, str) else ""
-        found.append(text_range(begin, high, _NOTHING, _NOTHING, _NOTHING))
-    return [each for each in found if each is not None]
+        constraints.append(text_range(begin, high, _NOTHING, _NOTHING, _NOTHING))
+    return [each for each in constraints if each is not None]
 
 
 def attributes_of(filters: Iterable[Filter]) -> list[str]:
@@ -164,14 +164,14 @@ def attributes_of(filters: Iterable[Filter]) -> list[str]:
 
 def corners(filters: Iterable[Filter]) -> list[Point]:
     """Publications at the bounds of filters: a stand-in where nobody knows what is published."""
-    found: dict[tuple[tuple[str, Scalar], ...], None] = {}
+    points: dict[tuple[tuple[str, Scalar], ...], None] = {}
     for filter in dict.fromkeys(filters):
         for conjunction in filter.conjunctions:
             ends = [(name, *_ends(constraint)) for name, constraint in conjunction]
             for side in (1, 2):
                 point = [(end[0], value) for end in ends if (value := end[side]) is not None]
-                found[tuple(point)] = None
-    return [dict(point) for point in found if point]
+                points[tuple(point)] = None
+    return [dict(point) for point in points if point]
 
 
 def _ends(constraint: Constraint) -> tuple[Scalar | None, Scalar | None]:

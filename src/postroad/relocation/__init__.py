@@ -24,7 +24,7 @@ class Relocation:
     """One row of the table."""
 
     config: type[Any]
-    routers: dict[str, Callable[..., Router]]
+    routers: dict[str, Callable[[Any, int, BrokerId, Any, FilterPool], Router]]
     messages: tuple[type[Message], ...]  # besides those of the scheme
 
 
@@ -62,11 +62,10 @@ def check(name: str, scheme: str, config: Any) -> None:
 def plan(name: str, relocation: Any, scheme: str, overlay: Overlay, config: Any, seed: int) -> Plan:
     """The plan of a scheme under a relocation with these parameters."""
     check(name, scheme, config)
-    made = RELOCATIONS[name].routers[scheme]
+    router_class = RELOCATIONS[name].routers[scheme]
 
     def router(broker: BrokerId, config: Any, pool: FilterPool) -> Router:
-        more = (seed,) if scheme == "popsub" else ()
-        return made(relocation, seed, broker, config, pool, *more)
+        return router_class(relocation, seed, broker, config, pool)
 
     pool = FilterPool(getattr(config, "covering", False))
     return TreePlan(overlay, router, config, pool, seed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
-from postroad.relocation.selection import Report, estimates, packed, select
+from postroad.relocation.selection import TraceReport, estimates, packed, select
 
 Delivered = tuple[str, str, BrokerId]
 """Publisher, publication, and the broker of the subscriber it was delivered to."""
@@ -61,7 +61,7 @@ def advise(
         # The first report is the root's, and the tree has no other order.
         brokers = [home, *(broker for broker in range(overlay.brokers_count) if broker != home)]
         reports = [
-            Report(
+            TraceReport(
                 broker,
                 packed(bits[publisher].get(broker, 0)),
                 counts[publisher].get(broker, 0),
@@ -70,10 +70,10 @@ def advise(
             )
             for broker in brokers
         ]
-        found = estimates(reports, pings_us(overlay, home))
-        best = select(found, priority, weight, home)
+        candidates = estimates(reports, pings_us(overlay, home))
+        best = select(candidates, priority, weight, home)
         total = sum(counts[publisher].values())
-        now = found[0]
+        now = candidates[0]
         advice.append(
             Advice(
                 publisher,

@@ -27,8 +27,8 @@ import numpy as np
 
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
-from postroad.relocation.selection import Report, best, estimates, packed, within
-from postroad.relocation.tracing import Seen, Tracing
+from postroad.relocation.selection import TraceReport, best, estimates, packed, within
+from postroad.relocation.tracing import PublisherTracing, Seen
 from postroad.routing.base import (
     Effect,
     Measure,
@@ -40,6 +40,7 @@ from postroad.routing.base import (
     Send,
     commas,
 )
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 PRIORITIES = ("load", "delay")
@@ -86,7 +87,7 @@ class TraceAnswer(Message):
     wire = "grape.TraceAnswer"
     advertisement_id: AdvertisementId
     session: str
-    reports: tuple[Report, ...]
+    reports: tuple[TraceReport, ...]
 
     def __str__(self) -> str:
         reports = commas(
@@ -97,7 +98,7 @@ class TraceAnswer(Message):
 
 
 @dataclass(slots=True)
-class Session:
+class TraceSession:
     """One broker's record of a trace session."""
 
     name: str
@@ -106,7 +107,7 @@ class Session:
     links: dict[BrokerId, None] = field(default_factory=dict)
     upstream: BrokerId | None = None  # who asked, once someone has
     waiting: dict[BrokerId, None] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TraceReport] = field(default_factory=list)
     measured: Measured | None = None
     entries: int = 0  # as they were last counted
 
@@ -123,16 +124,18 @@ class Course:
     session: str = ""
     traced: int = 0
     full: bool = False  # asking, or pinging, or moving
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TraceReport] = field(default_factory=list)
 
 
-class Grape(Tracing):
-    def __init__(self, config: Config, seed: int, *scheme: Any) -> None:
+class Grape(PublisherTracing):
+    def __init__(
+        self, settings: Config, seed: int, broker: BrokerId, config: Any, pool: FilterPool
+    ) -> None:
         import postroad.relocation.rerooting  # noqa: F401 - compiled now rather than when needed
 
-        super().__init__(*scheme)
-        self.grape = config
-        self.sessions: dict[AdvertisementId, Session] = {}
+        super().__init__(seed, broker, config, pool)
+        self.grape = settings
+        self.sessions: dict[AdvertisementId, TraceSession] = {}
         self.courses: dict[AdvertisementId, Course] = {}
         self.grape_entries = 0  # of all sessions
 
@@ -171,19 +174,19 @@ class Grape(Tracing):
             return []
         course.full = True
         # Whatever still waits to be sent together belongs to the session.
-        effects = self._flush(name)
+        effects = self.send_waiting(name)
         effects += self._observe([], effects, LOCAL)
         return effects + self._ask(name, trace.session, LOCAL)
 
-    def _session(self, name: AdvertisementId, session: str) -> Session:
+    def _session(self, name: AdvertisementId, session: str) -> TraceSession:
         known = self.sessions.get(name)
         if known is None or known.name != session:
             self._end(name)
-            known = self.sessions[name] = Session(session)
+            known = self.sessions[name] = TraceSession(session)
             self._count_entries(known)
         return known
 
-    def _count_entries(self, session: Session) -> None:
+    def _count_entries(self, session: TraceSession) -> None:
         size = session.size()
         self.grape_entries += size - session.entries
         session.entries = size
@@ -193,16 +196,12 @@ class Grape(Tracing):
         if ended is not None:
             self.grape_entries -= ended.entries
 
-    def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
-        """The neighbours that publications of the session were sent to."""
-        return list(session.links)
-
     def _ask(self, name: AdvertisementId, session_name: str, sender: BrokerId) -> list[Effect]:
         session = self._session(name, session_name)
         session.upstream = sender
         asked = [
             peer
-            for peer in self._downstream(name, session)
+            for peer in self.reached_by(name, session.links)
             if peer != sender and peer in self.outgoing
         ]
         session.waiting = dict.fromkeys(asked)
@@ -224,7 +223,7 @@ class Grape(Tracing):
             return []
         self._end(name)
         here = session.measured.queue_us + session.measured.match_us
-        own = Report(
+        own = TraceReport(
             self.broker,
             packed(session.bits),
             session.deliveries,
@@ -238,7 +237,9 @@ class Grape(Tracing):
 
     # Phase 2.
 
-    def _consider(self, name: AdvertisementId, session: str, reports: list[Report]) -> list[Effect]:
+    def _consider(
+        self, name: AdvertisementId, session: str, reports: list[TraceReport]
+    ) -> list[Effect]:
         course = self.courses.get(name)
         if course is None or course.session != session or not self.can_move(name):
             return []
@@ -258,12 +259,12 @@ class Grape(Tracing):
         )
         return [Ping(name, tuple(candidates.brokers.tolist()), links)]
 
-    def _on_pinged(self, given: Pinged) -> list[Effect]:
-        name = given.advertisement_id
+    def _on_pinged(self, input: Pinged) -> list[Effect]:
+        name = input.advertisement_id
         course = self.courses.get(name)
         if course is None or not course.reports or not self.can_move(name):
             return []  # it has been given up, or the publisher is elsewhere by now
-        pinged = dict(given.times_us)
+        pinged = dict(input.times_us)
         candidates = estimates(course.reports, pinged)
         candidates = candidates.only(np.isin(candidates.brokers, list(pinged)))
         priority = self.grape.priority
@@ -276,19 +277,19 @@ class Grape(Tracing):
         course.session, course.full, course.reports = "", False, []
         return [] if target == self.broker else self.move(name, target)
 
-    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
-        match given:
+    def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
+        match input:
             case Pinged():
-                return self._on_pinged(given)
+                return self._on_pinged(input)
             case Measured():
                 effects: list[Effect] = []
                 for name, session in list(self.sessions.items()):
                     if session.upstream is not None and session.measured is None:
-                        session.measured = given
+                        session.measured = input
                         effects += self._answer(name)
                 return effects
             case _:
-                return super().on_relocation(given, now)
+                return super().on_relocation(input, now)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         match message:

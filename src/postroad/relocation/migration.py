@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from postroad.model import Advertisement, AdvertisementId, BrokerId, Publication, TimeUs
-from postroad.routing.advertisement_forwarding import AdvertisementForwarding
+from postroad.model import Advertisement, AdvertisementId, BrokerId, TimeUs
+from postroad.relocation.host import RelocationHost
 from postroad.routing.base import (
     AdvertisementMessage,
     Effect,
@@ -46,6 +46,7 @@ from postroad.routing.base import (
     Resume,
     Send,
 )
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 
@@ -99,27 +100,13 @@ class Leaving:
     paused: bool = False
 
 
-class Migration(AdvertisementForwarding):
-    """Advertisement-based forwarding, or PopSub above it, whose publishers can move."""
+class Migration(RelocationHost):
+    """A scheme whose publishers can move; `config` is the scheme's own."""
 
-    def __init__(self, *scheme: Any) -> None:
-        super().__init__(*scheme)
+    def __init__(self, broker: BrokerId, config: Any, pool: FilterPool) -> None:
+        super().__init__(broker, config, pool)
         self.arriving: dict[AdvertisementId, tuple[Advertisement, BrokerId]] = {}
         self.leaving: dict[AdvertisementId, Leaving] = {}
-
-    # What a scheme above or below may add.
-
-    def _flush(self, name: AdvertisementId) -> list[Effect]:
-        """Send what still waits here of a publisher's publications."""
-        return []
-
-    def _waiting(self, publication: Publication) -> int:
-        """How many deliveries of a publication wait here to be made in order."""
-        return 0
-
-    def _turned(self, name: AdvertisementId) -> list[Effect]:
-        """A publisher is now to be found in another direction, or in another epoch."""
-        return []
 
     # The move.
 
@@ -137,8 +124,8 @@ class Migration(AdvertisementForwarding):
         self.leaving[advertisement_id] = Leaving(epoch)
         return [Move(advertisement_id, target, epoch)]
 
-    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
-        match given:
+    def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
+        match input:
             case Migrate(advertisement):
                 return self._on_migrate(advertisement)
             case Paused(advertisement_id, epoch):
@@ -148,7 +135,7 @@ class Migration(AdvertisementForwarding):
                 leaving.paused = True
                 return self._complete(advertisement_id)
             case _:
-                return super().on_relocation(given, now)
+                return super().on_relocation(input, now)
 
     def _on_migrate(self, advertisement: Advertisement) -> list[Effect]:
         name = advertisement.id
@@ -247,7 +234,7 @@ class Migration(AdvertisementForwarding):
         self.leaving.pop(name, None)
         self.advertisements[name] = self.arriving.pop(name)
         met = self._count(advertisement, hop, -1)
-        effects = self._turned(name)
+        effects = self.publisher_turned(name)
         return effects + (self._refresh(met, [hop]) if hop in self.outgoing else [])
 
     def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
@@ -264,7 +251,7 @@ class Migration(AdvertisementForwarding):
         if arriving is not None:
             self._count(arriving[0], arriving[1], -1)
             former.append(arriving[1])
-        effects = self._turned(name)
+        effects = self.publisher_turned(name)
         onward = AdvertisementMessage(advertisement)
         effects += [Send(peer, onward) for peer in self.outgoing if peer != source]
         changed = [peer for peer in dict.fromkeys([source, *former]) if peer in self.outgoing]

@@ -9,9 +9,11 @@ that buffers which put them in order need not know of the move.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from postroad.model import AdvertisementId, BrokerId, Publication
-from postroad.relocation.grape import Grape, Session
-from postroad.relocation.migration import Migration
+from postroad.relocation.grape import Grape
+from postroad.relocation.host import RelocationHost
 from postroad.relocation.pop import Pop
 from postroad.relocation.tracing import Seen
 from postroad.routing.advertisement_forwarding import meet
@@ -21,21 +23,21 @@ from postroad.routing.popsub.messages import EPOCH
 from postroad.routing.tables import LOCAL
 
 
-class MovingPopSub(Migration, PopSub):
-    def _flush(self, name: AdvertisementId) -> list[Effect]:
+class PopSubHost(RelocationHost, PopSub):
+    def send_waiting(self, name: AdvertisementId) -> list[Effect]:
         effects: list[Effect] = []
         for key in [key for key in self.buffers if key[1] == name]:
             effects += self._send_batch(key)
         return effects
 
-    def _waiting(self, publication: Publication) -> int:
+    def deliveries_waiting(self, publication: Publication) -> int:
         assert publication.trace is not None
         held = self.held.get(publication.trace.advertisement_id, {})
         waiting = (delivery for deliveries in held.values() for delivery in deliveries)
         return sum(delivery.publication.key == publication.key for delivery in waiting)
 
-    def _turned(self, name: AdvertisementId) -> list[Effect]:
-        effects = [*super()._turned(name), *self._flush(name), *self._end_gossip(name)]
+    def publisher_turned(self, name: AdvertisementId) -> list[Effect]:
+        effects = [*self.send_waiting(name), *self._end_gossip(name)]
         advertisement, hop = self.advertisements[name]
         if hop == LOCAL:
             self.numbers[name] = advertisement.epoch * EPOCH
@@ -48,13 +50,17 @@ class MovingPopSub(Migration, PopSub):
                 self._gain(entry, name, 1)
         return effects
 
+    def reached_by(self, name: AdvertisementId, links: Iterable[BrokerId]) -> list[BrokerId]:
+        # What went directly leaves no trace on the way.
+        return [peer for peer, gains in self.gains.items() if name in gains and gains[name].count]
 
-class PopOnPopSub(Pop, MovingPopSub):
+
+class PopOnPopSub(Pop, PopSubHost):
     def _keeps_to_tree(self, publication: Publication) -> bool:
         return publication.trace is not None or super()._keeps_to_tree(publication)
 
 
-class GrapeOnPopSub(Grape, MovingPopSub):
+class GrapeOnPopSub(Grape, PopSubHost):
     def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
         # What was gossiped may come when its session is over, or its publisher has gone.
         name = seen.trace.advertisement_id
@@ -63,9 +69,6 @@ class GrapeOnPopSub(Grape, MovingPopSub):
         if late or name not in self.advertisements:
             return []
         return super()._trace(seen, sender)
-
-    def _downstream(self, name: AdvertisementId, session: Session) -> list[BrokerId]:
-        return [peer for peer, gains in self.gains.items() if name in gains and gains[name].count]
 
 
 def _begins_before(session: str, other: str) -> bool:

@@ -25,8 +25,9 @@ from typing import Any
 from postroad import draws
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, PublicationKey, TimeUs, Trace
-from postroad.relocation.tracing import Seen, Tracing
+from postroad.relocation.tracing import PublisherTracing, Seen
 from postroad.routing.base import Effect, Message, Send
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 SECOND = 1_000_000
@@ -108,11 +109,12 @@ class Outstanding:
     counts: dict[BrokerId, int] = field(default_factory=dict)
 
 
-class Pop(Tracing):
-    def __init__(self, config: Config, seed: int, *scheme: Any) -> None:
-        super().__init__(*scheme)
-        self.pop = config
-        self.pop_seed = seed
+class Pop(PublisherTracing):
+    def __init__(
+        self, settings: Config, seed: int, broker: BrokerId, config: Any, pool: FilterPool
+    ) -> None:
+        super().__init__(seed, broker, config, pool)
+        self.pop = settings
         self.profiles: dict[AdvertisementId, dict[BrokerId, float]] = {}
         self.outstanding: dict[PublicationKey, Outstanding] = {}
         self.windows: dict[AdvertisementId, tuple[int, int]] = {}  # which, and T
@@ -129,7 +131,7 @@ class Pop(Tracing):
         if window != current:
             tagged = 0
         self.pop_draws += 1
-        draw = draws.uniform(self.pop_seed, "pop.trace", self.broker, self.pop_draws)
+        draw = draws.uniform(self.seed, "pop.trace", self.broker, self.pop_draws)
         chosen = draw < 1 - tagged / self.pop.traced_max and name not in self.leaving
         self.windows[name] = (current, tagged + chosen)
         return Trace(name, "", self.pop_draws) if chosen else None

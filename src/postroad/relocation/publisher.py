@@ -18,7 +18,7 @@ from typing import Final
 from postroad.model import Advertisement, BrokerId, TimeUs
 from postroad.routing.base import Advertise, Input, Migrate, Move, Paused, Resume, Unadvertise
 
-Told = list[tuple[BrokerId, Input]]
+Outbound = list[tuple[BrokerId, Input]]
 GRACE_US: Final[TimeUs] = 1_000_000
 MOVE_US: Final[TimeUs] = 10_000_000  # by then its brokers must have agreed
 
@@ -38,12 +38,12 @@ class Publisher:
         self._graces = 0
         self.ordered: Move | None = None  # a move to make after the grace
 
-    def give(self, given: Input) -> Told:
+    def give(self, input: Input) -> Outbound:
         """The application publishes, changes what it advertises, or withdraws it."""
-        self.held.append(given)
+        self.held.append(input)
         return [] if self.target is not None or self.grace else self._release()
 
-    def on_move(self, order: Move, broker: BrokerId) -> Told:
+    def on_move(self, order: Move, broker: BrokerId) -> Outbound:
         """The broker wants this publisher to go elsewhere: pause, and announce itself there."""
         if broker != self.home or self.target is not None:
             return []  # it speaks of a past that a fault has undone
@@ -59,7 +59,7 @@ class Publisher:
             (order.target, Migrate(self.advertisement)),
         ]
 
-    def on_resume(self, word: Resume, broker: BrokerId) -> Told:
+    def on_resume(self, word: Resume, broker: BrokerId) -> Outbound:
         """A broker lets this publisher go on there."""
         if word.epoch == self.advertisement.epoch and self.target is not None:
             if broker == self.target:
@@ -72,54 +72,54 @@ class Publisher:
                 return self.go_on_at(broker)
         return [] if broker == self.home else [(broker, Unadvertise(self.advertisement.id))]
 
-    def on_lost(self, broker: BrokerId) -> Told:
+    def on_lost(self, broker: BrokerId) -> Outbound:
         """A broker could not be reached, or the connection to it has closed."""
         return self.go_on_at(self.home) if broker == self.target else []
 
-    def on_overdue(self, epoch: int) -> Told:
+    def on_overdue(self, epoch: int) -> Outbound:
         """`MOVE_US` have passed since it was to move in this epoch."""
         moving = self.target is not None and self.advertisement.epoch == epoch
         return self.go_on_at(self.home) if moving else []
 
-    def on_back(self, broker: BrokerId) -> Told:
+    def on_back(self, broker: BrokerId) -> Outbound:
         """A broker that had crashed is back, with nothing remembered."""
         return self.go_on_at(broker) if broker in (self.home, self.target) else []
 
-    def go_on_at(self, broker: BrokerId) -> Told:
+    def go_on_at(self, broker: BrokerId) -> Outbound:
         """Settle at one of the two brokers by a new epoch, and withdraw from the other."""
         others = {self.home, self.target} - {broker, None}
         self.home, self.target = broker, None
         self.advertisement = replace(self.advertisement, epoch=self.advertisement.epoch + 1)
-        told: Told = [
+        outbound: Outbound = [
             (other, Unadvertise(self.advertisement.id)) for other in others if other is not None
         ]
         self._wait()
-        return [*told, (broker, Advertise(self.advertisement))]
+        return [*outbound, (broker, Advertise(self.advertisement))]
 
-    def on_grace(self, grace: int) -> Told:
+    def on_grace(self, grace: int) -> Outbound:
         """`GRACE_US` have passed since `grace` was set."""
         if grace != self.grace:
             return []
         self.grace = 0
-        told = self._release()
-        withdrawn = any(isinstance(given, Unadvertise) for _, given in told)
+        outbound = self._release()
+        withdrawn = any(isinstance(input, Unadvertise) for _, input in outbound)
         if self.ordered is not None and not withdrawn:
-            told += self.on_move(self.ordered, self.home)
-        return told
+            outbound += self.on_move(self.ordered, self.home)
+        return outbound
 
     def _wait(self) -> None:
         self._graces += 1
         self.grace = self._graces
         self.ordered = None
 
-    def _release(self) -> Told:
-        told: Told = []
-        for given in self.held:
-            if isinstance(given, Advertise):
+    def _release(self) -> Outbound:
+        outbound: Outbound = []
+        for input in self.held:
+            if isinstance(input, Advertise):
                 epoch = self.advertisement.epoch + 1
-                self.advertisement = replace(given.advertisement, epoch=epoch)
-                told.append((self.home, Advertise(self.advertisement)))
+                self.advertisement = replace(input.advertisement, epoch=epoch)
+                outbound.append((self.home, Advertise(self.advertisement)))
             else:
-                told.append((self.home, given))
+                outbound.append((self.home, input))
         self.held = []
-        return told
+        return outbound

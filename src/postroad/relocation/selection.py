@@ -23,7 +23,7 @@ from postroad.overlay import IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TraceReport:
     """What a broker tells of a trace session: what it delivered, and how long it takes."""
 
     broker: BrokerId
@@ -38,7 +38,7 @@ def packed(bits: int) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
-class Estimate(NamedTuple):
+class PlacementEstimate(NamedTuple):
     """If the publisher were at this broker: messages into all brokers, and all delays added up."""
 
     broker: BrokerId
@@ -57,8 +57,8 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.brokers)
 
-    def __getitem__(self, place: int) -> Estimate:
-        return Estimate(
+    def __getitem__(self, place: int) -> PlacementEstimate:
+        return PlacementEstimate(
             int(self.brokers[place]), int(self.loads[place]), int(self.delays_us[place])
         )
 
@@ -67,7 +67,7 @@ class Estimates:
         return Estimates(self.brokers[places], self.loads[places], self.delays_us[places])
 
 
-def estimates(reports: Sequence[Report], pings_us: Mapping[BrokerId, TimeUs]) -> Estimates:
+def estimates(reports: Sequence[TraceReport], pings_us: Mapping[BrokerId, TimeUs]) -> Estimates:
     """Every candidate's estimate; `reports` are of brokers that form a tree, the first its root.
 
     A candidate that was not pinged counts as no distance away.
@@ -107,7 +107,7 @@ def within(candidates: Estimates, priority: str, weight: float) -> Estimates:
     return candidates.only(values <= low + (high - low) * (100 - weight) / 100)
 
 
-def best(candidates: Estimates, priority: str, current: BrokerId) -> Estimate:
+def best(candidates: Estimates, priority: str, current: BrokerId) -> PlacementEstimate:
     """The best by the other metric than the one that has priority.
 
     Among equals the one that has priority decides, then staying, then the lower number.
@@ -118,6 +118,8 @@ def best(candidates: Estimates, priority: str, current: BrokerId) -> Estimate:
     return candidates[int(np.lexsort((brokers, brokers != current, second, first))[0])]
 
 
-def select(candidates: Estimates, priority: str, weight: float, current: BrokerId) -> Estimate:
+def select(
+    candidates: Estimates, priority: str, weight: float, current: BrokerId
+) -> PlacementEstimate:
     """The broker GRAPE chooses where every candidate's load and delay are known."""
     return best(within(candidates, priority, weight), priority, current)

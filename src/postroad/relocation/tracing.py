@@ -26,6 +26,7 @@ from postroad.model import (
 )
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
+from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 
@@ -39,9 +40,10 @@ class Seen:
     links: dict[BrokerId, None] = field(default_factory=dict)
 
 
-class Tracing(Migration):
-    def __init__(self, *scheme: Any) -> None:
-        super().__init__(*scheme)
+class PublisherTracing(Migration):
+    def __init__(self, seed: int, broker: BrokerId, config: Any, pool: FilterPool) -> None:
+        super().__init__(broker, config, pool)
+        self.seed = seed
         # Per local publisher, its advertisements that are here or on their way here.
         self.offered: dict[str, dict[AdvertisementId, int]] = {}
 
@@ -93,16 +95,18 @@ class Tracing(Migration):
         return effects
 
     def _observe(
-        self, given: Iterable[Publication], effects: list[Effect], sender: BrokerId
+        self, arrived: Iterable[Publication], effects: list[Effect], sender: BrokerId
     ) -> list[Effect]:
-        found: dict[Trace, Seen] = {}
+        seen_of: dict[Trace, Seen] = {}
 
         def seen(publication: Publication, trace: Trace) -> Seen:
-            return found.setdefault(trace, Seen(publication, trace))
+            return seen_of.setdefault(trace, Seen(publication, trace))
 
-        for publication in given:
+        for publication in arrived:
             if publication.trace is not None:
-                seen(publication, publication.trace).deliveries += self._waiting(publication)
+                seen(publication, publication.trace).deliveries += self.deliveries_waiting(
+                    publication
+                )
         for effect in effects:
             if isinstance(effect, Deliver):
                 if effect.publication.trace is not None:
@@ -111,7 +115,7 @@ class Tracing(Migration):
                 for publication in effect.message.publications:
                     if publication.trace is not None:
                         seen(publication, publication.trace).links[effect.peer] = None
-        return [effect for one in found.values() for effect in self._trace(one, sender)]
+        return [effect for one in seen_of.values() for effect in self._trace(one, sender)]
 
     def _mine(self, publication: Publication) -> AdvertisementId | None:
         """The advertisement of a local publisher, if it has one only."""
@@ -134,9 +138,9 @@ class Tracing(Migration):
             (who, name) for who, own in self.offered.items() for name in own
         )
 
-    def _turned(self, name: AdvertisementId) -> list[Effect]:
+    def publisher_turned(self, name: AdvertisementId) -> list[Effect]:
         self._clear(name)
-        return super()._turned(name)
+        return super().publisher_turned(name)
 
     def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         effects = super()._withdraw(advertisement_id, source)

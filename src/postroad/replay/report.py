@@ -41,7 +41,9 @@ def fidelity(recorded: Recorded, result: Result, model: Result | None = None) ->
     plan = plan_of(result.scenario)
     messages: Counter[tuple[str, str, str]] = Counter()
     for link in result.links:
-        spared = plan.told(link.source, link.target)  # counted, because a plan said it beforehand
+        spared = plan.introductions(
+            link.source, link.target
+        )  # counted, because a plan said it beforehand
         for kind, count in link.messages.items():
             key = (names[link.source], names[link.target], kind)
             messages[key] += count - spared.get(kind, 0)

@@ -39,12 +39,12 @@ def page(
     for table in dict.fromkeys(cell.table for cell in cells if cell.table.startswith("Table")):
         mine = [cell for cell in cells if cell.table == table]
         columns = list(dict.fromkeys(cell.column for cell in mine))
-        found = {(cell.row, cell.column): f"{cell.paper:g} / {cell.measured:.3f}" for cell in mine}
+        shown = {(cell.row, cell.column): f"{cell.paper:g} / {cell.measured:.3f}" for cell in mine}
         lines += ["", f"## {table}: published / measured", ""]
         lines += grid(
             ["system", *columns],
             [
-                [row, *(found.get((row, column), "") for column in columns)]
+                [row, *(shown.get((row, column), "") for column in columns)]
                 for row in dict.fromkeys(cell.row for cell in mine)
             ],
         )
@@ -143,8 +143,8 @@ def _graphs(asked: Asked) -> dict[str, Path]:
     return {names[name]: path for name, path in asked.files.items()}
 
 
-def findings(found: Rows, asked: Asked) -> Findings:
-    measured = runs.Measured(found)
+def findings(rows: Rows, asked: Asked) -> Findings:
+    measured = runs.Means(rows)
     readings = {name: runs.cells(measured, name) for name in runs.READINGS}
     claims = runs.claims(measured)
     drawn = {
@@ -169,7 +169,7 @@ def findings(found: Rows, asked: Asked) -> Findings:
         ["workload", "nodes", "topics", "overlay", "long", "seed", "publications",
          "tco_support", "plan_s", "system", *runs.METRICS]
     ]  # fmt: skip
-    for row in found:
+    for row in rows:
         shared = [row["workload"], int(row["nodes_found"])]
         shared += [row[key] for key in ("topics", "overlay", "long", "seed", "publications")]
         shared += [f"{row['tco_support']:.4f}", f"{row['plan_s']:.2f}"]
@@ -185,7 +185,7 @@ def findings(found: Rows, asked: Asked) -> Findings:
             "overlay": row["overlay"],
             "TcoSuppR": f"{row['tco_support']:.4f}",
         }
-        for row in found
+        for row in rows
         if row["seed"] == 0
     ]
     said = [*claim_lines(claims), f"{near(readings['ours'])} published numbers within {FAR:.0%}"]

@@ -139,11 +139,11 @@ def places(overlay: Overlay) -> list[tuple[float, float]]:
     Each broker gets a sector as wide as the leaves behind it are many.
     """
     count = overlay.brokers_count
-    found = [(0.0, 0.0)] * count
+    points = [(0.0, 0.0)] * count
     if isinstance(overlay, Ring):
         for place, broker in enumerate(overlay.world.order.tolist()):
-            found[broker] = _around(1.0, place / count)
-        return found
+            points[broker] = _around(1.0, place / count)
+        return points
     tree = rooted.from_overlay(overlay)
     leaves = tree.sum_below((tree.children_count == 0).astype(float))
     begin = [0.0] * count
@@ -155,8 +155,8 @@ def places(overlay: Overlay) -> list[tuple[float, float]]:
             begin[child] = at
             at += width[child]
         level = int(tree.level[here])
-        found[int(tree.broker[here])] = _around(float(level), begin[here] + width[here] / 2)
-    return found
+        points[int(tree.broker[here])] = _around(float(level), begin[here] + width[here] / 2)
+    return points
 
 
 def _around(radius: float, turn: float) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def page(
         here = {(cell.row, cell.column): cell for cell in cells if cell.table == key}
         lines += grid(
             ["", *table.columns],
-            [[row, *(_told(here[row, column]) for column in table.columns)] for row in table.rows],
+            [[row, *(_shown(here[row, column]) for column in table.columns)] for row in table.rows],
         )
     lines += [
         "",
@@ -105,12 +105,12 @@ def page(
     return "\n".join(lines) + "\n"
 
 
-def _told(cell: Cell) -> str:
+def _shown(cell: Cell) -> str:
     return f"{cell.paper:g} / {cell.measured:.3f} ± {cell.standard_error:.3f}"
 
 
-def findings(found: Rows, asked: Asked) -> Findings:
-    cells = runs.cells(found)
+def findings(rows: Rows, asked: Asked) -> Findings:
+    cells = runs.cells(rows)
     claims = runs.claims(cells)
     checks = beyond.checks(rounds=20_000 if asked.full else 1000)
     seeds = range(runs.SEEDS_FULL if asked.full else 5)

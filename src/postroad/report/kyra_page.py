@@ -42,12 +42,12 @@ def page(
     for table in dict.fromkeys(cell.table for cell in cells):
         mine = [cell for cell in cells if cell.table == table]
         columns = list(dict.fromkeys(cell.column for cell in mine))
-        found = {(cell.row, cell.column): _shown(cell) for cell in mine}
+        shown = {(cell.row, cell.column): _shown(cell) for cell in mine}
         lines += ["", f"## {table[0].upper()}{table[1:]}: published / measured", ""]
         lines += grid(
             ["", *columns],
             [
-                [row, *(found.get((row, column), "") for column in columns)]
+                [row, *(shown.get((row, column), "") for column in columns)]
                 for row in dict.fromkeys(cell.row for cell in mine)
             ],
         )
@@ -106,8 +106,8 @@ def _spread(cell: Cell) -> str:
     return f"{_number(cell.low)} to {_number(cell.high)}{within}"
 
 
-def findings(found: Rows, asked: Asked) -> Findings:
-    results = Results(found)
+def findings(rows: Rows, asked: Asked) -> Findings:
+    results = Results(rows)
     cells, claims = runs.cells(results), runs.claims(results)
     fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
     drawn = {
@@ -122,7 +122,7 @@ def findings(found: Rows, asked: Asked) -> Findings:
     }
     keys = ("kind", "topology", "seed", "distribution", "rate", "clique_ms", "trees", "multi_homed")
     table: list[list[object]] = [[*keys, "scheme", *runs.METRICS]]
-    for row in found:
+    for row in rows:
         for scheme in row["schemes"].split():
             values = [row.get(f"{scheme}|{metric}") for metric in runs.METRICS]
             shown = ["" if value is None or value != value else f"{value:.6g}" for value in values]

@@ -70,7 +70,7 @@ def page(
     folder: str,
 ) -> str:
     lines = ["# POP and GRAPE: paper and ours", "", how, ""]
-    lost = sum(found["lost"] + found["twice"] for found in table.values())
+    lost = sum(measures["lost"] + measures["twice"] for measures in table.values())
     lines += [f"Publications lost or delivered twice, over all runs: {lost:g}.", ""]
     lines += ["## The paper's stated numbers", ""]
     lines += ["Changes are against static, in percent. Paper: PlanetLab, up to.", ""]
@@ -80,9 +80,9 @@ def page(
         lines += [f"## {heading}", "", f"![{name}]({folder}/{name.replace(' ', '-')}.png)", ""]
         lines.append(f"| {axis} | method | " + " | ".join(LABELS.values()) + " |")
         lines.append("|---:|---|" + "---:|" * len(LABELS))
-        for (experiment, value, method), found in table.items():
+        for (experiment, value, method), measures in table.items():
             if experiment == name:
-                values = [_shown(found[metric]) for metric in LABELS]
+                values = [_shown(measures[metric]) for metric in LABELS]
                 lines.append(f"| {value:g} | {method} | " + " | ".join(values) + " |")
         lines.append("")
     return "\n".join(lines)
@@ -93,8 +93,8 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def findings(found: Rows, asked: Asked) -> Findings:
-    table = runs.means(found)
+def findings(rows: Rows, asked: Asked) -> Findings:
+    table = runs.means(rows)
     cells = runs.cells(table)
     drawn = {
         name.replace(" ", "-"): figures.weights(table, metrics)
@@ -102,7 +102,7 @@ def findings(found: Rows, asked: Asked) -> Findings:
         else figures.panels(table, name, axis, metrics)
         for name, (_, axis, metrics) in SHOWN.items()
     }
-    lost = sum(row["lost"] + row["twice"] for row in found)
+    lost = sum(row["lost"] + row["twice"] for row in rows)
     return Findings(
         results(cells, table),
         drawn,

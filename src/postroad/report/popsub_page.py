@@ -91,8 +91,8 @@ def page(
         values = dict.fromkeys(value for key, value, _ in table if key == name)
         for value in values:
             for mechanism in MECHANISMS:
-                found = table[name, value, mechanism]
-                values_of = [f"{found[metric]:,.4g}" for metric in metrics]
+                measures = table[name, value, mechanism]
+                values_of = [f"{measures[metric]:,.4g}" for metric in metrics]
                 lines.append(f"| {value:g} | {_label(mechanism)} | " + " | ".join(values_of) + " |")
         lines.append("")
     lines += ["## Figure 4b by topology", ""]
@@ -117,8 +117,8 @@ def findings(ran: Rows, asked: Asked) -> Findings:
     """Rows that are equal in what is simulated have run once: see `runs.distinct`."""
     todo = _todo(asked)
     _, place_of = runs.distinct(todo)
-    found = [{**ran[place], **row} for row, place in zip(todo, place_of, strict=True)]
-    table = runs.means(found)
+    measured = [{**ran[place], **row} for row, place in zip(todo, place_of, strict=True)]
+    table = runs.means(measured)
     cells = runs.cells(table)
     drawn = {
         experiment.name: figures.panels(
@@ -126,7 +126,7 @@ def findings(ran: Rows, asked: Asked) -> Findings:
         )
         for experiment in EXPERIMENTS
     }
-    topologies, ratios = runs.queues_by_topology(found), runs.delivery_ratios(found)
+    topologies, ratios = runs.queues_by_topology(measured), runs.delivery_ratios(measured)
     return Findings(
         results(cells, table),
         drawn,

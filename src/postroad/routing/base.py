@@ -336,13 +336,13 @@ class Router(ABC):
         self.matches_count = 0  # publications this router has compared with its table
 
     @final
-    def step(self, given: Input, now: TimeUs) -> list[Effect]:
+    def step(self, input: Input, now: TimeUs) -> list[Effect]:
         """The only door: one input in, the effects out, state changes finished."""
-        if type(given) is Received:  # by far the most frequent input
-            return self.on_message(given.message, given.sender, now)
-        if type(given) is Publish:
-            return self.on_publish(given.publication, now)
-        match given:
+        if type(input) is Received:  # by far the most frequent input
+            return self.on_message(input.message, input.sender, now)
+        if type(input) is Publish:
+            return self.on_publish(input.publication, now)
+        match input:
             case Publish(publication):
                 return self.on_publish(publication, now)
             case Subscribe(subscription):
@@ -362,7 +362,7 @@ class Router(ABC):
             case Start():
                 return self.on_start(now)
             case Migrate() | Paused() | Pinged() | Measured():
-                return self.on_relocation(given, now)
+                return self.on_relocation(input, now)
             case Received(message, sender):
                 return self.on_message(message, sender, now)
 
@@ -400,7 +400,7 @@ class Router(ABC):
     def on_start(self, now: TimeUs) -> list[Effect]:
         return []
 
-    def on_relocation(self, given: Relocating, now: TimeUs) -> list[Effect]:
+    def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
         return [Note("dropped: publishers do not move in this scheme")]
 
     def idle(self) -> bool:
@@ -438,7 +438,7 @@ class Plan(Protocol):
     def direct_us(self, source: BrokerId, target: BrokerId) -> TimeUs:
         """The latency between two brokers that no link joins, for schemes that leave the tree."""
 
-    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+    def introductions(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
         """By kind, the messages that a link is spared because routers start from what the
         planner knew. Drivers count them as sent."""
         return {}

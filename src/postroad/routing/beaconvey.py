@@ -115,10 +115,10 @@ class BeaConvey(RingRouter):
         nearest = members[bisect_right(members, self.position) % len(members)]
         interested = set(members)
         inside = [peer for peer in self.plan.peers[self.position] if away(peer) < length]
-        found = {peer for peer in inside if peer in interested}
+        chosen = {peer for peer in inside if peer in interested}
         if 0 < away(nearest) < length:
-            found.add(nearest)
-        hops = sorted(found, key=away)
+            chosen.add(nearest)
+        hops = sorted(chosen, key=away)
         middle = length // 2
         if self.routing == "po" or not hops or away(hops[-1]) >= middle:
             return hops

@@ -131,23 +131,23 @@ class MeshPlan(Plan):
     @cached_property
     def planned(self) -> list[dict[Filter, None]]:
         """Per broker, what it wants from the beginning."""
-        found: list[dict[Filter, None]] = [{} for _ in self.overlay.names]
+        filters: list[dict[Filter, None]] = [{} for _ in self.overlay.names]
         for broker, filter in self.present:
-            found[broker][filter] = None
-        return found
+            filters[broker][filter] = None
+        return filters
 
     @cached_property
     def askers(self) -> dict[Filter, set[BrokerId]]:
         """The same by filter; the pool knows these filters from then on."""
-        found: dict[Filter, set[BrokerId]] = {}
+        brokers_of: dict[Filter, set[BrokerId]] = {}
         for broker, filter in self.present:
-            if filter not in found:
+            if filter not in brokers_of:
                 self.pool.enter(filter)
-                found[filter] = set()
-            found[filter].add(broker)
-        return found
+                brokers_of[filter] = set()
+            brokers_of[filter].add(broker)
+        return brokers_of
 
-    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+    def introductions(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
         count = len(self.planned[source])
         return {"subscription": count} if count else {}
 
@@ -193,26 +193,26 @@ class PathsPlan(MeshPlan):
     def before(self, source: BrokerId) -> list[BrokerId]:
         """Per node, the one before it on the shortest path from a broker; below 0 at the broker
         itself and where no path leads."""
-        found = self._roots.get(source)
-        if found is None:
-            found = self._roots[source] = self._before(source)
-        return found
+        parents = self._roots.get(source)
+        if parents is None:
+            parents = self._roots[source] = self._before(source)
+        return parents
 
     def _before(self, source: BrokerId) -> list[BrokerId]:
         overlay = self.overlay
         count = overlay.brokers_count
-        found: list[BrokerId]
+        parents: list[BrokerId]
         if isinstance(overlay, Routed):
             below = overlay.underlay
             routers = np.where(below.before[source] < 0, -1, below.before[source] + count)
             routers[below.home[source]] = source
-            found = (below.home + count).tolist() + routers.tolist()
+            parents = (below.home + count).tolist() + routers.tolist()
         elif overlay.direct_us is None:
-            found = overlay.parents(source).tolist()
+            parents = overlay.parents(source).tolist()
         else:
-            found = [source] * count
-        found[source] = -1
-        return found
+            parents = [source] * count
+        parents[source] = -1
+        return parents
 
     def ways(self, source: BrokerId, targets: Sequence[BrokerId]) -> Way:
         """The shortest paths to the targets, merged."""
@@ -234,31 +234,31 @@ class PathsPlan(MeshPlan):
 
         return way(source)
 
-    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+    def introductions(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
         servers = max(source, target) < self.overlay.brokers_count
-        return super().told(source, target) if servers else {}
+        return super().introductions(source, target) if servers else {}
 
     def router(self, broker: BrokerId) -> Router:
         return super().router(broker) if broker < self.overlay.brokers_count else Relay(broker)
 
     def links(self) -> Sequence[Mapping[BrokerId, TimeUs]]:
-        found = [dict(peers) for peers in super().links()]
+        adjacent = [dict(peers) for peers in super().links()]
         if isinstance(self.overlay, Routed):
             count, below = self.overlay.brokers_count, self.overlay.underlay
-            found += [{} for _ in range(below.routers_count)]
+            adjacent += [{} for _ in range(below.routers_count)]
             joined = zip(below.ends.tolist(), below.latency_us.tolist(), strict=True)
             for (a, b), latency in joined:  # of two between the same routers, the faster
-                least = min(latency, found[count + a].get(count + b, latency))
-                found[count + a][count + b] = found[count + b][count + a] = least
+                least = min(latency, adjacent[count + a].get(count + b, latency))
+                adjacent[count + a][count + b] = adjacent[count + b][count + a] = least
             for server, router in enumerate(below.home.tolist()):
-                found[server][count + router] = found[count + router][server] = below.lan_us
-        return found
+                adjacent[server][count + router] = adjacent[count + router][server] = below.lan_us
+        return adjacent
 
 
-def plan(router_class: Any, made: type[MeshPlan] = MeshPlan) -> Any:
+def plan(router_class: Any, plan_class: type[MeshPlan] = MeshPlan) -> Any:
     def plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> MeshPlan:
         present = interests.present if router_class.tells else ()
-        return made(overlay, router_class, config, present=present)
+        return plan_class(overlay, router_class, config, present=present)
 
     return plan
 

@@ -322,39 +322,39 @@ class KyraPlan(Plan):
 
     @cached_property
     def clique_of(self) -> list[tuple[BrokerId, ...]]:
-        found = {server: clique for clique in self.layout.cliques for server in clique}
-        return [found[server] for server in range(self.overlay.brokers_count)]
+        by_server = {server: clique for clique in self.layout.cliques for server in clique}
+        return [by_server[server] for server in range(self.overlay.brokers_count)]
 
     def narrowed(self, broker: BrokerId, filter: Filter) -> list[tuple[Seat, Filter]]:
         """The seats of the broker's clique that a filter meets, and what of it lies in each."""
         zones = self.layout.zones
-        found = [
+        parts = [
             (seat, zone.narrow(filter))
             for seat in self.clique_of[broker]
             if (zone := zones[seat]) is not None
         ]
-        return [(seat, narrowed) for seat, narrowed in found if narrowed is not None]
+        return [(seat, narrowed) for seat, narrowed in parts if narrowed is not None]
 
     @cached_property
     def tree_peers(self) -> list[dict[int, list[BrokerId]]]:
         """Per server, its neighbours in each tree that it joins."""
-        found: list[dict[int, list[BrokerId]]] = [{} for _ in self.overlay.names]
+        peers: list[dict[int, list[BrokerId]]] = [{} for _ in self.overlay.names]
         for tree, ends in enumerate(self.layout.trees):
             for server in self.layout.members(tree):
-                found[server][tree] = []
+                peers[server][tree] = []
             for a, b in ends.tolist():
-                found[a][tree].append(b)
-                found[b][tree].append(a)
-        return found
+                peers[a][tree].append(b)
+                peers[b][tree].append(a)
+        return peers
 
     @cached_property
     def peers(self) -> list[set[BrokerId]]:
         """Per server, whom it has a link to: its clique and its neighbours in trees."""
-        found = [set(clique) - {server} for server, clique in enumerate(self.clique_of)]
+        near_each = [set(clique) - {server} for server, clique in enumerate(self.clique_of)]
         for server, trees in enumerate(self.tree_peers):
             for near in trees.values():
-                found[server].update(near)
-        return found
+                near_each[server].update(near)
+        return near_each
 
     def router(self, broker: BrokerId) -> Router:
         return Kyra(broker, self)
@@ -376,9 +376,9 @@ def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) 
     filters = [filter for _, filter in interests.subscriptions]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
     between = between_all(overlay)
-    found = planning.cliques(between, round(1000 * config.clique_ms), config.clique_max)
+    cliques = planning.cliques(between, round(1000 * config.clique_ms), config.clique_max)
     divide = planning.divider(filters, attributes=names, alpha=config.alpha)
-    layout = planning.layout(between, found, divide, config.trees, config.balance)
+    layout = planning.layout(between, cliques, divide, config.trees, config.balance)
     return KyraPlan(overlay, layout, FilterPool(config.covering))
 
 
@@ -404,7 +404,7 @@ class Place:
 
 
 @dataclass
-class Move:
+class MovingSeat:
     """A seat on its way, as one who sends to it sees it."""
 
     to: BrokerId
@@ -432,7 +432,7 @@ class Kyra(Router):
         self.seats = {broker: Place(broker, plan)} if broker in self.zones else {}
         self.hosts: dict[Seat, BrokerId] = {}  # where not the server that it was planned for
         self.turns: dict[Seat, int] = {}  # the hand-overs of a seat, as far as known
-        self.moves: dict[Seat, Move] = {}  # seats of others that are on their way
+        self.moves: dict[Seat, MovingSeat] = {}  # seats of others that are on their way
         self.leaving: dict[Seat, tuple[BrokerId, dict[BrokerId, None]]] = {}  # who has not flushed
 
     def _host(self, seat: Seat) -> BrokerId:
@@ -514,22 +514,22 @@ class Kyra(Router):
 
     def _on_tree(self, place: Place, tree: int, effects: list[Effect], now: TimeUs) -> list[Effect]:
         """What a tree's router sends, as messages of that tree; deliveries are the proxy's."""
-        found: list[Effect] = []
+        performed: list[Effect] = []
         mine = place.seat
         for effect in effects:
             match effect:
                 case Send(peer, PublicationMessage(publication, hops)):
                     onward = TreePublication(tree, mine, peer, publication, hops)
-                    found += self._to(peer, onward, now)
+                    performed += self._to(peer, onward, now)
                 case Send(peer, SubscriptionMessage(filter)):
-                    found += self._to(peer, TreeSubscription(tree, mine, peer, filter), now)
+                    performed += self._to(peer, TreeSubscription(tree, mine, peer, filter), now)
                 case Send(peer, UnsubscriptionMessage(filter)):
-                    found += self._to(peer, TreeUnsubscription(tree, mine, peer, filter), now)
+                    performed += self._to(peer, TreeUnsubscription(tree, mine, peer, filter), now)
                 case Deliver():
                     pass
                 case _:
-                    found.append(effect)
-        return found
+                    performed.append(effect)
+        return performed
 
     # Publications.
 
@@ -589,8 +589,9 @@ class Kyra(Router):
             case HandOver(seat, to):
                 return self._hand_over(seat, to, now)
             case Moving(seat, to, turn):
-                before = self.moves.get(seat, Move(to, turn))  # on its way again: keep what waits
-                self.moves[seat] = Move(to, turn, before.held, before.early)
+                # On its way again: keep what waits.
+                before = self.moves.get(seat, MovingSeat(to, turn))
+                self.moves[seat] = MovingSeat(to, turn, before.held, before.early)
                 return [Send(sender, Flushed(seat))]
             case Flushed(seat) if seat in self.leaving:
                 return self._flushed(seat, sender, now)
@@ -648,10 +649,10 @@ class Kyra(Router):
 
     def _senders(self, seat: Seat) -> list[BrokerId]:
         """The other servers that send to a seat: its clique, and its neighbours' hosts."""
-        found = set(self.plan.clique_of[seat])
+        senders = set(self.plan.clique_of[seat])
         for peers in self.plan.tree_peers[seat].values():
-            found.update(map(self._host, peers))
-        return sorted(found - {self.broker})
+            senders.update(map(self._host, peers))
+        return sorted(senders - {self.broker})
 
     def _flushed(self, seat: Seat, server: BrokerId, now: TimeUs) -> list[Effect]:
         """When all who send to the seat have answered, pass its tables on."""
@@ -783,9 +784,9 @@ class Kyra(Router):
 
     def _resume(self, place: Place, tree: int, near: Seat, now: TimeUs) -> list[Effect]:
         """Forget what a neighbour on a tree told, and tell it all."""
-        told = place.trees[tree].on_link_down(near, now)
-        told += place.trees[tree].on_link_up(near, now)
-        return self._on_tree(place, tree, told, now)
+        changes = place.trees[tree].on_link_down(near, now)
+        changes += place.trees[tree].on_link_up(near, now)
+        return self._on_tree(place, tree, changes, now)
 
     # Links.
 
@@ -808,8 +809,8 @@ class Kyra(Router):
             for tree, peers in place.peers.items():
                 for near in peers:
                     if near == peer:
-                        told = place.trees[tree].on_link_up(near, now)
-                        effects += self._on_tree(place, tree, told, now)
+                        changes = place.trees[tree].on_link_up(near, now)
+                        effects += self._on_tree(place, tree, changes, now)
         return effects
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
@@ -821,8 +822,8 @@ class Kyra(Router):
             for tree, peers in place.peers.items():
                 for near in peers:
                     if self._host(near) == peer:
-                        told = place.trees[tree].on_link_down(near, now)
-                        effects += self._on_tree(place, tree, told, now)
+                        changes = place.trees[tree].on_link_down(near, now)
+                        effects += self._on_tree(place, tree, changes, now)
         for seat, (_, waiting) in list(self.leaving.items()):
             if peer in waiting:
                 effects += self._flushed(seat, peer, now)

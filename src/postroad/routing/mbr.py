@@ -85,11 +85,11 @@ class GroupPlan(MeshPlan):
 
     def groups_of(self, filter: Filter) -> list[int]:
         """The groups in which a filter may match something, ascending."""
-        found = self.groups_of_filter.get(filter)
-        if found is None:
+        groups = self.groups_of_filter.get(filter)
+        if groups is None:
             met = {self.group[cell] for cell in zones_met(self.cells, filter)}
-            found = self.groups_of_filter[filter] = sorted(met)
-        return found
+            groups = self.groups_of_filter[filter] = sorted(met)
+        return groups
 
     @cached_property
     def joined(self) -> list[dict[int, None]]:
@@ -99,29 +99,29 @@ class GroupPlan(MeshPlan):
             for own in self.planned
         ]
 
-    def told(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
-        filters = super().told(source, target) if self.config.unicast_below else {}
+    def introductions(self, source: BrokerId, target: BrokerId) -> Mapping[str, int]:
+        filters = super().introductions(source, target) if self.config.unicast_below else {}
         return {"membership": count, **filters} if (count := len(self.joined[source])) else {}
 
     @cached_property
     def members(self) -> dict[int, set[BrokerId]]:
         """The same by group."""
-        found: dict[int, set[BrokerId]] = {}
+        by_group: dict[int, set[BrokerId]] = {}
         for broker, groups in enumerate(self.joined):
             for group in groups:
-                found.setdefault(group, set()).add(broker)
-        return found
+                by_group.setdefault(group, set()).add(broker)
+        return by_group
 
     def tree(self, members: tuple[BrokerId, ...]) -> Peers:
         """The neighbours of each member in a spanning tree over them."""
-        found = self.trees.get(members)
-        if found is None:
-            found = {member: [] for member in members}
+        neighbours = self.trees.get(members)
+        if neighbours is None:
+            neighbours = {member: [] for member in members}
             for a, b in spanning_tree(self.between_us, members).tolist():
-                found[a].append(b)
-                found[b].append(a)
-            self.trees[members] = found
-        return found
+                neighbours[a].append(b)
+                neighbours[b].append(a)
+            self.trees[members] = neighbours
+        return neighbours
 
 
 def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) -> GroupPlan:
@@ -196,17 +196,17 @@ class MulticastGroups(Unicast):
             self._set(group, peer, False)
 
     def introduce(self, peer: BrokerId) -> list[Effect]:
-        told: list[Effect] = [Send(peer, GroupMessage(group, True)) for group in self.mine]
-        return super().introduce(peer) + told
+        sends: list[Effect] = [Send(peer, GroupMessage(group, True)) for group in self.mine]
+        return super().introduce(peer) + sends
 
     def catch_up(self, peer: BrokerId) -> list[Effect]:
         planned = self.plan.joined[self.broker]
         changed = {group: True for group in self.mine if group not in planned}
         changed |= dict.fromkeys(self.left, False)
-        told: list[Effect] = [
+        sends: list[Effect] = [
             Send(peer, GroupMessage(group, present)) for group, present in changed.items()
         ]
-        return super().catch_up(peer) + told
+        return super().catch_up(peer) + sends
 
     def _set(self, group: int, server: BrokerId, present: bool) -> None:
         gone = self.quit.get(server)
@@ -225,8 +225,8 @@ class MulticastGroups(Unicast):
     def _others(self, group: int) -> list[BrokerId]:
         """The other members of a group, ascending."""
         planned = self.plan.members.get(group, ())
-        found = {each for each in planned if group not in self.quit.get(each, (group,))}
-        return sorted(found | self.members.get(group, set()))
+        members = {each for each in planned if group not in self.quit.get(each, (group,))}
+        return sorted(members | self.members.get(group, set()))
 
     def spread(self, publication: Publication, servers: Sequence[BrokerId]) -> list[Effect]:
         if len(servers) < self.below * self.plan.overlay.brokers_count:

@@ -97,15 +97,15 @@ class FilterPool:
         """All filters of the pool that match; a table picks out its own."""
         if not self.recent_max:
             return self._index.match(publication.attributes)
-        found = self._recent.get(publication)
-        if found is None:
-            found = self._elder.get(publication)
-            if found is None:
-                found = self._index.match(publication.attributes)
+        filters = self._recent.get(publication)
+        if filters is None:
+            filters = self._elder.get(publication)
+            if filters is None:
+                filters = self._index.match(publication.attributes)
                 if len(self._recent) >= self.recent_max:
                     self._recent, self._elder = {}, self._recent
-                self._recent[publication] = found
-        return found
+                self._recent[publication] = filters
+        return filters
 
     def meeting(self, filter: Filter, offers: Iterable[Offer]) -> list[Offer]:
         """Those of the advertisements that intersect the filter, in the same order."""
@@ -114,15 +114,15 @@ class FilterPool:
             known = {}
             if filter in self.uses:
                 self._meetings[filter] = known
-        found = []
+        offers_met = []
         for offer in offers:
             other = offer[0].filter
             meets = known.get(id(other))
             if meets is None:
                 meets = known[id(other)] = (other, intersects(other, filter))
             if meets[1]:
-                found.append(offer)
-        return found
+                offers_met.append(offer)
+        return offers_met
 
     def _relate(self, filter: Filter) -> None:
         pins = _pins(filter)
@@ -143,10 +143,10 @@ class FilterPool:
         """All that may cover a filter with these pins, and more."""
         if not filter.conjunctions:
             return list(self.above)[:-1]
-        found = dict(self._unpinned)
+        outer = dict(self._unpinned)
         for pin in pins:
-            found.update(self._pinned.get(pin, {}))
-        return found
+            outer.update(self._pinned.get(pin, {}))
+        return outer
 
     def _inner(self, pins: list[Pin]) -> Iterable[Filter]:
         """All that a filter with these pins may cover, and more."""

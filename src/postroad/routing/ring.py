@@ -85,13 +85,13 @@ class Topics:
                     self._met.clear()
                 self._met[filter] = met
             return met
-        found: dict[Topic, None] = {}
+        topics: dict[Topic, None] = {}
         for conjunction in filter.conjunctions:
             texts = dict(conjunction).get(self.attribute)
             if not isinstance(texts, TextSet) or "" in texts.values:
                 return [ANY]
-            found |= dict.fromkeys(sorted(texts.values))
-        return list(found)
+            topics |= dict.fromkeys(sorted(texts.values))
+        return list(topics)
 
 
 def topics(filters: Iterable[Filter], config: Any) -> Topics:
@@ -189,7 +189,7 @@ def plan(
     A tree is the network below the ring: it says how far brokers are from each other.
     """
 
-    def made(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
+    def ring_plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
         kinds = topics((filter for _, filter in interests.subscriptions), config)
         wanted = [
             (broker, topic) for broker, filter in interests.subscriptions
@@ -208,7 +208,7 @@ def plan(
             {topic: tuple(sorted(places)) for topic, places in sorted(known.items())},
         )  # fmt: skip
 
-    return made
+    return ring_plan
 
 
 def build(
@@ -282,16 +282,16 @@ class RingRouter(Router):
 
     def members(self, topic: Topic) -> list[int]:
         """The positions interested in a topic, ascending."""
-        found = self._members.get(topic)
-        if found is None:
+        members = self._members.get(topic)
+        if members is None:
             places = set(self.plan.known.get(topic, ()))
             for (name, place), (_, present) in self.records.items():
                 if name == topic:
                     (places.add if present else places.discard)(place)
             if topic != ANY:
                 places.update(self.members(ANY))
-            found = self._members[topic] = sorted(places)
-        return found
+            members = self._members[topic] = sorted(places)
+        return members
 
     # Membership.
 

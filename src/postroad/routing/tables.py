@@ -85,19 +85,19 @@ class SourceTable:
 
     def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
         """Append a delivery per local match; the neighbours that want the publication."""
-        found = self.pool.match(publication)
-        if not found:
+        filters = self.pool.match(publication)
+        if not filters:
             return []
         peers: set[BrokerId] = set()
         local: list[SubscriptionId] = []
         sources, holders = self.sources, self.holders
         if self.entries_count == len(holders):  # no neighbour wants anything
-            for filter in found:
+            for filter in filters:
                 names = holders.get(filter)
                 if names is not None:
                     local += names
         else:
-            for filter in found:
+            for filter in filters:
                 wanted = sources.get(filter)
                 if wanted is not None:
                     peers.update(wanted)

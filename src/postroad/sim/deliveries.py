@@ -18,7 +18,7 @@ def read(path: Path, brokers: tuple[str, ...], trace_id: str | None = None) -> l
     `trace_id` says which to take.
     """
     number = {name: broker for broker, name in enumerate(brokers)}
-    found: list[Delivered] = []
+    rows_read: list[Delivered] = []
     runs: dict[str, None] = {}
     for where, row in _rows(path):
         if row.get("kind", "deliver") != "deliver":
@@ -40,16 +40,16 @@ def read(path: Path, brokers: tuple[str, ...], trace_id: str | None = None) -> l
                 where=where,
                 remedy="give the scenario that these deliveries were recorded under",
             )
-        found.append((str(publisher), str(publication), number[str(row["broker"])]))
+        rows_read.append((str(publisher), str(publication), number[str(row["broker"])]))
     if len(runs) > 1:
         raise InputError(
             f"deliveries of {len(runs)} runs",
             where=str(path),
             remedy=f"choose one by --trace-id, such as {next(iter(runs))}",
         )
-    if not found:
+    if not rows_read:
         raise InputError("no deliveries", where=str(path), remedy="record some")
-    return found
+    return rows_read
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from postroad import draws
+from postroad.cost import batches
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -33,7 +34,7 @@ from postroad.model import (
     SubscriptionId,
     TimeUs,
 )
-from postroad.relocation.publisher import GRACE_US, MOVE_US, Publisher, Told
+from postroad.relocation.publisher import GRACE_US, MOVE_US, Outbound, Publisher
 from postroad.routing.base import (
     Advertise,
     CancelTimer,
@@ -64,7 +65,6 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.sim import batch_cost
 from postroad.traces.schema import CRASHED, DOWN, FULL, LOST
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Link:
 
 
 @dataclass(slots=True)
-class Client:
+class MovingPublisher:
     """A publisher that has been moved: where it stands, and its layer that knows where it is."""
 
     name: str
@@ -193,8 +193,10 @@ class Simulator:
         self.deliveries: list[Delivery] = []
         self.notes: list[tuple[TimeUs, BrokerId, str]] = []
         self.refused: set[PublicationKey] = set()
-        self.clients: dict[AdvertisementId, Client] = {}  # the publishers that were moved
-        self._movers: dict[tuple[BrokerId, str], Client] = {}  # the same, by where they stand
+        self.clients: dict[AdvertisementId, MovingPublisher] = {}  # the publishers that were moved
+        self._movers: dict[
+            tuple[BrokerId, str], MovingPublisher
+        ] = {}  # the same, by where they stand
         self.moves: list[Moved] = []
         self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
         self._sequence = 0
@@ -213,25 +215,25 @@ class Simulator:
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
         for links in self.links:
             for link in links.values():
-                self._count_told(link, plan.told(link.source, link.target))
+                self._count_introductions(link, plan.introductions(link.source, link.target))
         for number in range(len(self.brokers)):
             self._step(number, Start())
         for number, links in enumerate(self.links):
             for peer in links:
                 self._step(number, LinkUp(peer))
 
-    def _count_told(self, link: Link, told: Mapping[str, int]) -> None:
+    def _count_introductions(self, link: Link, counts: Mapping[str, int]) -> None:
         """Routers that start from what a planner knew have in effect been told."""
         sent, received = self.brokers[link.source].sent, self.brokers[link.target].received
-        for kind, count in told.items():
+        for kind, count in counts.items():
             for counted in (link.messages, sent, received):
                 counted[kind] = counted.get(kind, 0) + count
 
     # What a caller does: schedule inputs and faults, then run.
 
-    def at(self, time_us: TimeUs, broker: BrokerId, given: Input) -> None:
+    def at(self, time_us: TimeUs, broker: BrokerId, input: Input) -> None:
         """A client's input, at this time."""
-        self._push(time_us, self._client, (broker, given))
+        self._push(time_us, self._client, (broker, input))
 
     def fault(self, fault: Fault) -> None:
         self._push(fault.start_us, self._begin, (fault,))
@@ -268,14 +270,14 @@ class Simulator:
         self._sequence += 1
         heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
 
-    def _client(self, number: BrokerId, given: Input) -> None:
+    def _client(self, number: BrokerId, input: Input) -> None:
         if self.clients:
-            client = self._moved(number, given)
+            client = self._moved(number, input)
             if client is not None:
-                self._tell(client, client.publisher.give(given))
+                self._tell(client, client.publisher.give(input))
                 return
         broker = self.brokers[number]
-        match given:  # what a client holds is known to the client: it survives a crash
+        match input:  # what a client holds is known to the client: it survives a crash
             case Subscribe(subscription):
                 broker.subscriptions[subscription.id] = subscription
             case Unsubscribe(subscription_id):
@@ -283,60 +285,60 @@ class Simulator:
             case Advertise(advertisement):
                 known = broker.advertisements.get(advertisement.id)
                 if known is not None:
-                    given = Advertise(replace(advertisement, epoch=known.epoch + 1))
-                broker.advertisements[advertisement.id] = given.advertisement
+                    input = Advertise(replace(advertisement, epoch=known.epoch + 1))
+                broker.advertisements[advertisement.id] = input.advertisement
             case Unadvertise(advertisement_id):
                 broker.advertisements.pop(advertisement_id, None)
             case Publish() if not broker.up:
-                self._refuse(number, given)
+                self._refuse(number, input)
             case _:
                 pass
         if broker.up:
-            self._take(number, given, None, 0)
+            self._take(number, input, None, 0)
 
-    def _arrive(self, given: Received, link: Link, epoch: int) -> None:
+    def _arrive(self, input: Received, link: Link, epoch: int) -> None:
         self._pending -= 1
-        if given.message.chatter:
+        if input.message.chatter:
             self._restless -= 1
         if link.epoch != epoch:
-            self._lose_message(link, given, DOWN)
+            self._lose_message(link, input, DOWN)
             return
         received = self.brokers[link.target].received
-        kind = given.message.kind
+        kind = input.message.kind
         received[kind] = received.get(kind, 0) + 1
         if self.tracing is not None:
             queue = len(self.brokers[link.target].queue)
             recorder = self.tracing.recorders[link.target]
-            recorder.received(link.source, given.message, None, queue, self.now)
-        self._take(link.target, given, link, epoch)
+            recorder.received(link.source, input.message, None, queue, self.now)
+        self._take(link.target, input, link, epoch)
 
-    def _take(self, number: BrokerId, given: Input, link: Link | None, epoch: int) -> None:
+    def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
         """Handle an input at once, or queue it behind what the broker is busy with."""
         if not self.service_us:
-            self._step(number, given)
+            self._step(number, input)
             return
         broker = self.brokers[number]
         if (
             self.buffer_max is not None
             and len(broker.queue) >= self.buffer_max
-            and _publication(given)
+            and _publication(input)
         ):
             broker.dropped += 1
             if self.tracing is not None:
-                self.tracing.stopped(number, given, FULL, self.now)
+                self.tracing.stopped(number, input, FULL, self.now)
             return
         self._count_queue(broker)
-        broker.queue.append((given, link, epoch))
+        broker.queue.append((input, link, epoch))
         broker.queue_max = max(broker.queue_max, len(broker.queue))
         if len(broker.queue) == 1:
             self._serve(number, broker)
 
     def _serve(self, number: BrokerId, broker: Broker) -> None:
         self._pending += 1
-        given = broker.queue[0][0]
+        input = broker.queue[0][0]
         took_us = self.service_us
-        if type(given) is Received and given.message.size > 1:
-            took_us = round(took_us * batch_cost.units(given.message.size))
+        if type(input) is Received and input.message.size > 1:
+            took_us = round(took_us * batches.units(input.message.size))
         broker.served_count += 1
         broker.busy_us += took_us
         self._push(self.now + took_us, self._served, (number, broker.life))
@@ -346,21 +348,21 @@ class Simulator:
         broker = self.brokers[number]
         if broker.life != life:
             return
-        given, link, epoch = broker.queue[0]
+        input, link, epoch = broker.queue[0]
         if self.copy_us and (link is None or link.epoch == epoch):
             # The broker stays busy for each copy it makes, and the next input waits.
-            late_us = self._step(number, given)
+            late_us = self._step(number, input)
             broker.busy_us += late_us
             self._pending += 1
             self._push(self.now + late_us, self._copied, (number, life))
             return
         self._next(number, broker)
         if link is None or link.epoch == epoch:
-            self._step(number, given)
+            self._step(number, input)
         else:  # it had come, and its link has gone down since
             link.lost += 1
             if self.tracing is not None:
-                self.tracing.stopped(number, given, DOWN, self.now)
+                self.tracing.stopped(number, input, DOWN, self.now)
 
     def _copied(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -377,16 +379,16 @@ class Simulator:
         broker.queue_area += len(broker.queue) * (self.now - broker.queue_since)
         broker.queue_since = self.now
 
-    def _step(self, number: BrokerId, given: Input) -> TimeUs:
+    def _step(self, number: BrokerId, input: Input) -> TimeUs:
         """One step of one router, and its effects in order; how long its copies take."""
         broker = self.brokers[number]
         router = broker.router
-        effects = router.step(given, self.now)
+        effects = router.step(input, self.now)
         self.steps_count += 1
         if self.observer is not None:
-            self.observer(self.now, number, given, effects)
+            self.observer(self.now, number, input, effects)
         if self.tracing is not None:
-            self.tracing.recorders[number].stepped(given, effects, self.now, router.holds)
+            self.tracing.recorders[number].stepped(input, effects, self.now, router.holds)
             self.tracing.stepped()
         if self.check:
             router.check()
@@ -428,9 +430,9 @@ class Simulator:
                     self._push(self.now, self._measure, (number, broker.life))
         if forwards and not delivers:
             broker.pure_forwards += 1
-        if not effects and type(given) is Received and given.message.carries:
+        if not effects and type(input) is Received and input.message.carries:
             broker.false_sends += 1
-        if not _publication(given):
+        if not _publication(input):
             broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
         return late_us
 
@@ -471,9 +473,9 @@ class Simulator:
         if message.chatter:
             self._restless += 1
         self._sequence += 1
-        given = Received(message, link.source)
+        input = Received(message, link.source)
         heapq.heappush(
-            self._heap, (arrival, self._sequence, self._arrive, (given, link, link.epoch))
+            self._heap, (arrival, self._sequence, self._arrive, (input, link, link.epoch))
         )
 
     def _measure_link(self, link: Link) -> None:
@@ -490,17 +492,17 @@ class Simulator:
         key = link.source * len(self.brokers) + link.target
         return measured_us[draws.below(len(measured_us), self.seed, "link_time", key, n)]
 
-    def _lose_message(self, link: Link, given: Input, reason: str) -> None:
+    def _lose_message(self, link: Link, input: Input, reason: str) -> None:
         link.lost += 1
         if self.tracing is not None:
-            self.tracing.stopped(link.source, given, reason, self.now, link.target)
+            self.tracing.stopped(link.source, input, reason, self.now, link.target)
 
-    def _refuse(self, number: BrokerId, given: Publish) -> None:
+    def _refuse(self, number: BrokerId, input: Publish) -> None:
         """A publication finds its broker down."""
         self.brokers[number].refused += 1
-        self.refused.add(given.publication.key)
+        self.refused.add(input.publication.key)
         if self.tracing is not None:
-            self.tracing.stopped(number, given, CRASHED, self.now)
+            self.tracing.stopped(number, input, CRASHED, self.now)
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
         self._restless -= 1
@@ -511,9 +513,9 @@ class Simulator:
 
     # Publishers that move.
 
-    def _moved(self, number: BrokerId, given: Input) -> Client | None:
+    def _moved(self, number: BrokerId, input: Input) -> MovingPublisher | None:
         """The moved publisher that gives this input, if it is one."""
-        match given:
+        match input:
             case Publish(publication):
                 return self._movers.get((number, publication.publisher))
             case Advertise(Advertisement(name)) | Unadvertise(name) if name in self.clients:
@@ -521,7 +523,7 @@ class Simulator:
             case _:
                 return None
 
-    def _way_us(self, client: Client, broker: BrokerId) -> TimeUs:
+    def _way_us(self, client: MovingPublisher, broker: BrokerId) -> TimeUs:
         return 0 if broker == client.origin else self.plan.direct_us(client.origin, broker)
 
     def _say(self, number: BrokerId, word: ToPublisher) -> None:
@@ -534,32 +536,34 @@ class Simulator:
                 return  # it has withdrawn meanwhile
             if not isinstance(word, Ping):
                 del self.brokers[number].advertisements[name]
-            client = Client(advertisement.publisher, number, Publisher(advertisement, number))
+            client = MovingPublisher(
+                advertisement.publisher, number, Publisher(advertisement, number)
+            )
             if not isinstance(word, Ping):
                 self.clients[name] = self._movers[number, client.name] = client
         self._pending += 1
         self._push(self.now + self._way_us(client, number), self._hear, (client, number, word))
 
-    def _hear(self, client: Client, number: BrokerId, word: ToPublisher) -> None:
+    def _hear(self, client: MovingPublisher, number: BrokerId, word: ToPublisher) -> None:
         self._pending -= 1
         publisher = client.publisher
         before = _pause_of(publisher)
         match word:
             case Move():
-                told = publisher.on_move(word, number)
+                outbound = publisher.on_move(word, number)
             case Resume():
-                told = publisher.on_resume(word, number)
+                outbound = publisher.on_resume(word, number)
             case Ping(name, brokers, _):
                 times = tuple((broker, self._way_us(client, broker)) for broker in brokers)
-                told = [(number, Pinged(name, times))]
-        self._act(client, told, before)
+                outbound = [(number, Pinged(name, times))]
+        self._act(client, outbound, before)
 
-    def _act(self, client: Client, told: Told, before: Pause) -> None:
+    def _act(self, client: MovingPublisher, outbound: Outbound, before: Pause) -> None:
         """What a publisher says after a word to it, and whether it has begun or ended to wait."""
         publisher = client.publisher
         home, paused, grace = before
-        self._tell(client, told)
-        if any(isinstance(given, Migrate) for _, given in told):
+        self._tell(client, outbound)
+        if any(isinstance(input, Migrate) for _, input in outbound):
             self._restless += 1
             epoch = publisher.advertisement.epoch
             self._push(self.now + MOVE_US, self._overdue, (client, epoch))
@@ -574,39 +578,39 @@ class Simulator:
             name = publisher.advertisement.id
             self.moves.append(Moved(name, client.source, publisher.home, self.now, wait_us))
 
-    def _grace(self, client: Client, grace: int) -> None:
+    def _grace(self, client: MovingPublisher, grace: int) -> None:
         self._pending -= 1
         before = _pause_of(client.publisher)
         self._act(client, client.publisher.on_grace(grace), before)
 
-    def _overdue(self, client: Client, epoch: int) -> None:
+    def _overdue(self, client: MovingPublisher, epoch: int) -> None:
         self._restless -= 1
         before = _pause_of(client.publisher)
         self._act(client, client.publisher.on_overdue(epoch), before)
 
-    def _tell(self, client: Client, told: Told) -> None:
+    def _tell(self, client: MovingPublisher, outbound: Outbound) -> None:
         """A publisher speaks to brokers."""
-        for broker, given in told:
-            if isinstance(given, Unadvertise) and broker == client.publisher.home:
-                self.clients.pop(given.advertisement_id, None)  # it withdraws for good
+        for broker, input in outbound:
+            if isinstance(input, Unadvertise) and broker == client.publisher.home:
+                self.clients.pop(input.advertisement_id, None)  # it withdraws for good
                 self._movers.pop((client.origin, client.name), None)
             arrival = self.now + self._way_us(client, broker)
             arrival = max(arrival, client.free_us.get(broker, 0))
             client.free_us[broker] = arrival
             self._pending += 1
-            self._push(arrival, self._told, (client, broker, given))
+            self._push(arrival, self._reach_broker, (client, broker, input))
 
-    def _told(self, client: Client, number: BrokerId, given: Input) -> None:
+    def _reach_broker(self, client: MovingPublisher, number: BrokerId, input: Input) -> None:
         self._pending -= 1
         broker = self.brokers[number]
         if broker.up:
-            self._take(number, given, None, 0)
-        elif isinstance(given, Publish):
-            self._refuse(number, given)
-        elif isinstance(given, Migrate):
+            self._take(number, input, None, 0)
+        elif isinstance(input, Publish):
+            self._refuse(number, input)
+        elif isinstance(input, Migrate):
             self._lose(client, number)
 
-    def _lose(self, client: Client, number: BrokerId) -> None:
+    def _lose(self, client: MovingPublisher, number: BrokerId) -> None:
         """A publisher learns that a broker is down."""
         before = _pause_of(client.publisher)
         self._act(client, client.publisher.on_lost(number), before)
@@ -681,10 +685,10 @@ class Simulator:
         self._count_queue(broker)
         broker.up = False
         broker.life += 1
-        broker.dropped += sum(_publication(given) for given, _, _ in broker.queue)
+        broker.dropped += sum(_publication(input) for input, _, _ in broker.queue)
         if self.tracing is not None:
-            for given, _, _ in broker.queue:
-                self.tracing.stopped(number, given, CRASHED, self.now)
+            for input, _, _ in broker.queue:
+                self.tracing.stopped(number, input, CRASHED, self.now)
             self.tracing.crashed(number, self.now)
         broker.queue.clear()
         broker.timers.clear()
@@ -734,7 +738,7 @@ def _copies(effects: Sequence[Effect]) -> int:
     )
 
 
-def _publication(given: Input) -> bool:
-    if type(given) is Received:
-        return given.message.carries
-    return type(given) is Publish
+def _publication(input: Input) -> bool:
+    if type(input) is Received:
+        return input.message.carries
+    return type(input) is Publish

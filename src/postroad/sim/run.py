@@ -146,11 +146,19 @@ def plan_of(scenario: Scenario) -> Plan:
         )
     config = scenario.config or scheme.config()
     if scenario.relocation is not None:
-        given = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
+        relocation_config = scenario.relocation_config or RELOCATIONS[scenario.relocation].config()
         return relocation.plan(
-            scenario.relocation, given, scenario.scheme, scenario.overlay, config, scenario.seed
+            scenario.relocation,
+            relocation_config,
+            scenario.scheme,
+            scenario.overlay,
+            config,
+            scenario.seed,
         )
     return scheme.plan(scenario.overlay, interests, config, scenario.seed)
+
+
+Later = tuple[TimeUs, int, BrokerId, Any]  # an input: when, which first at one time, where
 
 
 def run(
@@ -172,16 +180,16 @@ def run(
         measured=scenario.measured,
     )
     workload = scenario.workload
-    later: list[tuple[TimeUs, int, BrokerId, Any]] = []
+    later: list[Later] = []
     advertisements: Sequence[Interest] = workload.advertisements
     if scenario.relocation is not None:
         advertisements = _joined(advertisements)
-    for made, interests in (
+    for inputs_of, interests in (
         (_advertising, advertisements),
         (_subscribing, workload.subscriptions),
     ):
         for interest in interests:
-            come, go = made(interest)
+            come, go = inputs_of(interest)
             if interest.time_us is None:
                 simulator.at(simulator.now, interest.broker, come)
             else:
@@ -193,22 +201,8 @@ def run(
         tracing.has_settled(zero_us)
     for broker in simulator.brokers:
         broker.queue_area, broker.queue_max, broker.queue_since = 0, 0, zero_us
-    for fault in scenario.faults:
-        if len(fault.where) == 2 and fault.where[1] not in simulator.links[fault.where[0]]:
-            pair = " and ".join(scenario.overlay.names[broker] for broker in fault.where)
-            raise InputError(
-                f"{scenario.scheme} has no link between {pair} that a fault could touch",
-                remedy="plan the overlay first and name its links, or use a tree scheme",
-            )
-        begin, end = zero_us + fault.start_us, zero_us + fault.end_us
-        simulator.fault(replace(fault, start_us=begin, end_us=end))
-    host: dict[BrokerId, BrokerId] = {}
-    for move in scenario.hand_overs:
-        hand_over = SCHEMES[scenario.scheme].hand_over
-        assert hand_over is not None
-        given = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
-        later.append((move.time_us, 0, given.sender, given))
-        host[move.seat] = move.to
+    _plan_faults(simulator, scenario, zero_us)
+    later += _hand_overs(scenario)
     published_us: dict[PublicationKey, TimeUs] = {}
     for posting in workload.postings:
         publication = Publication(
@@ -217,8 +211,8 @@ def run(
         published_us[publication.key] = posting.time_us
         later.append((posting.time_us, 1, posting.broker, Publish(publication)))
     later.sort(key=lambda item: item[:2])
-    for time_us, _, number, given in later:
-        simulator.at(zero_us + time_us, number, given)
+    for time_us, _, number, input in later:
+        simulator.at(zero_us + time_us, number, input)
     simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
     if tracing is not None:
         tracing.finish()
@@ -242,16 +236,41 @@ def run(
     )
 
 
+def _plan_faults(simulator: Simulator, scenario: Scenario, zero_us: TimeUs) -> None:
+    for fault in scenario.faults:
+        if len(fault.where) == 2 and fault.where[1] not in simulator.links[fault.where[0]]:
+            pair = " and ".join(scenario.overlay.names[broker] for broker in fault.where)
+            raise InputError(
+                f"{scenario.scheme} has no link between {pair} that a fault could touch",
+                remedy="plan the overlay first and name its links, or use a tree scheme",
+            )
+        begin, end = zero_us + fault.start_us, zero_us + fault.end_us
+        simulator.fault(replace(fault, start_us=begin, end_us=end))
+
+
+def _hand_overs(scenario: Scenario) -> list[Later]:
+    """What the host of each seat that moves is told, and when."""
+    later: list[Later] = []
+    host: dict[BrokerId, BrokerId] = {}
+    for move in scenario.hand_overs:
+        hand_over = SCHEMES[scenario.scheme].hand_over
+        assert hand_over is not None
+        input = Received(hand_over(move.seat, move.to), host.get(move.seat, move.seat))
+        later.append((move.time_us, 0, input.sender, input))
+        host[move.seat] = move.to
+    return later
+
+
 def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
     """A publisher's advertisements at one broker as one that changes with them, because it moves
     as one: an interest for each change, the last of them until there is nothing left."""
     of_publisher: dict[tuple[BrokerId, str], list[Interest]] = {}
     for interest in advertisements:
         of_publisher.setdefault((interest.broker, interest.client), []).append(interest)
-    found: list[Interest] = []
+    joined: list[Interest] = []
     for own in of_publisher.values():
         if len(own) == 1:
-            found += own
+            joined += own
             continue
         since = [-1 if interest.time_us is None else interest.time_us for interest in own]
         until = [math.inf if one.until_us is None else one.until_us for one in own]
@@ -262,11 +281,11 @@ def _joined(advertisements: Sequence[Interest]) -> list[Interest]:
                 name = own[there[0]].id if name is None else name
                 filter = disjoin(own[n].filter for n in there)
                 start = None if edge < 0 else int(edge)
-                found.append(replace(own[0], id=name, filter=filter, time_us=start, until_us=None))
+                joined.append(replace(own[0], id=name, filter=filter, time_us=start, until_us=None))
             elif name is not None:
-                found[-1] = replace(found[-1], until_us=int(edge) - 1)
+                joined[-1] = replace(joined[-1], until_us=int(edge) - 1)
                 name = None
-    return found
+    return joined
 
 
 def _advertising(interest: Interest) -> tuple[Advertise, Unadvertise]:

@@ -223,7 +223,7 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
 
 def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ...]:
     number = {name: broker for broker, name in enumerate(overlay.names)}
-    found = []
+    reseats = []
     for position, values in enumerate(top.take("hand_overs", list, [])):
         section = Section(values, top.where, f"hand_overs[{position}]", top.lines)
         if SCHEMES[scheme].hand_over is None:
@@ -237,8 +237,8 @@ def _hand_overs(top: Section, overlay: Overlay, scheme: str) -> tuple[Reseat, ..
                 raise section.wrong(key, name, "name a broker of the overlay")
             ends.append(number[str(name)])
         section.done()
-        found.append(Reseat(time_us, *ends))
-    return tuple(sorted(found, key=lambda reseat: reseat.time_us))
+        reseats.append(Reseat(time_us, *ends))
+    return tuple(sorted(reseats, key=lambda reseat: reseat.time_us))
 
 
 def _share(section: Section) -> float:

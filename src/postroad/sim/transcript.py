@@ -41,18 +41,18 @@ def transcribe(write: Callable[[str], object], names: Sequence[str]) -> Observer
     Starts and links that come up without a word said are left out.
     """
 
-    def observe(now: TimeUs, broker: BrokerId, given: Input, effects: Sequence[Effect]) -> None:
-        if isinstance(given, (Start, LinkUp)) and not effects:
+    def observe(now: TimeUs, broker: BrokerId, input: Input, effects: Sequence[Effect]) -> None:
+        if isinstance(input, (Start, LinkUp)) and not effects:
             return
-        write(f"{now:>9} {names[broker]}: {said(given, names)}\n")
+        write(f"{now:>9} {names[broker]}: {said(input, names)}\n")
         for effect in effects:
             write(f"{'':>9}   {did(effect, names)}\n")
 
     return observe
 
 
-def said(given: Input, names: Sequence[str]) -> str:
-    match given:
+def said(input: Input, names: Sequence[str]) -> str:
+    match input:
         case Received(message, sender):
             return f"from {names[sender]}: {message}"
         case Publish(publication):

@@ -20,12 +20,13 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from postroad import draws
 from postroad.errors import InputError
 
 Weights = npt.NDArray[np.float64]
 DISTRIBUTIONS = ("uniform", "zipf-uniform", "multimodal", "regional")
 PEAKS = 5
-OVER = ("values", "publications")
+NEAREST = 1e-9  # no distance counts as less
 
 
 def weights(
@@ -76,3 +77,20 @@ def factor(popularity: Weights, rate: float, volume: Weights | None = None) -> f
         met = np.average(np.minimum(1.0, middle * popularity), weights=volume)
         low, high = (middle, high) if met < rate else (low, middle)
     return high
+
+
+def regional_factor(distances: Weights, gamma: float, rate: float) -> float:
+    """c such that min(1, c / distance^gamma) is on average the rate."""
+    return factor(np.asarray(np.maximum(distances, NEAREST) ** -gamma), rate)
+
+
+def square(servers: int, seed: int) -> tuple[Weights, Weights]:
+    """Servers put at random on a unit square."""
+    at = [[draws.uniform(seed, "square", n, axis) for n in range(servers)] for axis in (0, 1)]
+    return np.array(at[0]), np.array(at[1])
+
+
+def apart(x: Weights, y: Weights) -> Weights:
+    """How far each is from each other."""
+    far = np.hypot(x[:, None] - x[None, :], y[:, None] - y[None, :])
+    return np.asarray(far[~np.eye(len(x), dtype=bool)])

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import accumulate
 
+import numpy as np
+import numpy.typing as npt
+
 from postroad import draws
 from postroad.errors import InputError
 from postroad.filters import Filter, parse
@@ -55,6 +58,12 @@ def follower_quantiles() -> dict[str, list[float]]:
     """How many follow a random user of that network: shares of users, followers."""
     rows = _shipped("follower_quantiles.csv")
     return {name: [float(row[name]) for row in rows] for name in ("share", "followers")}
+
+
+def followers_of(publishers: int) -> npt.NDArray[np.float64]:
+    """How many follow each of so many users, spread over the quantiles, the most followed first."""
+    quantiles, middles = follower_quantiles(), (np.arange(publishers) + 0.5) / publishers
+    return np.asarray(np.interp(middles, quantiles["share"], quantiles["followers"]))[::-1]
 
 
 def _shipped(name: str) -> list[dict[str, str]]:

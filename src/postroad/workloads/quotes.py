@@ -91,17 +91,17 @@ def read_quotes(path: Path, bad: Bad = refuse) -> dict[str, list[Quote]]:
         table[name] = numbers.round(4)
     table = table[usable].sort_values(["symbol", "date"])
     table["volume"] = table["volume"].astype("int64")
-    found: dict[str, list[Quote]] = {}
+    by_symbol: dict[str, list[Quote]] = {}
     columns = [table[name].tolist() for name in ("symbol", "date", *COLUMNS[2:])]
     for symbol, *row in zip(*columns, strict=True):
-        found.setdefault(symbol, []).append(Quote(*row))
-    return found
+        by_symbol.setdefault(symbol, []).append(Quote(*row))
+    return by_symbol
 
 
 def made_up_quotes(symbols: int, days: int, seed: int) -> dict[str, list[Quote]]:
     """A look-alike series for those who have none: prices walk, swings and volumes cluster."""
     random = np.random.default_rng(seed)
-    made: dict[str, list[Quote]] = {}
+    by_symbol: dict[str, list[Quote]] = {}
     for number in range(symbols):
         price = float(random.uniform(20, 200))
         swing = np.exp(random.normal(-4.2, 0.4))
@@ -118,8 +118,8 @@ def made_up_quotes(symbols: int, days: int, seed: int) -> dict[str, list[Quote]]
             date = np.datetime64("2015-01-12") + day
             quotes.append(Quote(str(date), opened, high, low, closed, volume))
             price = max(1.0, closed * float(np.exp(random.normal(0, 0.005))))
-        made[f"S{number:03d}"] = quotes
-    return made
+        by_symbol[f"S{number:03d}"] = quotes
+    return by_symbol
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from postroad.overlay import IntArray
 from postroad.planning.swico import TopicInterests, from_pairs
 
 Weights = npt.NDArray[np.float64]
-POPULARITIES = ("zipf", "unif", "expo")
 _MANY = 20_000  # topics, from which on drawing one after the other is quicker
 _AT_ONCE = 20_000  # nodes
 

@@ -13,7 +13,7 @@ from postroad.cost import exact
 from postroad.cost.exact import Crossings
 from postroad.errors import InputError
 from postroad.kernels.counters import Counters
-from postroad.kernels.subscription_forwarding import SENT, Network
+from postroad.kernels.subscription_forwarding import SENT, FilterState
 from postroad.overlay import rooted
 from postroad.overlay.rooted import Rooted
 
@@ -58,7 +58,7 @@ def test_subscription_forwarding(tree: Rooted) -> None:
     sigma = SIGMA[: tree.brokers_count]
 
     def simulate(members: np.ndarray) -> Counters:
-        network = Network(tree)
+        network = FilterState(tree)
         network.subscribe(members[::-1])
         return network.subscriptions
 
@@ -74,7 +74,7 @@ def test_publications_with_uneven_publishers(tree: Rooted) -> None:
     def simulate(members: np.ndarray) -> Counters:
         up, down = np.zeros(4), np.zeros(4)
         for broker, weight in enumerate(PUBLISHER):
-            network = Network(tree)
+            network = FilterState(tree)
             network.subscribe(members)
             network.publish([broker])
             up += weight * network.publications.up
@@ -89,8 +89,8 @@ def test_hierarchical_forwarding(tree: Rooted) -> None:
     mu = SIGMA[:4]
     everywhere = np.ones(4, dtype=bool)
 
-    def network_of(members: np.ndarray) -> Network:
-        network = Network(tree)
+    def network_of(members: np.ndarray) -> FilterState:
+        network = FilterState(tree)
         network.bar(up=~everywhere, down=everywhere)
         network.subscribe(members)
         return network
@@ -118,7 +118,7 @@ def test_advertised_subscriptions(tree: Rooted) -> None:
     sigma, advertise = SIGMA[:4], OTHER[:4]
 
     def simulate(members: np.ndarray, advertisers: np.ndarray) -> Counters:
-        announced, asked = Network(tree), Network(tree)
+        announced, asked = FilterState(tree), FilterState(tree)
         announced.subscribe(advertisers)
         asked.bar(up=announced.down != SENT, down=announced.up != SENT)
         asked.subscribe(members)
@@ -135,7 +135,7 @@ def test_covered_subscriptions(tree: Rooted) -> None:
     sigma, gamma = SIGMA[:4], OTHER[:4]
 
     def simulate(members: np.ndarray, holders: np.ndarray) -> Counters:
-        wide, narrow = Network(tree), Network(tree)
+        wide, narrow = FilterState(tree), FilterState(tree)
         wide.subscribe(holders)
         narrow.bar(up=wide.up == SENT, down=wide.down == SENT)
         narrow.subscribe(members)

@@ -99,12 +99,6 @@ def test_traffic_on_arbitrary_trees_is_the_exact_expectation(
     assert math.isclose(closed, publications, abs_tol=1e-9)
 
 
-def test_event_forwarding_loads_sum_to_its_traffic() -> None:
-    shape = shapes.full(4, 5)
-    total = (forwarding.event_forwarding_load(shape) * shape.nodes).sum()
-    assert math.isclose(total, forwarding.event_forwarding_traffic(shape, 1))
-
-
 def test_arrays_of_parameters_give_what_each_parameter_gives() -> None:
     sigmas = np.array([0.0, 1e-9, 0.02, 0.5, 1.0])
     shape = shapes.full([[2], [10]], [[3], [6]])

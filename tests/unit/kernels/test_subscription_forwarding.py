@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from postroad.kernels import flooding, workload
-from postroad.kernels.subscription_forwarding import Network, simulate
+from postroad.kernels.subscription_forwarding import FilterState, simulate
 from postroad.overlay import rooted
 
 # 0 ── 1 ── 3, 4
@@ -14,7 +14,7 @@ TREE = rooted.from_parents([0, 0, 0, 1, 1, 2])
 
 
 def test_first_subscription_floods_and_the_second_stops_where_the_first_passed() -> None:
-    network = Network(TREE)
+    network = FilterState(TREE)
     network.subscribe([3])
     assert network.subscriptions.traffic == 5
     network.subscribe([4])  # only 4 to 1 and 1 to 3 are new
@@ -24,7 +24,7 @@ def test_first_subscription_floods_and_the_second_stops_where_the_first_passed()
 
 
 def test_publication_follows_the_entries_and_nothing_else() -> None:
-    network = Network(TREE)
+    network = FilterState(TREE)
     network.subscribe([3, 5])
     network.publish([4])
     assert network.publications.up.tolist() == [0, 1, 0, 0, 1, 0]
@@ -33,13 +33,13 @@ def test_publication_follows_the_entries_and_nothing_else() -> None:
 
 
 def test_publication_without_receivers_goes_nowhere() -> None:
-    network = Network(TREE)
+    network = FilterState(TREE)
     network.publish([0, 3, 5])
     assert network.publications.traffic == 0
 
 
 def test_reset_forgets_entries_and_keeps_counts() -> None:
-    network = Network(TREE)
+    network = FilterState(TREE)
     network.subscribe([3])
     network.reset()
     network.publish([0])

@@ -124,7 +124,7 @@ def test_new_limits_and_users_reach_clients_that_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "users.json"
-    words = {name: users.made(b"pw", ("#",), ("#",)) for name in ("ann", "bob", "cid", "dan")}
+    words = {name: users.new_user(b"pw", ("#",), ("#",)) for name in ("ann", "bob", "cid", "dan")}
     for name, user in words.items():
         users.change(path, name, user)
     net = memory(tmp_path, ["A"], [], top='users = "users.json"')
@@ -135,7 +135,7 @@ def test_new_limits_and_users_reach_clients_that_stay(
     for client in clients.values():
         assert client.subscribe("quotes/#").reason_codes[0] == 0
     users.change(path, "bob", None)
-    users.change(path, "cid", users.made(b"other", ("#",), ("#",)))
+    users.change(path, "cid", users.new_user(b"other", ("#",), ("#",)))
     users.change(path, "dan", replace(words["dan"], publish=(), subscribe=("news",)))
     kept = net.brokers[0].clients
     kept.reload(Limits(session_queue=7), users.load(path), net.now)
@@ -155,7 +155,7 @@ def test_new_limits_and_users_reach_clients_that_stay(
 
 def test_a_session_cannot_be_taken_over_by_another_user(tmp_path: Path) -> None:
     for name in ("ann", "eve"):
-        users.change(tmp_path / "users.json", name, users.made(b"pw", ("#",), ("#",)))
+        users.change(tmp_path / "users.json", name, users.new_user(b"pw", ("#",), ("#",)))
     net = memory(tmp_path, ["A"], [], top='users = "users.json"\nstore = "s"')
     options = {"clean_start": False, "session_expiry_interval": 600, "password": b"pw"}
     net.client(0, "c", username="ann", **options).subscribe("t", max_qos=ONCE)

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from live_harness import Memory, memory, write_network
 from postroad.errors import InputError
-from postroad.live.broker import Broker, Wire
+from postroad.live.broker import Broker
 from postroad.live.links import link as links
 from postroad.live.links import secret, strangers
+from postroad.live.links.neighbour import Wire
 from postroad.live.links.strangers import Strangers
 from postroad.live.network import Limits, load
 

@@ -127,8 +127,8 @@ def test_a_link_that_is_given_up_says_what_it_lost(chain: Memory) -> None:
 
 def test_rights_are_recorded(tmp_path: Path) -> None:
     kept = {
-        "reader": users.made(b"secret", (), ("#",), subscribe_where="region = 'eu'"),
-        "writer": users.made(b"secret", ("quotes/",), ()),
+        "reader": users.new_user(b"secret", (), ("#",), subscribe_where="region = 'eu'"),
+        "writer": users.new_user(b"secret", ("quotes/",), ()),
     }
     for name, user in kept.items():
         users.change(tmp_path / "users.json", name, user)

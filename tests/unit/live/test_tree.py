@@ -59,9 +59,9 @@ class Net:
         said = False
         for a, b in sorted(self.up):
             for me, peer in ((a, b), (b, a)):
-                told = self.brokers[me].take(peer)
-                if told is not None:
-                    self.brokers[peer].heard(me, *told, self.now)
+                news = self.brokers[me].take(peer)
+                if news is not None:
+                    self.brokers[peer].heard(me, *news, self.now)
                     said = True
         return said
 
@@ -182,7 +182,7 @@ def test_without_a_store_traffic_goes_round_what_is_broken(tmp_path: Path) -> No
 
 def test_a_broker_whose_store_was_reset_is_delivered_to_in_the_same_tree() -> None:
     """It has missed the waves of the others, and hears of them from its neighbours."""
-    network = rehearsal.made(
+    network = rehearsal.from_values(
         {
             "name": "n",
             "scheme": "subscription_forwarding",
@@ -194,8 +194,8 @@ def test_a_broker_whose_store_was_reset_is_delivered_to_in_the_same_tree() -> No
         {},
     )
     world = rehearsal.World(network, random.Random(1))
-    told = rehearsal.Told()
-    publisher = rehearsal.Publisher(world, 0, "p", told)
+    ledger = rehearsal.Ledger()
+    publisher = rehearsal.RehearsedPublisher(world, 0, "p", ledger)
     world.until(world.repaired, rehearsal.HEALED_US, "a tree")
     for lost in (1, 2):  # in the middle and at the end
         tree = world.trees[0]
@@ -205,7 +205,7 @@ def test_a_broker_whose_store_was_reset_is_delivered_to_in_the_same_tree() -> No
         world.until(world.repaired, rehearsal.HEALED_US, "the same tree")
         assert world.trees[lost] == tree
         late = [
-            rehearsal.Subscriber(world, place, f"s{lost}{place}", told, "#", None)
+            rehearsal.Subscriber(world, place, f"s{lost}{place}", ledger, "#", None)
             for place in (1, 2, 3)
         ]
         world.until(lambda late=late: all(s.granted for s in late), 2_000_000, "SUBACK")  # type: ignore[misc]
@@ -221,7 +221,7 @@ def test_what_is_published_after_a_suback_amid_a_repair_is_delivered(
     scheme: str, silently: bool
 ) -> None:
     """A link that falls silent is found out after three seconds, and only then a tree is made."""
-    network = rehearsal.made(
+    network = rehearsal.from_values(
         {
             "name": "n",
             "scheme": scheme,
@@ -234,14 +234,14 @@ def test_what_is_published_after_a_suback_amid_a_repair_is_delivered(
     )
     for seed in range(4):
         world = rehearsal.World(network, random.Random(seed))
-        told = rehearsal.Told()
-        publisher = rehearsal.Publisher(world, 0, "p", told)
+        ledger = rehearsal.Ledger()
+        publisher = rehearsal.RehearsedPublisher(world, 0, "p", ledger)
         world.until(world.repaired, rehearsal.HEALED_US, "a tree")
         publisher.publish(1)
         world.run(1_000_000)
         world.sever((0, 1), silently)
         world.run(seed * 400_000)
-        late = rehearsal.Subscriber(world, 1, "s", told, "#", None)
+        late = rehearsal.Subscriber(world, 1, "s", ledger, "#", None)
         world.until(lambda late=late: late.granted, 12_000_000, "SUBACK")  # type: ignore[misc]
         numbers = [publisher.publish(1) for _ in range(5)]
         world.run(10_000_000)

@@ -20,9 +20,9 @@ ONCE = mqtt5.QoS.AT_LEAST_ONCE
 @pytest.fixture(scope="module")
 def kept() -> dict[str, users.User]:
     return {
-        "reader": users.made(b"secret", (), ("quotes",)),
-        "writer": users.made(b"secret", ("quotes/eu/",), ()),
-        "root": users.made(b"toor", ("#",), ("#",)),
+        "reader": users.new_user(b"secret", (), ("quotes",)),
+        "writer": users.new_user(b"secret", ("quotes/eu/",), ()),
+        "root": users.new_user(b"toor", ("#",), ("#",)),
     }
 
 
@@ -84,8 +84,10 @@ def test_filters_bound_what_a_user_publishes_and_is_sent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "users.json"
-    users.change(path, "seller", users.made(b"pw", ("#",), ("#",), "price < 100", None))
-    users.change(path, "buyer", users.made(b"pw", (), ("#",), None, "price < 50 AND NOT secret"))
+    users.change(path, "seller", users.new_user(b"pw", ("#",), ("#",), "price < 100", None))
+    users.change(
+        path, "buyer", users.new_user(b"pw", (), ("#",), None, "price < 50 AND NOT secret")
+    )
     net = memory(tmp_path, ["A", "B"], [("A", "B")], top='users = "users.json"')
     seller = net.client(0, "s", username="seller", password=b"pw")
     buyer = net.client(1, "b", username="buyer", password=b"pw")
@@ -108,7 +110,7 @@ def test_filters_bound_what_a_user_publishes_and_is_sent(
     net.run(10_000)
     assert late.got() == []  # what is retained costs 60
     assert "publication refused" in told(caplog)
-    users.change(path, "buyer", users.made(b"pw", (), ("#",), None, "price < 70"))
+    users.change(path, "buyer", users.new_user(b"pw", (), ("#",), None, "price < 70"))
     net.brokers[1].clients.reload(net.network.limits, users.load(path), net.now)
     assert buyer.connection.closing
     assert not net.brokers[1].clients.holders
@@ -249,7 +251,7 @@ READINGS = [
 
 def test_no_reading_of_a_publication_escapes_the_publishers_filter(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
-    users.change(path, "seller", users.made(b"pw", ("#",), ("#",), "price < 100", None))
+    users.change(path, "seller", users.new_user(b"pw", ("#",), ("#",), "price < 100", None))
     net = memory(tmp_path, ["A"], [], top='users = "users.json"')
     seller = net.client(0, "s", username="seller", password=b"pw")
     for payload, properties, allowed in READINGS:

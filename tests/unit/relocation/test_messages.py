@@ -10,7 +10,7 @@ from postroad.model import Advertisement, Publication, Trace
 from postroad.relocation.grape import TraceAnswer, TraceRequest
 from postroad.relocation.migration import MigrationAbort, MigrationComplete, MigrationUpdate
 from postroad.relocation.pop import RelocationAnswer, RelocationRequest, TraceResult
-from postroad.relocation.selection import Report, packed
+from postroad.relocation.selection import TraceReport, packed
 from postroad.routing.base import AdvertisementMessage, Message, PublicationMessage
 
 MOVED = Advertisement("a", parse("x = 1"), "p", epoch=3)
@@ -22,7 +22,7 @@ MESSAGES: list[Message] = [
     RelocationRequest("a", 2.5, (1, 2)),
     RelocationAnswer("a", (3, 2, 1)),
     TraceRequest("a", "B1-M5"),
-    TraceAnswer("a", "B1-M5", (Report(1, packed(1 << 12_799), 2, 30, ((2, 40), (3, 50))),)),
+    TraceAnswer("a", "B1-M5", (TraceReport(1, packed(1 << 12_799), 2, 30, ((2, 40), (3, 50))),)),
 ]
 
 

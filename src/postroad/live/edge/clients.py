@@ -13,8 +13,7 @@ import json
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 import mqtt5
 import msgspec
@@ -22,7 +21,8 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live.edge import content, mqtt, topics, users
+from postroad.live.edge import content, moves, mqtt, topics, users
+from postroad.live.edge.host import Host
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
@@ -58,9 +58,6 @@ from postroad.routing.base import (
 )
 from postroad.traces.schema import EXPIRED, LEVELS, MALFORMED, NO_LOCAL
 
-if TYPE_CHECKING:
-    from postroad.live.broker import Broker
-
 log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
@@ -76,7 +73,7 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
 class Clients:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Host) -> None:
         self.broker = broker
         self.limits = broker.network.limits
         self.room = Room(self.limits.sessions_bytes)
@@ -102,7 +99,7 @@ class Clients:
         self.relieved = False  # whether some may go on
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
-        self.moves = Moves(self)
+        self.moves = Moves()
         self.users: Users | None = None
         if broker.network.users is not None:
             self.users = users.load(broker.network.users)
@@ -504,7 +501,7 @@ class Clients:
             "disconnect", now, session.client_id, session=session.name, reason=connection.parting
         )
         if connection.moving is not None:
-            self.moves.left(session, connection.moving, now)
+            self.follow(self.moves.left(session, connection.moving), now)
         life = session.life
         will_s = session.will.delay_s if session.will else 0
         self.broker.after(
@@ -512,6 +509,40 @@ class Clients:
             lambda later: self._will(session, life, later),
         )
         self._expire_later(session)
+
+    def follow(self, orders: Iterable[moves.Order], now: TimeUs) -> None:
+        """Do what the moves of publishers ask for."""
+        for order in orders:
+            match order:
+                case moves.Step(input):
+                    self.broker.step(input, now)
+                case moves.After(wait_us, then):
+                    self._follow_after(wait_us, then)
+                case moves.Redirect(connection, target, ticket):
+                    self._redirect(connection, target, ticket)
+                case moves.Close(connection):
+                    self.close(connection, None, now)
+                case moves.Release(connection):
+                    self.dirty[connection] = None
+                    self.proceed(connection, now)
+
+    def _follow_after(self, wait_us: TimeUs, then: Callable[[], list[moves.Order]]) -> None:
+        self.broker.after(wait_us, lambda later: self.follow(then(), later))
+
+    def _redirect(self, connection: Connection, target: BrokerId, ticket: moves.Ticket) -> None:
+        network = self.broker.network
+        address = network.addresses[target]
+        fields = {"client": ticket.publisher, "to": network.names[target]}
+        moves.log.info("publisher moves", extra=fields)
+        connection.parting = f"moves to broker {network.names[target]}"
+        self._write(
+            connection,
+            mqtt5.DisconnectPacket(
+                reason_code=mqtt5.DisconnectReasonCode.USE_ANOTHER_SERVER,
+                server_reference=f"{address.host}:{address.mqtt}",
+                user_properties=[("$migrate", msgspec.json.encode(ticket).decode())],
+            ),
+        )
 
     def _trace(self, kind: str, now: TimeUs, client: str, **columns: str | None) -> None:
         """Record what a client did."""
@@ -769,10 +800,10 @@ class Clients:
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         told = dict(packet.user_properties)
-        moves = self.broker.network.relocation is not None
-        connection.follows = moves and "$follow" in told
-        if moves and "$migrate" in told:
-            self.moves.arrived(session, told["$migrate"], now)
+        movable = self.broker.network.relocation is not None
+        connection.follows = movable and "$follow" in told
+        if movable and "$migrate" in told:
+            self.follow(self.moves.arrived(session, told["$migrate"]), now)
             return True
         if declared is not None and not session.declared:
             session.declared = True

@@ -26,31 +26,31 @@ _decode_scalars = msgspec.json.Decoder(dict[str, str | _Int | float | bool]).dec
 def attributes(
     topic: str, payload: bytes, properties: list[tuple[str, str]] | None = None
 ) -> dict[str, Scalar]:
-    found: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     if payload[:1] != b"{":
         payload = payload.removeprefix(_BOM).lstrip(b" \t\r\n")
     if payload[:1] == b"{":
         try:
-            found = _decode_scalars(payload)
+            scalars = _decode_scalars(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            found = _some_scalars(payload)
+            scalars = _some_scalars(payload)
     if properties:
         for name, text in properties:
             if name[:1] != "$":
                 said = scalar(text)
                 if said is not None:
-                    found[name] = said
-    found["class"] = topic
-    return found
+                    scalars[name] = said
+    scalars["class"] = topic
+    return scalars
 
 
 def _some_scalars(payload: bytes) -> dict[str, Any]:
     """Those fields that are scalars; any payload is welcome, and some say nothing to filters."""
     try:
-        found = _decode(payload)
+        document = _decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
-    return _scalars(found) if isinstance(found, dict) else {}
+    return _scalars(document) if isinstance(document, dict) else {}
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -95,13 +95,13 @@ def scalar(text: str) -> Scalar | None:
     return text if value is None else value
 
 
-def _scalars(found: dict[str, Any]) -> dict[str, Scalar]:
-    made: dict[str, Scalar] = {}
-    for name, value in found.items():
+def _scalars(document: dict[str, Any]) -> dict[str, Scalar]:
+    scalars: dict[str, Scalar] = {}
+    for name, value in document.items():
         kind = type(value)
         if kind not in _SCALARS:
             continue
         if kind is int and not -_INT_MAX <= value < _INT_MAX:
             continue
-        made[name] = value
-    return made
+        scalars[name] = value
+    return scalars

@@ -9,27 +9,26 @@ late at the source are not acknowledged there, so the client sends them again at
 Only a client that said `$follow` in CONNECT is moved; any other stays where it is, which the
 routers take for an answer. All topics of one that follows are a single advertisement, which
 grows with them by new epochs.
+
+A state machine: it is told what happened and returns what it wants done, in order (`Order`), as
+routers do. It holds nothing of the broker and calls nobody.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-import mqtt5
 import msgspec
 
 from postroad.errors import InputError
 from postroad.filters import parse
 from postroad.live.edge.mqtt import Malformed
-from postroad.live.edge.session import Session
-from postroad.model import Advertisement, AdvertisementId, TimeUs
+from postroad.live.edge.session import Connection, Session
+from postroad.model import Advertisement, AdvertisementId, BrokerId, TimeUs
 from postroad.relocation.publisher import GRACE_US
-from postroad.routing.base import Advertise, Migrate, Move, Paused, Resume, Unadvertise
-
-if TYPE_CHECKING:
-    from postroad.live.edge.clients import Clients
+from postroad.routing.base import Advertise, Input, Migrate, Move, Paused, Resume, Unadvertise
 
 log = logging.getLogger("postroad.moves")
 
@@ -47,31 +46,67 @@ class Ticket(msgspec.Struct):
     names: list[str]  # what the client's session calls it: its topics, or that it was declared
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Give the router an input."""
+
+    input: Input
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Later, ask what there is to do then."""
+
+    wait_us: TimeUs
+    then: Callable[[], list[Order]]
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Send a connected publisher to another broker."""
+
+    connection: Connection
+    target: BrokerId
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take what a connection sends from now on."""
+
+    connection: Connection
+
+
+Order = Step | After | Redirect | Close | Release
+
+
 class Moves:
-    def __init__(self, clients: Clients) -> None:
-        self.clients = clients
+    def __init__(self) -> None:
         self.known: dict[AdvertisementId, tuple[Session, Advertisement]] = {}
         self.count = 0
 
     # At the source.
 
-    def move(self, order: Move, now: TimeUs) -> None:
+    def move(self, order: Move) -> list[Order]:
         """The router wants a publisher elsewhere; acknowledge first what brought it to this."""
-        self.clients.broker.after(1, lambda later: self._send_away(order))
+        return [After(1, lambda: self._send_away(order))]
 
-    def _send_away(self, order: Move) -> None:
+    def _send_away(self, order: Move) -> list[Order]:
         """Send the publisher there if it can follow."""
         session, advertisement = self.known.get(order.advertisement_id, (None, None))
         connection = None if session is None else session.connection
         if session is None or advertisement is None or connection is None:
-            return
+            return []
         alone = set(session.advertised.values()) == {order.advertisement_id}
         if not connection.follows or not alone or connection.moving is not None:
-            return
+            return []
         if order.epoch <= advertisement.epoch:  # it has begun to publish something else since
-            return
-        network = self.clients.broker.network
-        address = network.addresses[order.target]
+            return []
         ticket = Ticket(
             advertisement.id,
             str(advertisement.filter),
@@ -80,42 +115,27 @@ class Moves:
             list(session.advertised),
         )
         connection.moving = order
-        connection.parting = f"moves to broker {network.names[order.target]}"
         self.count += 1
-        log.info(
-            "publisher moves",
-            extra={"client": session.client_id, "to": network.names[order.target]},
-        )
         session.will = None
-        self.clients._write(
-            connection,
-            mqtt5.DisconnectPacket(
-                reason_code=mqtt5.DisconnectReasonCode.USE_ANOTHER_SERVER,
-                server_reference=f"{address.host}:{address.mqtt}",
-                user_properties=[("$migrate", msgspec.json.encode(ticket).decode())],
-            ),
-        )
-        self.clients.broker.after(
-            LEAVE_US, lambda later: self.clients.close(connection, None, later)
-        )
+        return [
+            Redirect(connection, order.target, ticket),
+            After(LEAVE_US, lambda: [Close(connection)]),
+        ]
 
-    def left(self, session: Session, order: Move, now: TimeUs) -> None:
+    def left(self, session: Session, order: Move) -> list[Order]:
         """The client has closed: nothing more of it comes here."""
         name = order.advertisement_id
         session.advertised.clear()
         self.known.pop(name, None)
-        broker = self.clients.broker
-        broker.step(Paused(name, order.epoch), now)
         # If it never arrives, its advertisement ends here; if it did, this changes nothing.
-        broker.after(ARRIVE_US, lambda later: self._forget(name, later))
+        return [Step(Paused(name, order.epoch)), After(ARRIVE_US, lambda: self._forget(name))]
 
-    def _forget(self, name: AdvertisementId, now: TimeUs) -> None:
-        if name not in self.known:
-            self.clients.broker.step(Unadvertise(name), now)
+    def _forget(self, name: AdvertisementId) -> list[Order]:
+        return [] if name in self.known else [Step(Unadvertise(name))]
 
     # At the target.
 
-    def arrived(self, session: Session, text: str, now: TimeUs) -> None:
+    def arrived(self, session: Session, text: str) -> list[Order]:
         """A publisher comes from another broker; hold it until the routers agree."""
         connection = session.connection
         assert connection is not None
@@ -132,35 +152,36 @@ class Moves:
         session.advertised = dict.fromkeys(ticket.names, ticket.id)
         session.declared = "$advertise" in ticket.names
         connection.held = True
-        broker = self.clients.broker
-        broker.step(Migrate(advertisement), now)
-        broker.after(ARRIVE_US, lambda later: self._settle_here(advertisement, later))
+        return [
+            Step(Migrate(advertisement)),
+            After(ARRIVE_US, lambda: self._settle_here(advertisement)),
+        ]
 
-    def go_on(self, word: Resume, now: TimeUs) -> None:
+    def go_on(self, word: Resume) -> list[Order]:
         """The router lets a publisher go on here."""
         session, advertisement = self.known.get(word.advertisement_id, (None, None))
         if session is None or advertisement is None:
             # It has gone to the target, and goes on there.
-            self.clients.broker.after(1, lambda later: self._forget(word.advertisement_id, later))
-        elif word.epoch == advertisement.epoch:
-            wait_us = GRACE_US if word.cut else 1
-            self.clients.broker.after(wait_us, lambda later: self._release(session, later))
+            return [After(1, lambda: self._forget(word.advertisement_id))]
+        if word.epoch != advertisement.epoch:
+            return []
+        return [After(GRACE_US if word.cut else 1, lambda: self._release(session))]
 
-    def _release(self, session: Session, now: TimeUs) -> None:
+    def _release(self, session: Session) -> list[Order]:
         connection = session.connection
-        if connection is not None and connection.held:
-            connection.held = False
-            self.clients.dirty[connection] = None
-            self.clients.proceed(connection, now)
+        if connection is None or not connection.held:
+            return []
+        connection.held = False
+        return [Release(connection)]
 
-    def _settle_here(self, advertisement: Advertisement, now: TimeUs) -> None:
+    def _settle_here(self, advertisement: Advertisement) -> list[Order]:
         """The routers did not agree in time: announce the publisher here, by a new epoch."""
         session, known = self.known.get(advertisement.id, (None, None))
         if session is None or known is not advertisement:
-            return
+            return []
         connection = session.connection
-        if connection is not None and connection.held:
-            anew = replace(advertisement, epoch=advertisement.epoch + 1)
-            self.known[advertisement.id] = (session, anew)
-            self.clients.broker.step(Advertise(anew), now)
-            self.clients.broker.after(GRACE_US, lambda later: self._release(session, later))
+        if connection is None or not connection.held:
+            return []
+        anew = replace(advertisement, epoch=advertisement.epoch + 1)
+        self.known[advertisement.id] = (session, anew)
+        return [Step(Advertise(anew)), After(GRACE_US, lambda: self._release(session))]

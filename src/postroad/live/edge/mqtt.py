@@ -186,15 +186,15 @@ class Letter:
     def plain(self, level: int) -> bytes:
         """At most once, not retained: the same bytes for every such subscriber."""
         if level == V5:
-            made = self._plain5
-            if made is None:
+            plain = self._plain5
+            if plain is None:
                 kept = self.bytes
-                made = self._plain5 = kept if kept[0] == 0x30 else b"\x30" + kept[1:]
-            return made
-        made = self._plain3
-        if made is None:
-            made = self._plain3 = _packet(0x30, self.topic + self.payload)
-        return made
+                plain = self._plain5 = kept if kept[0] == 0x30 else b"\x30" + kept[1:]
+            return plain
+        plain = self._plain3
+        if plain is None:
+            plain = self._plain3 = _packet(0x30, self.topic + self.payload)
+        return plain
 
     def addressed(
         self,
@@ -348,10 +348,10 @@ class _Reader:
         start, length = _varint(self.data, self.at)
         self.at = start
         end = start + length
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         while self.at < end:
             name = self.int1()
-            found[name] = self.at
+            offsets[name] = self.at
             if name in _SIZES:
                 self.take(_SIZES[name])
             elif name in _TEXTS:
@@ -363,7 +363,7 @@ class _Reader:
                 self.at, _ = _varint(self.data, self.at)
             else:
                 raise Malformed(f"no property has the number {name}")
-        return found
+        return offsets
 
     def done(self) -> bool:
         return self.at == len(self.data)

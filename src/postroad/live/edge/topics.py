@@ -17,7 +17,6 @@ from postroad.filters.language import normal_form
 from postroad.filters.like import escape
 from postroad.filters.sql import compare, resembles
 
-TOPIC_MAX = 65_535  # bytes, by the standard
 LEVELS_MAX = 64
 
 

@@ -88,7 +88,7 @@ def hashed(password: bytes, salt: bytes) -> bytes:
     return hashlib.scrypt(password, salt=salt, maxmem=64 << 20, **COST)
 
 
-def made(
+def new_user(
     password: bytes,
     publish: tuple[str, ...],
     subscribe: tuple[str, ...],
@@ -116,7 +116,9 @@ class Users:
         self.users = users
         self._key = secrets.token_bytes(32)
         self._verified: dict[str, bytes] = {}
-        self._nobody = made(b"", (), ())  # so that an unknown name takes as long as a wrong word
+        self._nobody = new_user(
+            b"", (), ()
+        )  # so that an unknown name takes as long as a wrong word
 
     def remembered(self, name: str, password: bytes) -> bool:
         """Whether this very password was verified before; fast."""
@@ -150,13 +152,13 @@ def load(path: Path) -> Users:
 
 def _read(path: Path) -> dict[str, User]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
         users = {
             str(name): User(
                 str(row["salt"]), str(row["hash"]), tuple(row["publish"]), tuple(row["subscribe"]),
                 row.get("publish_where"), row.get("subscribe_where"),
             )
-            for name, row in told.items()
+            for name, row in document.items()
         }  # fmt: skip
         for user in users.values():
             _check(user)

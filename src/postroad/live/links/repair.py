@@ -26,30 +26,33 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from postroad.filters import Filter, matches, parse
 from postroad.live.links import link as links
-from postroad.live.links.messages import Begun, Wants, WantsChange, WantsVersions
+from postroad.live.links.messages import Begun, Codec, Wants, WantsChange, WantsVersions
+from postroad.live.links.neighbour import Neighbour, Onward
 from postroad.live.links.tree import NEVER, Spanning, Tree, TreeId
-from postroad.live.store import Kept
+from postroad.live.network import Network
+from postroad.live.store import Journal, Kept
 from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Deliver,
+    Effect,
+    Input,
     Message,
     PublicationMessage,
     Publish,
     Received,
+    Router,
     Subscribe,
     Unsubscribe,
 )
 from postroad.traces.schema import DUPLICATE, LATE
-
-if TYPE_CHECKING:
-    from postroad.live.broker import Broker
 
 log = logging.getLogger("postroad.repair")
 
@@ -60,7 +63,7 @@ ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
 @dataclass(slots=True)
-class Entry:
+class OutboxEntry:
     """A publication that is not known to be safe yet."""
 
     publication: Publication
@@ -78,8 +81,61 @@ class WantsRow(msgspec.Struct, array_like=True, frozen=True):
     version: int
 
 
+class TreeTraces(Protocol):
+    """Where the repair of a tree is recorded."""
+
+    def tree(self, epoch: TreeId, links: list[str], now: TimeUs) -> None: ...
+
+    def stopped(self, publication: Publication, reason: str, now: TimeUs) -> None: ...
+
+
+class RepairHost(Protocol):
+    """What the repair of a tree needs of the broker whose part it is."""
+
+    now: TimeUs
+    steps: int
+    onward: Onward | None  # what the publication in hand has caused so far
+    congested: bool  # publishers have to wait
+
+    @property
+    def number(self) -> BrokerId: ...
+
+    @property
+    def boot(self) -> str: ...  # a name that no other start of any broker has
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def journal(self) -> Journal | None: ...  # None: nothing outlives the broker
+
+    @property
+    def peers(self) -> Mapping[BrokerId, Neighbour]: ...
+
+    @property
+    def router(self) -> Router: ...
+
+    @property
+    def traces(self) -> TreeTraces | None: ...
+
+    def step(self, given: Input, now: TimeUs) -> bool: ...
+
+    def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool: ...
+
+    def send(self, peer: BrokerId, message: Message) -> None: ...
+
+    def settle(self, then: Callable[[TimeUs, bool], bool | None]) -> None: ...
+
+    def is_safe(self, onward: Onward) -> bool: ...
+
+    def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None: ...
+
+
 class Repair:
-    def __init__(self, broker: Broker, kept: Kept | None, now: TimeUs) -> None:
+    def __init__(self, broker: RepairHost, kept: Kept | None, now: TimeUs) -> None:
         self.broker = broker
         network = broker.network
         row = None
@@ -95,9 +151,9 @@ class Repair:
         self.acquainted = row is not None and row.acquainted
         self._met = False  # one that knows is in this tree
         self.changes = 0
-        self.outbox: dict[int, Entry] = {}
+        self.outbox: dict[int, OutboxEntry] = {}
         self._numbers: dict[str, int] = {}  # there, by key
-        self._on_the_way: dict[int, Entry] = {}  # those that may soon be known to be safe
+        self._on_the_way: dict[int, OutboxEntry] = {}  # those that may soon be known to be safe
         self._count = 0
         self._last = _key(f"{broker.boot}.0")[1]
         self._waiting = False  # for a wave that tells whether the tree is settled
@@ -120,7 +176,7 @@ class Repair:
             message = self.broker.codec.decode(data)
             assert isinstance(message, PublicationMessage)
             self._count += 1
-            self.outbox[self._count] = Entry(message.publication, key)
+            self.outbox[self._count] = OutboxEntry(message.publication, key)
             self._numbers[key] = self._count
         self._resend = bool(self.outbox)
         for origin, data in kept.of("tree", BEGUN):
@@ -229,10 +285,10 @@ class Repair:
             wire = neighbour.wire
             if wire is None:
                 continue
-            told = self.spanning.take(peer)
-            if told is not None or now - wire.beat_us >= BEAT_US:
+            news = self.spanning.take(peer)
+            if news is not None or now - wire.beat_us >= BEAT_US:
                 wire.beat_us = now
-                wire.out.append(links.pack(links.News(*(told or (None, [])))))
+                wire.out.append(links.pack(links.News(*(news or (None, [])))))
 
     def _adopt(self, tree: Tree, now: TimeUs) -> None:
         broker = self.broker
@@ -282,7 +338,7 @@ class Repair:
             return
         self._count += 1
         self._last = _key(publication.id)[1]
-        entry = self.outbox[self._count] = Entry(publication, self._last)
+        entry = self.outbox[self._count] = OutboxEntry(publication, self._last)
         self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
         broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
@@ -290,10 +346,10 @@ class Repair:
         if self.settled() and not self._resend:
             self._send(self._count, now, True)
         else:  # for own clients at once; for others in its turn, when the way to them is known
-            given = Publish(publication)
-            effects = broker.router.step(given, now)
+            input = Publish(publication)
+            effects = broker.router.step(input, now)
             effects = [effect for effect in effects if type(effect) is Deliver]
-            broker.perform(given, effects, now)
+            broker.perform(input, effects, now)
         broker.onward = owed
         if owed is not None:
             owed[ONE] = self._count
@@ -302,11 +358,11 @@ class Repair:
 
     def _send(self, number: int, now: TimeUs, first: bool) -> None:
         broker, entry = self.broker, self.outbox[number]
-        given = Publish(entry.publication)
+        input = Publish(entry.publication)
         entry.onward = broker.onward = {}
-        effects = broker.router.step(given, now)
+        effects = broker.router.step(input, now)
         if first:
-            broker.perform(given, effects, now)
+            broker.perform(input, effects, now)
         else:
             message = PublicationMessage(entry.publication, 0)
             effects = [effect for effect in effects if type(effect) is not Deliver]
@@ -318,8 +374,8 @@ class Repair:
     def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
         """Pass a publication on, and deliver it if that was not done before."""
         broker = self.broker
-        given = Received(message, sender)
-        effects = broker.router.step(given, now)
+        input = Received(message, sender)
+        effects = broker.router.step(input, now)
         broker.steps += 1
         publication = message.publication
         if (
@@ -338,7 +394,7 @@ class Repair:
             else:
                 seen[key] = None
                 broker.journal.put("seen", origin, key, b"")
-        broker.perform(given, effects, now)
+        broker.perform(input, effects, now)
 
     def begin(self, origin: BrokerId, tree: TreeId) -> bool:
         """What comes from a broker from now on it has sent in this tree. Whether that is news."""
@@ -405,16 +461,16 @@ class Repair:
 
     # What every broker's clients want.
 
-    def local(self, given: Subscribe | Unsubscribe, now: TimeUs) -> None:
+    def local(self, input: Subscribe | Unsubscribe, now: TimeUs) -> None:
         """An own client subscribed, or no longer does."""
-        if isinstance(given, Subscribe):
-            text = str(given.subscription.filter)
-            self._texts[given.subscription.id] = text
+        if isinstance(input, Subscribe):
+            text = str(input.subscription.filter)
+            self._texts[input.subscription.id] = text
             self._own[text] += 1
             if self._own[text] == 1:
                 self._change(text, True, now)
         else:
-            text = self._texts.pop(given.subscription_id)
+            text = self._texts.pop(input.subscription_id)
             self._own[text] -= 1
             if not self._own[text]:
                 del self._own[text]

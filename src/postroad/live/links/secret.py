@@ -27,7 +27,7 @@ BYTES = 32
 def make(path: Path) -> None:
     """Write a new secret that only its owner may read."""
     try:
-        made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         raise InputError(
             f"there is a secret {str(path)!r} already",
@@ -37,7 +37,7 @@ def make(path: Path) -> None:
         raise InputError(
             f"cannot write {str(path)!r}: {error.strerror}", remedy="choose another place"
         ) from None
-    with os.fdopen(made, "w") as file:
+    with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_hex(BYTES) + "\n")
 
 
@@ -78,8 +78,8 @@ def proof(
     by_dialler: bool,
 ) -> bytes:
     """What one of two brokers shows the other on one connection."""
-    told = [network, dialler, dialled, challenge, answer, by_dialler]
-    return hmac.digest(key, msgspec.msgpack.encode(told), hashlib.sha256)
+    claim = [network, dialler, dialled, challenge, answer, by_dialler]
+    return hmac.digest(key, msgspec.msgpack.encode(claim), hashlib.sha256)
 
 
 def proves(shown: bytes, expected: bytes) -> bool:

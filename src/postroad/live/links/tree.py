@@ -200,14 +200,14 @@ class Spanning:
     def _reach(self) -> tuple[set[BrokerId], set[Pair]]:
         """Who can be reached, and which links are up."""
         if self._state is None:
-            told = {broker: report.up for broker, report in self.reports.items()}
-            up = {(a, b) for a, b in self.links if b in told.get(a, ()) and a in told.get(b, ())}
-            found: set[BrokerId] = set()
+            up_of = {broker: report.up for broker, report in self.reports.items()}
+            up = {(a, b) for a, b in self.links if b in up_of.get(a, ()) and a in up_of.get(b, ())}
+            reached: set[BrokerId] = set()
             more = {self.me}
             while more:
-                found |= more
-                more = {a + b - c for a, b in up for c in (a, b) if c in found} - found
-            self._state = found, up
+                reached |= more
+                more = {a + b - c for a, b in up for c in (a, b) if c in reached} - reached
+            self._state = reached, up
         return self._state
 
     def _wanted(self, now: TimeUs) -> tuple[set[BrokerId], set[Pair]] | None:

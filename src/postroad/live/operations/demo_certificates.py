@@ -37,8 +37,8 @@ def write(folder: Path, network: str, hosts: dict[str, str]) -> None:
             place = x509.DNSName(host)
         key = generate_private_key(SECP256R1())
         names = x509.SubjectAlternativeName([place, x509.DNSName("localhost")])
-        made = _certificate(_name(common_name(broker, network)), authority, key)
-        signed = made.add_extension(names, critical=False).sign(authority_key, hashes.SHA256())
+        unsigned = _certificate(_name(common_name(broker, network)), authority, key)
+        signed = unsigned.add_extension(names, critical=False).sign(authority_key, hashes.SHA256())
         _write(folder, broker, signed, key)
 
 

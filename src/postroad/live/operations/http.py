@@ -6,24 +6,42 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+from typing import Protocol as Interface
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from postroad.live.server import Server
+from postroad.live.broker import Broker
+from postroad.live.network import Network
+from postroad.live.traces import Traces
+from postroad.model import TimeUs
 
 REQUEST_MAX = 8192
 OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
 
+class Served(Interface):
+    """What there is to tell of, and who asks."""
+
+    asked: dict[Protocol, None]
+    loop: asyncio.AbstractEventLoop
+    broker: Broker
+    network: Network
+    traces: Traces | None
+    started_us: TimeUs
+    reloads: int
+    reload_error: str | None
+
+    def now(self) -> TimeUs: ...
+
+
 class Protocol(asyncio.Protocol):
     """One request, one answer, closed."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Served) -> None:
         self.server = server
         self.request = b""
         self.answered = False
@@ -56,7 +74,7 @@ class Protocol(asyncio.Protocol):
             self.transport.close()
 
 
-def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
+def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or words[0] != b"GET":
         return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
@@ -76,7 +94,7 @@ def answer(server: Server, request: bytes) -> tuple[str, str, bytes]:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
 
 
-def status(server: Server) -> dict[str, Any]:
+def status(server: Served) -> dict[str, Any]:
     """What a broker can tell of itself, as plain values."""
     broker = server.broker
     clients, names = broker.clients, server.network.names
@@ -124,11 +142,11 @@ def status(server: Server) -> dict[str, Any]:
 
 
 class _Metrics(Collector):
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
 
     def collect(self) -> Iterator[Metric]:
-        told = self.told
+        facts = self.facts
         for name, text in (
             ("connections", "Client connections"),
             ("sessions", "Client sessions, those of absent clients included"),
@@ -137,7 +155,7 @@ class _Metrics(Collector):
             ("table_entries", "Entries in the routing table"),
             ("uptime_s", "Seconds since the broker started"),
         ):
-            yield GaugeMetricFamily(f"postroad_{name}", text, value=told[name])
+            yield GaugeMetricFamily(f"postroad_{name}", text, value=facts[name])
         for name, text in (
             ("published", "Publications of this broker's clients"),
             ("delivered", "Publications handed to this broker's clients"),
@@ -145,18 +163,18 @@ class _Metrics(Collector):
             ("refused", "Connections closed because of what they sent"),
             ("slowed", "Times that a client had sent more than it may and was read later"),
         ):
-            yield CounterMetricFamily(f"postroad_{name}", text, value=told[name])
-        if "tree" in told:
-            tree = told["tree"]
+            yield CounterMetricFamily(f"postroad_{name}", text, value=facts[name])
+        if "tree" in facts:
+            tree = facts["tree"]
             yield GaugeMetricFamily(
                 "postroad_outbox", "Publications not known to be safe yet", value=tree["outbox"]
             )
             yield CounterMetricFamily(
                 "postroad_tree_changes", "Trees taken up since the start", value=tree["changes"]
             )
-        if "traces" in told:
+        if "traces" in facts:
             yield CounterMetricFamily(
-                "postroad_traces_lost", "Trace rows not written", value=told["traces"]["lost"]
+                "postroad_traces_lost", "Trace rows not written", value=facts["traces"]["lost"]
             )
         up = GaugeMetricFamily("postroad_link_connected", "1 if connected", labels=["peer"])
         queued = GaugeMetricFamily(
@@ -168,7 +186,7 @@ class _Metrics(Collector):
         lost = CounterMetricFamily(
             "postroad_link_dropped", "Messages lost with a peer that was given up", labels=["peer"]
         )
-        for peer, link in told["links"].items():
+        for peer, link in facts["links"].items():
             up.add_metric([peer], link["connected"])
             queued.add_metric([peer], link["queued"])
             lost.add_metric([peer], link["dropped"])

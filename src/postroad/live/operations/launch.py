@@ -67,17 +67,19 @@ def wait(network: Network, started: Sequence[str]) -> Iterator[tuple[int, int]]:
     were started ends, the others of them are stopped, and who ran before runs on."""
     deadline = time.monotonic() + START_S
     while True:
-        told = status(network)
+        brokers = status(network)
         for name in started:
-            if told[name] is None and not _alive(network, name):
+            if brokers[name] is None and not _alive(network, name):
                 _stop(network, started)
                 raise _ended(network, name)
-        ready = sum(row is not None and _linked(row) for row in told.values())
+        ready = sum(row is not None and _linked(row) for row in brokers.values())
         yield ready, len(network.members)
         if ready == len(network.members):
             return
         if time.monotonic() > deadline:
-            raise RunFailed(f"after {START_S:.0f} s only {ready} of {len(told)} brokers are ready")
+            raise RunFailed(
+                f"after {START_S:.0f} s only {ready} of {len(brokers)} brokers are ready"
+            )
         time.sleep(0.1)
 
 
@@ -120,8 +122,8 @@ def status(network: Network) -> dict[str, dict[str, Any] | None]:
 def _ask(port: int) -> dict[str, Any] | None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=2) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            row: dict[str, Any] = json.load(answer)
+            return row
     except (OSError, urllib.error.URLError, ValueError):
         return None
 
@@ -203,13 +205,13 @@ def _process(network: Network, name: str, row: dict[str, Any]) -> int:
     pid = _alive(network, name)
     if pid:
         return pid
-    told = row.get("pid")
+    claimed = row.get("pid")
     try:
-        words = Path(f"/proc/{int(told)}/cmdline").read_bytes().split(b"\0")  # type: ignore[arg-type]
+        words = Path(f"/proc/{int(claimed)}/cmdline").read_bytes().split(b"\0")  # type: ignore[arg-type]
     except (OSError, TypeError, ValueError):
         return 0
     known = {name.encode(), f"--id={name}".encode()} & {*words}
-    return int(told) if known and b"broker" in words else 0  # type: ignore[arg-type]
+    return int(claimed) if known and b"broker" in words else 0  # type: ignore[arg-type]
 
 
 def _alive(network: Network, name: str) -> int:

@@ -67,8 +67,8 @@ class Limited(logging.StreamHandler[IO[str]]):
         suppressed, self.suppressed = self.suppressed, Counter()
         for (what, reason), count in suppressed.items():
             fields = {"msg": "lines suppressed", "levelno": logging.WARNING, "levelname": "WARNING"}
-            told = {"of": what, "reason": reason or "*", "count": count}
-            super().emit(logging.makeLogRecord({**fields, **told}))
+            totals = {"of": what, "reason": reason or "*", "count": count}
+            super().emit(logging.makeLogRecord({**fields, **totals}))
 
 
 def summarise(now_s: float) -> None:

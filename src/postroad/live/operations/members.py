@@ -15,7 +15,7 @@ from pathlib import Path
 import tomlkit
 
 from postroad.errors import InputError
-from postroad.live.network import DURABLE, Address, Network, load, made
+from postroad.live.network import DURABLE, Address, Network, from_values, load
 from postroad.settings import toml
 from postroad.settings.sections import key_lines
 
@@ -68,7 +68,7 @@ def _check(old: Network) -> None:
 
 
 def _change(path: Path, text: str, old: Network) -> Change:
-    new = made(toml.parse(text, str(path)), path, key_lines(text))
+    new = from_values(toml.parse(text, str(path)), path, key_lines(text))
     if new.redundant != old.redundant:
         raise InputError(
             "with this broker the links would close a cycle, and before they did not",

@@ -72,10 +72,10 @@ def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) 
 
 
 def publications(
-    given: TopicInterests, count: int, seed: int, least: int = 2
+    interests: TopicInterests, count: int, seed: int, least: int = 2
 ) -> tuple[IntArray, IntArray]:
     """Topics uniform over those with `least` subscribers, publishers over the subscribers."""
-    start, nodes = given.subscribers
+    start, nodes = interests.subscribers
     size = np.diff(start)
     chance = np.random.default_rng(draws.bits(seed, "beaconvey.publications", 0, 0))
     topics = np.sort(chance.choice(np.flatnonzero(size >= least), count))
@@ -84,29 +84,34 @@ def publications(
 
 def run_point(row: Row) -> dict[str, Any]:
     """Build one overlay and run every system on it."""
-    given = interests_of(row["workload"], row["nodes"], row["topics"], row["graph"], row["seed"])
-    topics, publishers = publications(given, row["publications"], row["seed"])
-    singles = publications(given, row["publications"], row["seed"], least=1)
+    interests = interests_of(
+        row["workload"], row["nodes"], row["topics"], row["graph"], row["seed"]
+    )
+    topics, publishers = publications(interests, row["publications"], row["seed"])
+    singles = publications(interests, row["publications"], row["seed"], least=1)
     roots = np.array(
-        [rendezvous(str(t), given.nodes_count, row["seed"]) for t in range(given.topics_count)]
+        [
+            rendezvous(str(t), interests.nodes_count, row["seed"])
+            for t in range(interests.topics_count)
+        ]
     )
     began = perf_counter()
-    world = planner.build(given, row["overlay"], row["long"], row["seed"])
+    world = planner.build(interests, row["overlay"], row["long"], row["seed"])
     planned = perf_counter()
-    found: dict[str, Any] = dict(row) | {
-        "nodes_found": given.nodes_count,
-        "tco_support": support(given, planner.components_count(given, world)),
+    measures: dict[str, Any] = dict(row) | {
+        "nodes_found": interests.nodes_count,
+        "tco_support": support(interests, planner.components_count(interests, world)),
         "plan_s": planned - began,
     }
     for scheme, system in SYSTEMS.items():
-        outcome = routes.route(world, given, scheme, topics, publishers, roots)
+        outcome = routes.route(world, interests, scheme, topics, publishers, roots)
         within = outcome.path_sum / np.maximum(1, outcome.deliveries)
         pure = outcome.pure_forwards
         at_root = np.zeros(len(topics), bool)
         pruned = outcome
         if scheme in ("scribe", "iscribe"):
-            at_root = _passes_idle_root(given, topics, publishers, world.order[roots])
-            pruned = routes.route(world, given, scheme, topics, publishers, roots, back=False)
+            at_root = _passes_idle_root(interests, topics, publishers, world.order[roots])
+            pruned = routes.route(world, interests, scheme, topics, publishers, roots, back=False)
         measured = (
             pure.mean(),
             outcome.path_sum.sum() / outcome.deliveries.sum(),
@@ -115,11 +120,11 @@ def run_point(row: Row) -> dict[str, Any]:
             (pure - at_root).mean(),
             (outcome.messages - outcome.deliveries - (outcome.own_path > 0)).mean(),
             pruned.pure_forwards.mean(),
-            routes.route(world, given, scheme, *singles, roots).pure_forwards.mean(),
+            routes.route(world, interests, scheme, *singles, roots).pure_forwards.mean(),
         )
         name = system.format(row["overlay"])
-        found |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
-    return found
+        measures |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
+    return measures
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
@@ -127,11 +132,16 @@ def sweep_case(run: Row) -> dict[str, Any]:
 
 
 def _passes_idle_root(
-    given: TopicInterests, topics: IntArray, publishers: IntArray, roots: IntArray
+    interests: TopicInterests, topics: IntArray, publishers: IntArray, roots: IntArray
 ) -> npt.NDArray[np.bool_]:
     """Whether a publication comes to a rendezvous point that is not interested in it."""
-    wanted = np.repeat(np.arange(given.nodes_count), np.diff(given.start)) * given.topics_count
-    interested = np.isin(roots * given.topics_count + np.arange(len(roots)), wanted + given.topics)
+    wanted = (
+        np.repeat(np.arange(interests.nodes_count), np.diff(interests.start))
+        * interests.topics_count
+    )
+    interested = np.isin(
+        roots * interests.topics_count + np.arange(len(roots)), wanted + interests.topics
+    )
     passes: npt.NDArray[np.bool_] = (publishers != roots[topics]) & ~interested[topics]
     return passes
 
@@ -171,12 +181,12 @@ def _seeds(point: Row) -> int:
     return 8 if point["graph"] and point["nodes"] == 1000 else 2
 
 
-class Measured:
+class Means:
     """What the runs found, by workload, size and system; means over the seeds."""
 
-    def __init__(self, found: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Row]) -> None:
         values: dict[tuple[str, int, int, str, str], list[float]] = {}
-        for row in found:
+        for row in rows:
             for key, value in row.items():
                 system, _, metric = key.partition("|")
                 if metric:
@@ -205,9 +215,9 @@ class Measured:
         return [value / base for value, base in zip(values, bases, strict=True)]
 
 
-def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
+def cells(measured: Means, reading: str = "ours") -> list[Cell]:
     """Tables 3 to 5 as far as their graphs were there, then what the text says of figures."""
-    made = []
+    compared = []
     metric_of = READINGS[reading]
     shown: set[tuple[str, str, str]] = set()
     for table, (workload, published) in TABLES.items():
@@ -216,13 +226,13 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
                 size = "1K" if point[0] == 1000 else "10K"
                 for metric, paper in zip(("overhead", "path_mean"), ratios[place::2], strict=True):
                     taken = metric_of.get(metric, metric)
-                    found = measured.ratio(workload, point, system, taken)
+                    ours = measured.ratio(workload, point, system, taken)
                     samples = tuple(measured.ratios(workload, point, system, taken))
                     column = f"{metric} {size}"
                     counts = system != BASE and (workload, system, column) not in shown
                     shown.add((workload, system, column))
-                    made.append(
-                        Cell(f"Table {table}", system, column, paper, found, samples, counts=counts)
+                    compared.append(
+                        Cell(f"Table {table}", system, column, paper, ours, samples, counts=counts)
                     )
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
@@ -230,15 +240,15 @@ def cells(measured: Measured, reading: str = "ours") -> list[Cell]:
             continue
         take = measured.ratio if said.against_scribe else measured.value
         taken = metric_of.get(said.metric, said.metric)
-        found = float(np.mean([take(said.workload, p, said.system, taken) for p in points]))
+        ours = float(np.mean([take(said.workload, p, said.system, taken) for p in points]))
         where = "mean" if said.topics is None else f"at {said.topics:,} topics"
         unit = "ratio" if said.against_scribe else "hops"
         column = f"{said.metric} {unit}, {where}"
-        made.append(Cell(f"Figure {said.figure}", said.system, column, said.paper, found))
-    return made
+        compared.append(Cell(f"Figure {said.figure}", said.system, column, said.paper, ours))
+    return compared
 
 
-def expo(measured: Measured) -> list[dict[str, str]]:
+def expo(measured: Means) -> list[dict[str, str]]:
     """Expo, of which the paper shows nothing: ratios at each number of topics, planned and not."""
     systems = [SYSTEMS[scheme].format("SL") for scheme in SYSTEMS] + ["BeaConvey(-, Pie)"]
     return [
@@ -254,58 +264,58 @@ def expo(measured: Measured) -> list[dict[str, str]]:
     ]
 
 
-def claims(measured: Measured) -> list[Claim]:
+def claims(measured: Means) -> list[Claim]:
     """Each claim is held against every point of a workload; numbers are means over them."""
-    made: list[Claim] = []
+    stated: list[Claim] = []
 
     def claim(
         text: str, workload: str, systems: Mapping[str, str], metric: str,
         holds: Callable[[dict[str, float]], bool],
     ) -> None:  # fmt: skip
-        found = {
+        means_of = {
             point: {
                 name: measured.ratio(workload, point, system, metric)
                 for name, system in systems.items()
             }
             for point in measured.points(workload)
         }
-        if found:
-            means = {name: np.mean([each[name] for each in found.values()]) for name in systems}
+        if means_of:
+            means = {name: np.mean([each[name] for each in means_of.values()]) for name in systems}
             numbers = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
-            against = {point: each for point, each in found.items() if not holds(each)}
+            against = {point: each for point, each in means_of.items() if not holds(each)}
             for (nodes, _), each in against.items():
                 values = ", ".join(f"{name} {value:.3f}" for name, value in each.items())
                 numbers += f"; not at {nodes:,} nodes: {values}"
-            made.append(Claim(f"{workload}: {text}", not against, numbers))
+            stated.append(Claim(f"{workload}: {text}", not against, numbers))
 
     overlays = {overlay: f"BeaConvey({overlay}, Pie)" for overlay in OVERLAYS}
     for workload in ("fb", "tw", "zipf", "unif"):
         claim("SL has the least overhead", workload, overlays, "overhead",
-              lambda found: min(found, key=lambda name: found[name]) == "SL")  # fmt: skip
+              lambda means_of: min(means_of, key=lambda name: means_of[name]) == "SL")  # fmt: skip
         if workload == "unif":
             claim("long fingers matter more than short", workload, overlays, "overhead",
-                  lambda found: found["L"] < found["S"])  # fmt: skip
+                  lambda means_of: means_of["L"] < means_of["S"])  # fmt: skip
         else:
             claim("short fingers matter more than long", workload, overlays, "overhead",
-                  lambda found: found["S"] < found["L"])  # fmt: skip
+                  lambda means_of: means_of["S"] < means_of["L"])  # fmt: skip
     routings = {name: f"BeaConvey(SL, {name})" for name in ("Po", "Pie", "Pal")}
     for workload in ("fb", "tw", "zipf", "unif", "grow"):
         claim("overhead Po < Pie < Pal", workload, routings, "overhead",
-              lambda found: found["Po"] < found["Pie"] < found["Pal"])  # fmt: skip
+              lambda means_of: means_of["Po"] < means_of["Pie"] < means_of["Pal"])  # fmt: skip
         claim("path length of Pie within 10% of Pal", workload, routings, "path_mean",
-              lambda found: abs(found["Pie"] / found["Pal"] - 1) < 0.1)  # fmt: skip
-    return made
+              lambda means_of: abs(means_of["Pie"] / means_of["Pal"] - 1) < 0.1)  # fmt: skip
+    return stated
 
 
-def counts_ccdf(given: TopicInterests) -> dict[str, list[tuple[int, float]]]:
+def counts_ccdf(interests: TopicInterests) -> dict[str, list[tuple[int, float]]]:
     """Figure 3: the share of users with at least so many followees, and followers."""
-    made = {}
+    curves = {}
     for name, counts in (
-        ("followees", np.diff(given.start)),
-        ("followers", np.diff(given.subscribers[0])),
+        ("followees", np.diff(interests.start)),
+        ("followers", np.diff(interests.subscribers[0])),
     ):
         values, first = np.unique(np.sort(counts), return_index=True)
-        made[name] = [
+        curves[name] = [
             (int(v), 1 - f / len(counts)) for v, f in zip(values, first.tolist(), strict=True)
         ]
-    return made
+    return curves

@@ -37,7 +37,7 @@ def measure(underlay: Underlay, seed: int, levels: int = 50) -> tuple[Floats, Fl
     servers = underlay.servers_count
     alone = [[server] for server in range(servers)]
     layout = planning.layout(underlay.direct_us, alone, lambda count: [EVERYWHERE], 1)
-    given = kernel.routes(layout, EVENTS)
+    routes = kernel.routes(layout, EVENTS)
     random = np.random.default_rng(draws.bits(seed, "kyra.alpha", servers, levels))
     popularity = np.arange(1, levels + 1) / levels
     passed = []
@@ -45,7 +45,7 @@ def measure(underlay: Underlay, seed: int, levels: int = 50) -> tuple[Floats, Fl
         ranks = random.random((servers, EVENTS)).argsort(axis=0)
         wanted = ranks < max(1, round(share * servers))
         publishers = random.integers(servers, size=EVENTS)
-        outcome = kernel.kyra(given, wanted, publishers, np.arange(EVENTS))
+        outcome = kernel.kyra(routes, wanted, publishers, np.arange(EVENTS))
         passed.append((outcome.messages.sum() / EVENTS + 1) / servers)
     return popularity, np.array(passed)
 

@@ -86,26 +86,26 @@ def setting(
     topology: int, servers: int, multi_homed: float, distribution: str, rate: float, seed: int
 ) -> Setting:
     underlay = network(topology, servers, multi_homed)
-    given = interests(distribution, rate, underlay.direct_us, seed)
-    publishers, values = events(given, EVENTS, seed)
-    ideal = kernel.charge_multicast(underlay, given.wanted, publishers, values)
-    return Setting(underlay, given, publishers, values, ideal)
+    wanted = interests(distribution, rate, underlay.direct_us, seed)
+    publishers, values = events(wanted, EVENTS, seed)
+    ideal = kernel.charge_multicast(underlay, wanted.wanted, publishers, values)
+    return Setting(underlay, wanted, publishers, values, ideal)
 
 
 @lru_cache(maxsize=1)
-def forwarded(given: Setting) -> kernel.Outcome:
+def forwarded(setting: Setting) -> kernel.ServerCounts:
     """What filter-based routing sends."""
-    alone = [[server] for server in range(given.underlay.servers_count)]
-    routes = kernel.routes(layout_of(given, "fbr", alone, 1), VALUES)
-    return kernel.kyra(routes, given.interests.wanted, given.publishers, given.values)
+    alone = [[server] for server in range(setting.underlay.servers_count)]
+    routes = kernel.routes(layout_of(setting, "fbr", alone, 1), VALUES)
+    return kernel.kyra(routes, setting.interests.wanted, setting.publishers, setting.values)
 
 
 @lru_cache(maxsize=1)
-def groups_of(given: Setting) -> tuple[IntArray, kernel.Forest, IntArray]:
+def groups_of(setting: Setting) -> tuple[IntArray, kernel.Forest, IntArray]:
     """The multicast groups of the values, their trees, and who enters each where."""
-    wanted = given.interests.wanted
+    wanted = setting.interests.wanted
     group = forgy(wanted.T, GROUPS, 0)
-    return group, *kernel.multicast_groups(group, given.underlay.direct_us, wanted)
+    return group, *kernel.multicast_groups(group, setting.underlay.direct_us, wanted)
 
 
 def run_point(row: Row) -> dict[str, Any]:
@@ -113,18 +113,18 @@ def run_point(row: Row) -> dict[str, Any]:
     where = (int(row.get("topology", 0)), int(row.get("servers", 500)),
              float(row.get("multi_homed", 0.0)))  # fmt: skip
     rate = float(row["rate"])
-    given = setting(*where, row["distribution"], rate, int(row["seed"]))
+    at = setting(*where, row["distribution"], rate, int(row["seed"]))
     clique_ms, trees = row.get("clique_ms"), row.get("trees")
     if clique_ms is None or trees is None:
         clique_ms, trees = CONFIGURATION[rate]
-    found: dict[str, Any] = dict(row)
+    measures: dict[str, Any] = dict(row)
     grouped = cliques(*where, clique_ms)
     sizes = [len(clique) for clique in grouped]
-    found["clique_mean"], found["clique_max"] = float(np.mean(sizes)), max(sizes)
+    measures["clique_mean"], measures["clique_max"] = float(np.mean(sizes)), max(sizes)
     for scheme in str(row.get("schemes", "kyra")).split():
-        measured = evaluate(given, scheme, grouped, trees)
-        found |= {f"{scheme}|{metric}": value for metric, value in measured.items()}
-    return found
+        measured = evaluate(at, scheme, grouped, trees)
+        measures |= {f"{scheme}|{metric}": value for metric, value in measured.items()}
+    return measures
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
@@ -137,32 +137,32 @@ def sweep_point(run: Row) -> dict[str, Any]:
 
 
 def evaluate(
-    given: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int
+    setting: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int
 ) -> dict[str, float]:
     """The paper's metrics of one scheme; storage and processing where they are defined."""
-    wanted = given.interests.wanted
-    where = (wanted, given.publishers, given.values)
+    wanted = setting.interests.wanted
+    where = (wanted, setting.publishers, setting.values)
     share = float("nan")
     if scheme == "broadcast":
         charged = kernel.charge_multicast(
-            given.underlay, np.ones_like(wanted), given.publishers, given.values
+            setting.underlay, np.ones_like(wanted), setting.publishers, setting.values
         )
-        return {"nru": charged.used_us / max(1, given.ideal.used_us)} | _links(charged)
+        return {"nru": charged.used_us / max(1, setting.ideal.used_us)} | _links(charged)
     if scheme in ("kyra", "balanced"):
-        routes = kernel.routes(layout_of(given, scheme, grouped, trees), VALUES)
+        routes = kernel.routes(layout_of(setting, scheme, grouped, trees), VALUES)
         outcome = kernel.kyra(routes, *where)
         share = kernel.storage(routes, wanted)
     elif scheme in ("fbr", "match_early"):
-        outcome, share = forwarded(given), 1.0
+        outcome, share = forwarded(setting), 1.0
         if scheme == "match_early":
-            outcome = kernel.Outcome(outcome.messages, np.ones(len(given.values), np.int64))
+            outcome = kernel.ServerCounts(outcome.messages, np.ones(len(setting.values), np.int64))
     elif scheme == "unicast":
         outcome, share = kernel.unicast(*where), 1.0
     else:
-        group, tree, entry = groups_of(given)
+        group, tree, entry = groups_of(setting)
         below = UNICAST_BELOW if scheme == "mbr_unicast" else 0.0
         outcome = kernel.mbr(tree, entry, group, *where, below)
-    charged = kernel.charge(given.underlay, outcome.messages)
+    charged = kernel.charge(setting.underlay, outcome.messages)
     stress = kernel.stress(outcome.messages)
     spread = np.percentile(stress, PERCENTS)
     return {
@@ -172,14 +172,16 @@ def evaluate(
         "node_max": float(stress.max()),
         **{f"node_p{p}": float(value) for p, value in zip(PERCENTS, spread, strict=True)},
         **_links(charged),
-        "nru": charged.used_us / max(1, given.ideal.used_us),
+        "nru": charged.used_us / max(1, setting.ideal.used_us),
     }
 
 
-def layout_of(given: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int) -> Layout:
+def layout_of(
+    setting: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int
+) -> Layout:
     balance = BALANCE if scheme == "balanced" else 1
-    divide = divider(given.interests.load(ALPHA))
-    return planning.layout(given.underlay.direct_us, grouped, divide, trees, balance)
+    divide = divider(setting.interests.load(ALPHA))
+    return planning.layout(setting.underlay.direct_us, grouped, divide, trees, balance)
 
 
 def _links(charged: kernel.Charged) -> dict[str, float]:
@@ -190,29 +192,29 @@ def _links(charged: kernel.Charged) -> dict[str, float]:
 
 def rows(full: bool) -> list[dict[str, Any]]:
     """Figures 10 to 14 vary Kyra's configuration; Figures 15, 16 and Table IV its rivals."""
-    made: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     for topology in range(4 if full else 1):
         for seed in range(2 if full else 1):
             common = {"topology": topology, "seed": seed}
             for distribution in DISTRIBUTIONS:
                 for rate in RATES:
                     point = common | {"distribution": distribution, "rate": rate}
-                    made.append(point | {"kind": "compare", "schemes": " ".join(ALL)})
+                    points.append(point | {"kind": "compare", "schemes": " ".join(ALL)})
             for rate in RATES:
                 point = common | {"distribution": "zipf", "rate": rate, "schemes": "kyra"}
                 for clique_ms in CLIQUES_MS if full else (0, 100, 500):
-                    made += [
+                    points += [
                         point | {"kind": "grid", "clique_ms": clique_ms, "trees": trees}
                         for trees in (TREES if full else (1, 20))
                     ]
         for seed in range(2 if full else 1):
             point = {"topology": topology, "seed": seed, "distribution": "zipf", "rate": 0.1}
-            made.append(point | {"kind": "homed", "schemes": "kyra fbr", "multi_homed": 0.1})
-    return made
+            points.append(point | {"kind": "homed", "schemes": "kyra fbr", "multi_homed": 0.1})
+    return points
 
 
 @dataclass(frozen=True)
-class Measured:
+class Sampled:
     """What all networks and seeds found for one number."""
 
     mean: float
@@ -224,8 +226,8 @@ class Measured:
 class Results:
     """Rows by what they vary."""
 
-    def __init__(self, found: Iterable[Row]) -> None:
-        self.rows = list(found)
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = list(rows)
 
     def select(self, kind: str, **wanted: Any) -> list[Row]:
         return [
@@ -233,11 +235,11 @@ class Results:
             if row["kind"] == kind and all(row.get(key) == value for key, value in wanted.items())
         ]  # fmt: skip
 
-    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Measured:
+    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Sampled:
         chosen = self.select("compare", distribution=distribution, rate=rate)
         return summary([row[f"{scheme}|{metric}"] for row in chosen])
 
-    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Measured:
+    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Sampled:
         chosen = self.select("grid", rate=rate, clique_ms=clique_ms, trees=trees)
         return summary([row[f"kyra|{metric}"] for row in chosen])
 
@@ -254,39 +256,39 @@ class Results:
         )  # fmt: skip
 
 
-def summary(values: Sequence[float]) -> Measured:
-    return Measured(float(np.mean(values)), min(values), max(values), tuple(values))
+def summary(values: Sequence[float]) -> Sampled:
+    return Sampled(float(np.mean(values)), min(values), max(values), tuple(values))
 
 
 def cells(results: Results) -> list[Cell]:
     """Every number that the paper prints and these rows can answer."""
-    made = []
+    compared = []
     for clique_ms in results.grid_points()[0]:
         chosen = results.select("grid", clique_ms=clique_ms)
         for metric, paper in zip(("mean", "max"), TABLE_1[clique_ms], strict=True):
-            found = summary([row[f"clique_{metric}"] for row in chosen])
+            ours = summary([row[f"clique_{metric}"] for row in chosen])
             column = f"servers per clique, {metric}"
-            made.append(_cell("Table I", f"{clique_ms} ms", column, paper, found))
+            compared.append(_cell("Table I", f"{clique_ms} ms", column, paper, ours))
     for metric, ratios in TABLE_3.items():
         for rate, paper in zip(RATES, ratios, strict=True):
             pairs = results.select("compare", distribution="zipf", rate=rate)
-            found = summary([row[f"kyra|{metric}"] / row[f"fbr|{metric}"] for row in pairs])
-            made.append(_cell("Table III", metric, f"{rate:.0%}", paper, found))
+            ours = summary([row[f"kyra|{metric}"] / row[f"fbr|{metric}"] for row in pairs])
+            compared.append(_cell("Table III", metric, f"{rate:.0%}", paper, ours))
     for distribution, metrics in TABLE_4.items():
         for metric, numbers in metrics.items():
             for place, paper in enumerate(numbers):
                 rate, scheme = RATES[place // 3], TABLE_4_SCHEMES[place % 3]
-                found = results.compare(distribution, rate, scheme, metric)
+                ours = results.compare(distribution, rate, scheme, metric)
                 row = f"{distribution} {metric}"
-                made.append(_cell("Table IV", row, f"{scheme} {rate:.0%}", paper, found))
+                compared.append(_cell("Table IV", row, f"{scheme} {rate:.0%}", paper, ours))
     if 200 in results.grid_points()[0]:
         paper = FIGURE_10["200 ms, 20 trees"]
-        found = summary([v for r in RATES for v in results.grid(r, 200, 20, "storage").values])
-        made.append(_cell("Figure 10", "200 ms, 20 trees", "storage", paper, found))
+        ours = summary([v for r in RATES for v in results.grid(r, 200, 20, "storage").values])
+        compared.append(_cell("Figure 10", "200 ms, 20 trees", "storage", paper, ours))
     for name, numbers_at in (("node_max", FIGURE_16_MAX), ("node_p80", FIGURE_16_P80)):
         for scheme, paper in numbers_at.items():
-            found = results.compare("zipf", 0.1, scheme, name)
-            made.append(_cell("Figure 16", scheme, name, paper, found))
+            ours = results.compare("zipf", 0.1, scheme, name)
+            compared.append(_cell("Figure 16", scheme, name, paper, ours))
     homed = results.select("homed")
     if homed:
         plain = results.select("compare", distribution="zipf", rate=0.1)
@@ -294,17 +296,17 @@ def cells(results: Results) -> list[Cell]:
             more["kyra|link_mean"] / one["kyra|link_mean"]
             for more, one in zip(homed, plain, strict=True)
         ]
-        found = summary(values)
-        made.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, found))
-    return made
+        ours = summary(values)
+        compared.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, ours))
+    return compared
 
 
-def _cell(table: str, row: str, column: str, paper: float, found: Measured) -> Cell:
-    return Cell(table, row, column, paper, found.mean, found.values)
+def _cell(table: str, row: str, column: str, paper: float, ours: Sampled) -> Cell:
+    return Cell(table, row, column, paper, ours.mean, ours.values)
 
 
 def claims(results: Results) -> list[Claim]:
-    made: list[Claim] = []
+    stated: list[Claim] = []
     for metric, word in (("node_mean", "average"), ("node_max", "maximum")):
         worse, numbers = [], []
         for distribution in ("zipf", "multimodal"):
@@ -321,17 +323,17 @@ def claims(results: Results) -> list[Claim]:
         if worse:
             said += f"; not at {', '.join(worse)}"
         text = f"Kyra has the smallest {word} node stress everywhere (Table IV)"
-        made.append(Claim(text, not worse, said))
+        stated.append(Claim(text, not worse, said))
     kyra, balanced = (
         results.compare("zipf", 0.1, scheme, "node_max") for scheme in ("kyra", "balanced")
     )
     lower = all(b < k for k, b in zip(kyra.values, balanced.values, strict=True))
     text = "Balanced Kyra cuts the maximum further (Figure 16)"
-    made.append(Claim(text, lower, f"{kyra.mean:.0f} to {balanced.mean:.0f}"))
+    stated.append(Claim(text, lower, f"{kyra.mean:.0f} to {balanced.mean:.0f}"))
     ratios = [results.ratio("zipf", rate, "nru") for rate in RATES]
     said = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     text = "Kyra's NRU is below 1.3 times FBR's (Table III)"
-    made.append(Claim(text, max(ratios) < 1.3, said))
+    stated.append(Claim(text, max(ratios) < 1.3, said))
     spent = {
         distribution: results.compare(distribution, 0.1, "mbr", "nru").mean
         for distribution in ("uniform", "zipf", "multimodal")
@@ -339,14 +341,14 @@ def claims(results: Results) -> list[Claim]:
     best = min(spent, key=lambda name: spent[name])
     said = ", ".join(f"{name} {value:.2f}" for name, value in spent.items())
     text = "MBR's best distribution is the multimodal one (Figure 15, NRU at 10%)"
-    made.append(Claim(text, best == "multimodal", said))
+    stated.append(Claim(text, best == "multimodal", said))
     mbr, unicast = (
         results.compare("multimodal", 0.1, scheme, "nru").mean for scheme in ("mbr", "unicast")
     )
     better = 1 - mbr / unicast
     text = "At 10%, multimodal, MBR's NRU is 70% better than unicast's (ours: 60 to 80%)"
-    made.append(Claim(text, 0.6 <= better <= 0.8, f"{better:.0%}"))
-    return made + arrows(results)
+    stated.append(Claim(text, 0.6 <= better <= 0.8, f"{better:.0%}"))
+    return stated + arrows(results)
 
 
 def arrows(results: Results) -> list[Claim]:
@@ -360,7 +362,7 @@ def arrows(results: Results) -> list[Claim]:
         ("More trees", [[(at, count) for count in trees] for at in ms[1:-1]]),
     )
     words = {-1: "lower", 1: "raise", 0: "hardly change"}
-    made = []
+    stated = []
     for place, (cause, lines) in enumerate(causes):
         for metric, both in TABLE_2.items():
             wanted = {r: arrow for r, arrow in zip(RATES, both[place], strict=True)
@@ -380,8 +382,8 @@ def arrows(results: Results) -> list[Claim]:
             said = f"with {_fixed(lines[-1], place)}, {', '.join(numbers)}"
             if unlike:
                 said += f"; not so: {', '.join(unlike)}"
-            made.append(Claim(text, not unlike, said))
-    return made
+            stated.append(Claim(text, not unlike, said))
+    return stated
 
 
 def _fixed(line: Sequence[tuple[int, int]], place: int) -> str:

@@ -56,9 +56,9 @@ def interests(
     return Interests(wanted, volume, weight, home)
 
 
-def events(given: Interests, count: int, seed: int) -> tuple[IntArray, IntArray]:
+def events(interests: Interests, count: int, seed: int) -> tuple[IntArray, IntArray]:
     """Publishers, uniform unless the values have homes, and values by their volume."""
     random = np.random.default_rng(draws.bits(seed, "kyra.events", count, 0))
-    values = random.choice(VALUES, count, p=given.volume / given.volume.sum())
-    publishers = random.integers(len(given.wanted), size=count)
-    return (publishers if given.home is None else given.home[values]), values
+    values = random.choice(VALUES, count, p=interests.volume / interests.volume.sum())
+    publishers = random.integers(len(interests.wanted), size=count)
+    return (publishers if interests.home is None else interests.home[values]), values

@@ -162,10 +162,10 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     asked_us: dict[str, TimeUs] = {}
     selections: list[TimeUs] = []
 
-    def watch(now: TimeUs, broker: BrokerId, given: Input, effects: Sequence[Effect]) -> None:
+    def watch(now: TimeUs, broker: BrokerId, input: Input, effects: Sequence[Effect]) -> None:
         nonlocal late, copies, outputs
         if since <= now < until:
-            late += type(given) in (Received, Publish)
+            late += type(input) in (Received, Publish)
             for effect in effects:
                 if type(effect) is Send:
                     copies += effect.message.carries
@@ -176,7 +176,7 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
         for effect in effects:
             if type(effect) is Send and effect.message.kind in ASKING:
                 name = effect.message.advertisement_id  # type: ignore[attr-defined]
-                if type(given) is not Received or given.message.kind == "trace_result":
+                if type(input) is not Received or input.message.kind == "trace_result":
                     asked_us[name] = now  # not passed on, but asked here
             elif type(effect) is Move:
                 selections.append(now - asked_us.pop(effect.advertisement_id, now))
@@ -229,10 +229,10 @@ def sweep_case(run: Mapping[str, Any]) -> dict[str, Any]:
     return run_alone(run_point, run)
 
 
-def means(found: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
+def means(rows: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
     """Per experiment, varied value and method, the mean of each metric."""
     grouped: dict[Key, list[Mapping[str, Any]]] = {}
-    for row in found:
+    for row in rows:
         varied = row[VARIED.get(row["experiment"], "spread")]
         grouped.setdefault((row["experiment"], varied, row["method"]), []).append(row)
     return {
@@ -247,25 +247,25 @@ def cells(table: Mapping[Key, Mapping[str, float]]) -> list[Cell]:
     def change(key: Key, metric: str) -> float:
         return 100 * (table[key][metric] / table[key[0], key[1], "static"][metric] - 1)
 
-    made = []
+    compared = []
     for stated in REDUCTIONS:
         keys = [key for key in table if key[0] == "enterprise" and key[2] == stated.method]
         best = min(change(key, stated.metric) for key in keys)
         text = f"{stated.what}, {stated.method}: largest change"
-        made.append(_cell(stated.figure, text, stated.value, best))
+        compared.append(_cell(stated.figure, text, stated.value, best))
     for stated in OVERHEADS:
         experiment = "enterprise" if "defaults" in stated.what else "thresholds"
         keys = [key for key in table if key[0] == experiment and key[2] == stated.method]
         most = max(table[key][stated.metric] for key in keys)
-        made.append(
+        compared.append(
             _cell(stated.figure, f"{stated.what}, {stated.method}: most", stated.value, most)
         )
     for a, b in (("load 1", "delay 100"), ("delay 1", "load 100")):
         for metric, word in (("message_rate", "message rate"), ("delay_ms", "delay")):
             one, other = (table["weights", 16, method][metric] for method in (a, b))
             text = f"{word} of {a}% against {b}%"
-            made.append(_cell("7a", text, 0, 100 * (one / other - 1)))
-    return made
+            compared.append(_cell("7a", text, 0, 100 * (one / other - 1)))
+    return compared
 
 
 def _cell(figure: str, text: str, paper: float, measured: float) -> Cell:

@@ -30,7 +30,7 @@ OVERLOAD = Point(
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Axis:
     """One x-axis of the paper: a field of `Point`, its values, the figures it gives."""
 
     name: str
@@ -42,23 +42,19 @@ class Experiment:
 
 
 EXPERIMENTS = [
-    Experiment("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
-    Experiment("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
-    Experiment("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
-    Experiment("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
-    Experiment("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
-    Experiment("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
-    Experiment("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
-    Experiment(
+    Axis("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
+    Axis("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
+    Axis("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
+    Axis("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
+    Axis("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
+    Axis("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
+    Axis("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
+    Axis(
         "overload-throughput", "throughput_per_s", (2500, 2700, 2950), OVERLOAD, "4b and 4c by τ", 1
     ),
-    Experiment("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
-    Experiment(
-        "overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1
-    ),
-    Experiment(
-        "overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1
-    ),
+    Axis("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
+    Axis("overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1),
+    Axis("overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1),
 ]
 
 
@@ -68,7 +64,7 @@ def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
     What the paper does not vary, in overload, has one workload per topology.
     Mechanisms share topology and workload, so their differences are paired.
     """
-    made: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS:
         values = experiment.values
         if not full:
@@ -79,7 +75,7 @@ def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
             point = replace(experiment.base, **varied)
             for topology_seed in range(5 if full else 1):
                 for workload_seed in range(experiment.workloads if full else 1):
-                    made.extend(
+                    points.extend(
                         {
                             "experiment": experiment.name,
                             "value": value,
@@ -90,7 +86,7 @@ def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
                         }
                         for mechanism in MECHANISMS
                     )
-    return made
+    return points
 
 
 @lru_cache(maxsize=2)
@@ -134,7 +130,7 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     point = _point(row)
     overlay = topology(_matrix(row["matrix"]), point.brokers, row["topology"])
     posed = workload(point, overlay, 1000 + row["workload"])
-    found = kernel.simulate(
+    counts = kernel.simulate(
         overlay,
         posed,
         kernel.Settings(
@@ -146,26 +142,27 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
             seed=row["workload"],
         ),
     )
-    popular, unpopular = _pdl_ms(found.popular_us), _pdl_ms(found.unpopular_us)
-    direct = np.repeat(np.arange(len(found.direct_forwards)), found.direct_forwards)
+    popular, unpopular = _pdl_ms(counts.popular_us), _pdl_ms(counts.unpopular_us)
+    direct = np.repeat(np.arange(len(counts.direct_forwards)), counts.direct_forwards)
     return {
         **row,
         "root_degree": len(overlay.neighbours()[0]),
-        "gain_ratio": found.gain / max(1, found.forwards),
-        "pure_forwards": found.pure_forwards,
-        "deliveries": found.deliveries,
-        "unpopular_deliveries": len(found.unpopular_us),
+        "gain_ratio": counts.gain / max(1, counts.forwards),
+        "pure_forwards": counts.pure_forwards,
+        "deliveries": counts.deliveries,
+        "unpopular_deliveries": len(counts.unpopular_us),
         "popular_pdl_ms": popular[0],
         "unpopular_pdl_ms": unpopular[0],
         "popular_pdl90_ms": popular[1],
         "unpopular_pdl90_ms": unpopular[1],
         "direct_forwards": float(np.percentile(direct, 99)) if len(direct) else 0.0,
-        "gossip_groups": found.gossip_groups,
-        "gossip_false_positives": found.gossip_false / max(1, found.gossip_received),
-        "matches_per_gossip": (found.gossip_received - found.gossip_false) / max(1, found.gossips),
-        "queue": found.queued_length / max(1, found.queued),
-        "messages": sum(found.messages.values()),
-        "steps": found.steps,
+        "gossip_groups": counts.gossip_groups,
+        "gossip_false_positives": counts.gossip_false / max(1, counts.gossip_received),
+        "matches_per_gossip": (counts.gossip_received - counts.gossip_false)
+        / max(1, counts.gossips),
+        "queue": counts.queued_length / max(1, counts.queued),
+        "messages": sum(counts.messages.values()),
+        "steps": counts.steps,
     }
 
 
@@ -197,10 +194,10 @@ METRICS = [
 ]
 
 
-def means(found: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], dict[str, float]]:
+def means(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], dict[str, float]]:
     """Per experiment, value and mechanism, the mean of each metric."""
     grouped: dict[tuple[str, float, str], list[Mapping[str, Any]]] = {}
-    for row in found:
+    for row in rows:
         grouped.setdefault((row["experiment"], row["value"], row["mechanism"]), []).append(row)
     return {
         key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
@@ -208,10 +205,10 @@ def means(found: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], di
     }
 
 
-def delivery_ratios(found: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+def delivery_ratios(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Per mechanism the least and the greatest share of the baseline's deliveries, run by run."""
     runs_of: dict[Any, dict[str, int]] = {}
-    for row in found:
+    for row in rows:
         case = row["experiment"], row["value"], row["topology"], row["workload"]
         runs_of.setdefault(case, {})[row["mechanism"]] = row["deliveries"]
     ratios = {
@@ -221,21 +218,21 @@ def delivery_ratios(found: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float
     return {mechanism: (min(shares), max(shares)) for mechanism, shares in ratios.items()}
 
 
-def queues_by_topology(found: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
+def queues_by_topology(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Overload, topology by topology: the root's degree, the baseline's queue, and its change."""
     queues: dict[int, dict[str, list[float]]] = {}
     degrees: dict[int, int] = {}
-    for row in found:
+    for row in rows:
         if row["experiment"] == "overload":
             degrees[row["topology"]] = row["root_degree"]
             per_mechanism = queues.setdefault(row["topology"], {})
             per_mechanism.setdefault(row["mechanism"], []).append(row["queue"])
-    made = []
+    lines = []
     for number, of in queues.items():
         base = float(np.mean(of["tree"]))
         changes = {m: 100 * (float(np.mean(of[m])) / base - 1) for m in MECHANISMS[1:]}
-        made.append({"degree": degrees[number], "baseline": base, **changes})
-    return sorted(made, key=lambda line: line["degree"])
+        lines.append({"degree": degrees[number], "baseline": base, **changes})
+    return sorted(lines, key=lambda line: line["degree"])
 
 
 def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[Cell]:
@@ -259,7 +256,7 @@ def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[C
 
     first = values["phi"][0]
     baseline = table["phi", first, "tree"]
-    made = [
+    compared = [
         cell("3a", "gain ratio of the baseline", 2.65, baseline["gain_ratio"], ""),
         cell("3a", "gain ratio, batching", 62, extreme(max, "phi", "batching", "gain_ratio"), "%"),
         cell("3a", "gain ratio, gossip", 62, extreme(max, "phi", "gossip", "gain_ratio"), "%"),
@@ -271,11 +268,13 @@ def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[C
     ]  # fmt: skip
     for mechanism, paper in (("gossip", -56.0), ("batching", -37.0), ("direct", -42.0)):
         measured = extreme(min, "subscriptions", mechanism, "pure_forwards")
-        made.append(cell("3i", f"pure forwards, {mechanism}", paper, measured, "%"))
+        compared.append(cell("3i", f"pure forwards, {mechanism}", paper, measured, "%"))
     ends = values["subscriptions"][0], values["subscriptions"][-1]
     for value, paper in zip(ends, (29.0, 36.0), strict=True):
         measured = table["subscriptions", value, "direct"]["direct_forwards"]
-        made.append(cell("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, ""))
+        compared.append(
+            cell("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, "")
+        )
     for value in values["overlay"][-1:]:
         straight = table["overlay", value, "direct"]
         for figure, metric, times in (
@@ -285,8 +284,8 @@ def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[C
             for mechanism, paper in zip(("batching", "gossip"), times, strict=True):
                 measured = table["overlay", value, mechanism][metric] / straight[metric]
                 claim = f"unpopular delay, {mechanism} by direct, {value:g} brokers"
-                made.append(cell(figure, claim, paper, measured, "×"))
-    made.append(
+                compared.append(cell(figure, claim, paper, measured, "×"))
+    compared.append(
         cell("3l", "gain ratio, batching", 40, extreme(max, "skew", "batching", "gain_ratio"), "%")
     )
     even, skewed = (table["skew", values["skew"][n], "gossip"] for n in (0, -1))
@@ -295,14 +294,14 @@ def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[C
         ("matches per gossip", "matches_per_gossip", 18.0),
     ):
         measured = 100 * (skewed[metric] / even[metric] - 1) if even[metric] else 0.0
-        made.append(cell("3n", f"{what}, skewed against even", paper, measured, "%"))
+        compared.append(cell("3n", f"{what}, skewed against even", paper, measured, "%"))
     for mechanism, paper in (("batching", -33.0), ("direct", -60.0), ("gossip", -98.0)):
         measured = extreme(min, "overload", mechanism, "queue")
-        made.append(cell("4b", f"average queue, {mechanism}", paper, measured, "%"))
+        compared.append(cell("4b", f"average queue, {mechanism}", paper, measured, "%"))
     for mechanism, paper in (("direct", -40.0), ("gossip", -57.0)):
         measured = extreme(min, "overload", mechanism, "popular_pdl_ms")
-        made.append(cell("4c", f"popular delay, {mechanism}", paper, measured, "%"))
-    return made
+        compared.append(cell("4c", f"popular delay, {mechanism}", paper, measured, "%"))
+    return compared
 
 
 @dataclass(frozen=True)
@@ -344,8 +343,8 @@ def followed(
     verdicts = {}
     for mechanism in trend.mechanisms:
         line = [
-            sign * found[trend.metric]
-            for (name, _, by), found in table.items()
+            sign * measures[trend.metric]
+            for (name, _, by), measures in table.items()
             if name == trend.experiment and by == mechanism
         ]
         verdicts[mechanism] = all(a <= b for a, b in pairwise(line)) and line[0] < line[-1]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from postroad.kernels.popsub import Floats, Workload
+from postroad.kernels.popsub import Floats, WorkloadArrays
 from postroad.overlay import Overlay
 from postroad.workloads.followed import follower_quantiles, shipped_followers
 
@@ -45,7 +45,7 @@ def weights(point: Point, random: np.random.Generator) -> Floats:
     return np.asarray(raw / raw.sum(), np.float64)
 
 
-def workload(point: Point, overlay: Overlay, seed: int) -> Workload:
+def workload(point: Point, overlay: Overlay, seed: int) -> WorkloadArrays:
     """Publishers at the root and its children, subscribers anywhere, all drawn from one seed."""
     random = np.random.default_rng(seed)
     top = np.array([0, *overlay.neighbours()[0]])
@@ -64,7 +64,7 @@ def workload(point: Point, overlay: Overlay, seed: int) -> Workload:
     offers = np.repeat(np.arange(point.publishers), each)
     order = np.argsort(times, kind="stable")
     spread = weights(point, np.random.default_rng((seed, 1)))
-    return Workload(
+    return WorkloadArrays(
         homes=random.choice(top, point.publishers),
         subscription_advertisement=random.choice(point.publishers, count, p=spread),
         subscription_broker=random.integers(0, point.brokers, count),

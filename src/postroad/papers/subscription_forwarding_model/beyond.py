@@ -19,7 +19,7 @@ from postroad.cost.exact import Crossings
 from postroad.kernels import flooding
 from postroad.kernels.counters import Counters
 from postroad.kernels.draws import base, uniforms
-from postroad.kernels.subscription_forwarding import SENT, Network
+from postroad.kernels.subscription_forwarding import SENT, FilterState
 from postroad.overlay import rooted, trees
 from postroad.overlay.rooted import FloatArray, Rooted
 
@@ -74,32 +74,34 @@ def chances_of(tree: Rooted, seed: int) -> Chances:
 def checks(rounds: int, seed: int = 1) -> list[Check]:
     """Each scheme's exact expectation beside `rounds` simulated filters."""
     tree = rooted.from_overlay(trees.random_tree(BROKERS, seed))
-    given = chances_of(tree, seed)
+    chances = chances_of(tree, seed)
     expected = {
-        "subscription forwarding: subscriptions": exact.subscription_forwarding(tree, given.sigma),
+        "subscription forwarding: subscriptions": exact.subscription_forwarding(
+            tree, chances.sigma
+        ),
         "subscription forwarding: publications": exact.publications(
-            tree, given.mu, given.publisher
+            tree, chances.mu, chances.publisher
         ),
-        "event forwarding: publications": exact.flooding(tree, given.publisher),
-        "advertisements: advertisements": exact.advertisements(tree, given.advertise),
+        "event forwarding: publications": exact.flooding(tree, chances.publisher),
+        "advertisements: advertisements": exact.advertisements(tree, chances.advertise),
         "advertisements: subscriptions": exact.advertised_subscriptions(
-            tree, given.mu, given.advertise
+            tree, chances.mu, chances.advertise
         ),
-        "advertisements: publications": exact.publications(tree, given.mu, given.publisher),
-        "hierarchical: subscriptions": exact.hierarchical_subscriptions(tree, given.mu),
+        "advertisements: publications": exact.publications(tree, chances.mu, chances.publisher),
+        "hierarchical: subscriptions": exact.hierarchical_subscriptions(tree, chances.mu),
         "hierarchical: publications": exact.hierarchical_publications(
-            tree, given.mu, given.publisher
+            tree, chances.mu, chances.publisher
         ),
-        "covering: subscriptions": exact.covered_subscriptions(tree, given.sigma, given.gamma),
+        "covering: subscriptions": exact.covered_subscriptions(tree, chances.sigma, chances.gamma),
     }
     tallies = {name: _Tally(tree) for name in expected}
     for number in range(rounds):
-        for name, counters in _round(tree, given, seed, number).items():
+        for name, counters in _round(tree, chances, seed, number).items():
             tallies[name].add(counters)
     return [tallies[name].check(name, model) for name, model in expected.items()]
 
 
-def _round(tree: Rooted, given: Chances, seed: int, number: int) -> dict[str, Counters]:
+def _round(tree: Rooted, chances: Chances, seed: int, number: int) -> dict[str, Counters]:
     """One filter under every scheme."""
 
     def members(kind: str, chance: FloatArray) -> Any:
@@ -108,33 +110,33 @@ def _round(tree: Rooted, given: Chances, seed: int, number: int) -> dict[str, Co
         return chosen[order]
 
     publisher_draw = draws.uniform(seed, "beyond.publisher", number, 0)
-    publisher = [int(np.searchsorted(np.cumsum(given.publisher), publisher_draw, side="right"))]
-    receivers = members("mu", given.mu)
+    publisher = [int(np.searchsorted(np.cumsum(chances.publisher), publisher_draw, side="right"))]
+    receivers = members("mu", chances.mu)
 
-    plain = Network(tree)
-    plain.subscribe(members("sigma", given.sigma))
-    wanted = Network(tree)
+    plain = FilterState(tree)
+    plain.subscribe(members("sigma", chances.sigma))
+    wanted = FilterState(tree)
     wanted.subscribe(receivers)
     wanted.publish(publisher)
 
-    announced = Network(tree)
-    announced.subscribe(members("advertise", given.advertise))
-    asked = Network(tree)
+    announced = FilterState(tree)
+    announced.subscribe(members("advertise", chances.advertise))
+    asked = FilterState(tree)
     asked.bar(up=announced.down != SENT, down=announced.up != SENT)
     asked.subscribe(receivers)
     asked.publish(publisher)
 
-    upward = Network(tree)
+    upward = FilterState(tree)
     everywhere = np.ones(tree.brokers_count, dtype=bool)
     upward.bar(up=~everywhere, down=everywhere)
     upward.subscribe(receivers)
     upward.publish(publisher, always_up=True)
 
-    wide = Network(tree)
-    wide.subscribe(members("gamma", given.gamma))
-    narrow = Network(tree)
+    wide = FilterState(tree)
+    wide.subscribe(members("gamma", chances.gamma))
+    narrow = FilterState(tree)
     narrow.bar(up=wide.up == SENT, down=wide.down == SENT)
-    narrow.subscribe(members("sigma", given.sigma))
+    narrow.subscribe(members("sigma", chances.sigma))
 
     return {
         "subscription forwarding: subscriptions": plain.subscriptions,
@@ -194,13 +196,13 @@ class Approximation:
 
 def approximations() -> list[Approximation]:
     """Where equations (11) and (15) differ from the exact expectation, and by how much."""
-    found = []
+    errors = []
     for fanout, height, sigma in ((4, 7, 0.02), (4, 7, 0.001), (4, 4, 0.02), (2, 5, 0.02)):
         shape = shapes.full(fanout, height)
         paper = forwarding.subscription_load(shape, sigma).tolist()
         expected = forwarding.exact_subscription_load(shape, sigma).tolist()
-        found += [
+        errors += [
             Approximation(fanout, height, sigma, level, by_paper, exactly)
             for level, (by_paper, exactly) in enumerate(zip(paper, expected, strict=True))
         ]
-    return found
+    return errors

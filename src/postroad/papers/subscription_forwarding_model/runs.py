@@ -42,7 +42,7 @@ def probabilities(point: Point) -> FloatArray:
     return forwarding.zipf(point.patterns, point.alpha, point.sigma * point.patterns)
 
 
-def simulate(point: Point, tree: Rooted, seed: int) -> kernel.Outcome:
+def simulate(point: Point, tree: Rooted, seed: int) -> kernel.ForwardingCounts:
     """One run: all patterns and all publications of the point."""
     sigmas = probabilities(point)
     if point.sigma == point.mu:
@@ -93,19 +93,19 @@ def run_point(row: Row) -> dict[str, Any]:
     outcome = simulate(point, tree, row["seed"])
     simulated = (outcome.subscriptions, outcome.publications)
     loads = predicted_load(point, tree)
-    found: dict[str, Any] = dict(row)
+    measures: dict[str, Any] = dict(row)
     for kind, counters, traffic, load in zip(
         "pe", simulated, predicted_traffic(point), loads, strict=True
     ):
         difference = load - counters.load
-        found |= {
+        measures |= {
             f"traffic_{kind}": counters.traffic,
             f"predicted_traffic_{kind}": traffic,
             f"load_difference_{kind}": float(difference.mean()),
             f"load_deviation_{kind}": float(difference.std()),
             f"load_max_{kind}": int(counters.load.max()),
         }
-    return found
+    return measures
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
@@ -124,11 +124,11 @@ def rows(full: bool) -> list[dict[str, Any]]:
     return [asdict(point) | {"seed": s} for point in ordered for s in seeds_of(point, full)]
 
 
-def cells(found: Iterable[Row]) -> list[Cell]:
+def cells(rows: Iterable[Row]) -> list[Cell]:
     """Tables 2 to 7 in the paper's layout, from what the runs found."""
     names = list(Point.__dataclass_fields__)
     runs: dict[Point, list[Row]] = {}
-    for row in found:
+    for row in rows:
         runs.setdefault(Point(**{name: row[name] for name in names}), []).append(row)
     return [
         _cell(key, row, column, paper, runs[point])
@@ -169,7 +169,7 @@ def claims(measured: Sequence[Cell]) -> list[Claim]:
     The paper states its 3% for traffic. For loads we hold the same figure against the
     deviation in percent of the maximum load, the measure its load tables give.
     """
-    made = []
+    stated = []
     for key, table in TABLES.items():
         judged = [
             cell
@@ -183,5 +183,5 @@ def claims(measured: Sequence[Cell]) -> list[Claim]:
             f"{below_one} of {len(judged)} cells below 1%"
         )
         holds = abs(worst.measured) <= STATED_ERROR
-        made.append(Claim(f"Table {key} within {STATED_ERROR:g}%", holds, numbers))
-    return made
+        stated.append(Claim(f"Table {key} within {STATED_ERROR:g}%", holds, numbers))
+    return stated

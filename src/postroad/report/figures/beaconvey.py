@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from postroad.papers.beaconvey.published import OVERLAYS
-from postroad.papers.beaconvey.runs import Measured
+from postroad.papers.beaconvey.runs import Means
 
 Curves = Mapping[str, list[tuple[int, float]]]
 
@@ -24,7 +24,7 @@ def ccdf(graphs: Mapping[str, Curves]) -> Figure:
     return figure
 
 
-def families(measured: Measured, workload: str, metric: str, title: str) -> Figure:
+def families(measured: Means, workload: str, metric: str, title: str) -> Figure:
     """Figures 4 to 7: each family of systems on each overlay, against Scribe(-)."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     figure.suptitle(title)
@@ -40,7 +40,7 @@ def families(measured: Measured, workload: str, metric: str, title: str) -> Figu
     return figure
 
 
-def growth(measured: Measured) -> Figure:
+def growth(measured: Means) -> Figure:
     """Figure 8: BeaConvey's routings against Scribe(-) as the nodes grow."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     figure.suptitle("Figure 8: Unif, 2,000 topics")

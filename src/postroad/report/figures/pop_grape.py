@@ -29,9 +29,9 @@ def panels(
     """An experiment's metrics against what it varies, on a logarithmic axis."""
     figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
     lines: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
-    for (name, value, method), found in table.items():
+    for (name, value, method), measures in table.items():
         if name == experiment:
-            lines.setdefault(method, []).append((value, found))
+            lines.setdefault(method, []).append((value, measures))
     for number, metric in enumerate(metrics, 1):
         axes = figure.add_subplot(1, len(metrics), number)
         for method, points in lines.items():
@@ -50,7 +50,9 @@ def weights(
     table: Mapping[tuple[str, float, str], Mapping[str, float]], metrics: Sequence[str]
 ) -> Figure:
     """Figure 7a: GRAPE's metrics from load 100% to load 1%, and from delay 1% to delay 100%."""
-    rows = [(method, found) for (name, _, method), found in table.items() if name == "weights"]
+    rows = [
+        (method, measures) for (name, _, method), measures in table.items() if name == "weights"
+    ]
 
     def place(method: str) -> tuple[bool, int]:
         metric, weight = method.split()
@@ -60,7 +62,7 @@ def weights(
     figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
     for number, metric in enumerate(metrics, 1):
         axes = figure.add_subplot(1, len(metrics), number)
-        axes.plot([method for method, _ in rows], [found[metric] for _, found in rows], "o-")
+        axes.plot([method for method, _ in rows], [measures[metric] for _, measures in rows], "o-")
         axes.tick_params(axis="x", rotation=60, labelsize=8)
         axes.set_title(LABELS[metric], fontsize=10)
         axes.set_ylim(bottom=0)

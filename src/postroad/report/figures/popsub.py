@@ -30,9 +30,9 @@ def panels(
     """An experiment's metrics against what it varies."""
     figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
     lines: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
-    for (name, value, mechanism), found in table.items():
+    for (name, value, mechanism), measures in table.items():
         if name == experiment:
-            lines.setdefault(mechanism, []).append((value, found))
+            lines.setdefault(mechanism, []).append((value, measures))
     for number, metric in enumerate(metrics, 1):
         axes = figure.add_subplot(1, len(metrics), number)
         for mechanism, points in lines.items():

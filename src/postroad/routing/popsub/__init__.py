@@ -144,7 +144,7 @@ class Buffer:
 
 
 class PopSub(advertisement_forwarding.AdvertisementForwarding):
-    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool, seed: int) -> None:
+    def __init__(self, broker: BrokerId, config: Config, pool: FilterPool, seed: int = 0) -> None:
         super().__init__(broker, advertisement_forwarding.Config(), pool)
         self.popsub = config
         self.priority = (
@@ -227,11 +227,11 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     def _met(self, filter: Filter) -> list[Offer]:
         """The advertisements that a filter intersects, found once until advertisements change."""
-        found = self.met.get(filter)
-        if found is None:
-            found = self.pool.meeting(filter, self.advertisements.values())
-            self.met[filter] = found
-        return found
+        offers = self.met.get(filter)
+        if offers is None:
+            offers = self.pool.meeting(filter, self.advertisements.values())
+            self.met[filter] = offers
+        return offers
 
     def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         self.met.clear()  # whatever changes the advertisements counts them in or out
@@ -240,9 +240,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     def _forget(self, name: SubscriptionId) -> list[Effect]:
         entry = self.entries.pop(name)
         effects: list[Effect] = []
-        for peer, told in self.sent.items():
-            if name in told:
-                del told[name]
+        for peer, sent in self.sent.items():
+            if name in sent:
+                del sent[name]
                 effects.append(Send(peer, CountedUnsubscription(name)))
         if entry.source != LOCAL:
             for advertisement, source in self._met(entry.filter):
@@ -276,15 +276,15 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self._track(filters)
         effects: list[Effect] = []
         for peer in peers:
-            told = self.sent[peer]
+            sent = self.sent[peer]
             for filter in filters:
                 wanted = peer in self.towards.get(filter, {})
                 for source in list(self.table.sources.get(filter, ())):
                     if source == peer:
                         continue
                     for name in self.ids[filter, source]:
-                        if wanted and name not in told:
-                            told[name] = None
+                        if wanted and name not in sent:
+                            sent[name] = None
                             entry = self.entries[name]
                             effects.append(
                                 Send(
@@ -292,8 +292,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                                     CountedSubscription(name, filter, entry.origin, entry.hops + 1),
                                 )
                             )
-                        elif not wanted and name in told:
-                            del told[name]
+                        elif not wanted and name in sent:
+                            del sent[name]
                             effects.append(Send(peer, CountedUnsubscription(name)))
         return effects
 
@@ -814,8 +814,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             assert name in self.ids[filter, source]
             assert source in self.table.sources[filter]
             towards = self.towards[filter]
-            for peer, told in self.sent.items():
-                assert (name in told) == (peer != source and peer in towards)
+            for peer, sent in self.sent.items():
+                assert (name in sent) == (peer != source and peer in towards)
             if source in behind:
                 behind[source].append(entry)
         for peer, gains in self.gains.items():

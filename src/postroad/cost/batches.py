@@ -17,7 +17,7 @@ import numpy as np
 @lru_cache(maxsize=1)
 def shipped() -> tuple[list[int], list[float]]:
     """Sizes and costs of the table in the package."""
-    text = files("postroad.sim").joinpath("batch_cost.csv").read_text(encoding="utf-8")
+    text = files("postroad.cost").joinpath("batches.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     return [int(row["size"]) for row in rows], [float(row["cost"]) for row in rows]
 

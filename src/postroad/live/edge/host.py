@@ -1,0 +1,78 @@
+"""What clients need of the broker that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from postroad.live.edge.session import KeptOnward
+from postroad.live.links.messages import Retain
+from postroad.live.links.neighbour import Onward
+from postroad.live.network import Network
+from postroad.live.store import Journal
+from postroad.model import Publication, Scalar, TimeUs
+from postroad.routing.base import Input
+from postroad.traces.recorder import Recorder
+
+# Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
+Reached = Callable[[TimeUs, bool], bool | None]
+
+
+class Host(Protocol):
+    now: TimeUs
+    onward: Onward | None  # what the publication in hand has caused so far
+
+    @property
+    def boot(self) -> str: ...  # a name that no other start of any broker has
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def journal(self) -> Journal | None: ...  # None: nothing outlives the broker
+
+    @property
+    def congested(self) -> bool: ...  # publishers have to wait
+
+    @property
+    def traces(self) -> Recorder | None: ...
+
+    # Routing.
+
+    def step(self, given: Input, now: TimeUs) -> bool: ...
+
+    def publish(self, publication: Publication, now: TimeUs) -> None: ...
+
+    def settle(self, then: Reached) -> None: ...
+
+    # What is safe.
+
+    def is_safe(self, onward: Onward) -> bool: ...
+
+    def kept_of(self, onward: Onward) -> KeptOnward: ...
+
+    def still(self, kept: KeptOnward) -> Onward: ...
+
+    # What is retained.
+
+    @property
+    def retained(self) -> Mapping[str, Retain]: ...
+
+    @property
+    def removed(self) -> Mapping[str, TimeUs]: ...
+
+    @property
+    def absent(self) -> Mapping[str, TimeUs]: ...
+
+    @property
+    def retained_bytes(self) -> int: ...
+
+    def retain(
+        self, topic: str, kept: bytes, attributes: dict[str, Scalar], now: TimeUs
+    ) -> None: ...
+
+    # Time.
+
+    def after(self, delay_us: TimeUs, act: Callable[[TimeUs], None]) -> None: ...
+
+    def aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None: ...
