@@ -489,8 +489,8 @@ def test_live_causes_are_named(inject: Callable[[Memory], str], tmp_path: Path) 
 
 def test_rights_are_the_cause(tmp_path: Path) -> None:
     kept = {
-        "eu": users.made(b"secret", (), ("#",), subscribe_where="region = 'eu'"),
-        "writer": users.made(b"secret", ("t", "u"), ()),
+        "eu": users.new_user(b"secret", (), ("#",), subscribe_where="region = 'eu'"),
+        "writer": users.new_user(b"secret", ("t", "u"), ()),
     }
     for name, user in kept.items():
         users.change(tmp_path / "users.json", name, user)
