@@ -52,7 +52,7 @@ def test_others_wait_for_a_bounded_amount_of_cpu_time_and_readers_get_everything
     with Processes(write_network(tmp_path, ["A"], [], free=True)) as network:
         pid = network.running["A"].pid
         for given in INPUTS:
-            outcome = hostile.measure(given, network.mqtt("A"), pid)
+            outcome = hostile.measure(given, network.mqtt("A"), network.mqtt("A"), pid)
             assert outcome.missed == 0, (given.name, outcome)
             assert outcome.cpu_worst_ms <= bound_ms(), (given.name, outcome)
         rows = network.log("A").splitlines()

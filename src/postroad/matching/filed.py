@@ -12,11 +12,10 @@ from typing import Generic, TypeVar
 
 from postroad.filters import Filter
 from postroad.filters.constraints import NumberSet, TextSet
-from postroad.filters.language import Conjunction
+from postroad.filters.language import Conjunction, Tests, tests_of
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
-Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
 Key = tuple[int, int]  # The filter's number, in order of insertion, and its conjunction's.
 Bucket = dict[Key, Tests]
 _VALUES_MAX = 16  # A conjunction is filed under at most so many values.
@@ -46,7 +45,7 @@ class Filed(Generic[Id]):
         homes = []
         for part, conjunction in enumerate(filter.conjunctions):
             home = self._home(conjunction)
-            tests: Tests = [(name, constraint.accepts) for name, constraint in conjunction]
+            tests = tests_of(conjunction)
             if home is None:
                 self._homeless[number, part] = tests
             else:

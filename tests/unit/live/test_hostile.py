@@ -332,6 +332,30 @@ def test_large_filters_count_as_several_subscriptions(tmp_path: Path) -> None:
     assert client.subscribe("t/9", large).reason_codes[0] == 0
 
 
+def test_patterns_and_plus_levels_count_as_several_subscriptions_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """So many that a publication with the longest texts is compared in bounded time."""
+    limits = "[limits]\nsubscriptions_per_client = 1000\n"
+    net = memory(tmp_path, ["A"], [], top='store = "s"', tables=limits)
+    client = net.client(0, "c", clean_start=False, session_expiry_interval=60)
+    chained = " AND ".join(f"x NOT LIKE '%{n}%'" for n in range(300))
+    plus = "/".join("+" * 40)
+    wanted = [("t/1", chained), ("t/2", chained), (plus, None), ("a/+/b", "x LIKE 'a%'")]
+    codes = [client.subscribe(*each).reason_codes[0] for each in wanted]
+    assert codes == [0, 0x97, 0, 0]
+    weights = {"t/1": 601, plus: 11, "a/+/b": 2}
+
+    def held() -> dict[str, int]:
+        session = net.brokers[0].clients.sessions["c"]
+        assert session.weight == sum(weights.values())
+        return {pattern: each.weight for pattern, each in session.subscriptions.items()}
+
+    assert held() == weights
+    net.restart(0)
+    assert held() == weights
+
+
 def test_log_lines_are_limited_for_each_reason_and_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

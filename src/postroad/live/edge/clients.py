@@ -68,7 +68,9 @@ TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it 
 SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
 RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
 RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
-WEIGHT = 64  # constraints, values and patterns of a filter that count as one more subscription
+WEIGHT = 64  # constraints and values of a filter that count as one more subscription,
+PATTERN_WEIGHT = 2  # as how many more a LIKE pattern counts that is no mere prefix,
+LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
@@ -172,9 +174,8 @@ class Clients:
     ) -> None:
         held = Held(
             session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(pattern), row.within,
+            row.identifier, _levels(pattern), row.within, row.weight,
         )  # fmt: skip
-        held.weight = 1 + sum(held.filter.load[1:]) // WEIGHT
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
         self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
@@ -196,7 +197,7 @@ class Clients:
         if session.journal is not None:
             row = SubscriptionRow(
                 held.id, str(held.filter), held.qos, held.no_local, held.as_published,
-                held.identifier, held.within,
+                held.identifier, held.within, held.weight,
             )  # fmt: skip
             session.journal.put("subscription", session.client_id, held.pattern, row)
 
@@ -910,7 +911,7 @@ class Clients:
         if session.user is not None and not session.user.may_subscribe(pattern):
             raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
         # A large filter counts as several: so much longer does it take to keep and to ask.
-        weight = 1 + sum(content.load[1:]) // WEIGHT
+        weight = _weight(pattern, content)
         if session.weight + weight > self.limits.subscriptions_per_client:
             raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
@@ -984,10 +985,11 @@ class Clients:
         """Deliver what is retained, step by step; True where the client should read first."""
         session, retained = held.session, self.broker.retained
         wild = "+" in held.pattern or "#" in held.pattern
+        at_once = max(1, RETAINED_AT_ONCE // (1 + held.filter.load[3]))
         topic_matches = topics.matcher(held.pattern).fullmatch
         sent = 0
         for number, topic in enumerate(list(retained) if wild else [held.pattern]):
-            if number % RETAINED_AT_ONCE == RETAINED_AT_ONCE - 1:
+            if number % at_once == at_once - 1:
                 yield False
             kept = retained.get(topic)
             if kept is None or not kept.kept or not topic_matches(topic):
@@ -1384,6 +1386,13 @@ def _brief(reasons: list[str]) -> str:
     each = list(dict.fromkeys(reasons))
     text = "; ".join(each[:REASONS])[:REASON_MAX]
     return f"{text}; and {len(each) - REASONS} more" if len(each) > REASONS else text
+
+
+def _weight(pattern: str, content: Filter) -> int:
+    """As how many subscriptions it counts: by how long a publication may take to be compared."""
+    _, constraints, values, patterns = content.load
+    levels = -(-pattern.count("+") // LEVELS_WEIGHT)
+    return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
 
 
 def _puback(packet_id: int) -> bytes:

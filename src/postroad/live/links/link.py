@@ -38,7 +38,7 @@ from postroad.model import BrokerId, TimeUs
 # version that cannot be spoken any more raises the first number; a new one the second.
 SPEAKS = (1, 1)
 FRAME_MAX = 64 << 20
-BATCH_BYTES = 256 << 10  # a frame is closed once it has so many
+BATCH_BYTES = 16 << 10  # a frame is closed once it has so many: it is dealt with in one go
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
 QUEUE_BYTES = 64 << 20
 WINDOW = 8_192  # messages that may be on the way unprocessed
