@@ -92,6 +92,13 @@ class Filed(Generic[Id]):
         ids = self._ids
         return [ids[number] for number in found]
 
+    def number(self, id: Id) -> int:
+        """It grows with each filter that is inserted."""
+        return self._homes[id][0]
+
+    def filter(self, id: Id) -> Filter:
+        return self._homes[id][1]
+
     def items(self) -> Iterator[tuple[Id, Filter]]:
         """All ids and filters, in the order of their insertion."""
         return ((id, filter) for id, (_, filter, _) in self._homes.items())
