@@ -36,8 +36,7 @@ from postroad.model import BrokerId, TimeUs
 
 log = logging.getLogger("postroad.server")
 
-FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait,
-BLOCKED_BYTES = 4 << 20  # for a while; so much, and QoS 0 is dropped
+FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
@@ -347,7 +346,7 @@ class Server:
                     transport.write(out[0] if len(out) == 1 else b"".join(out))
                     out.clear()
                     if connection.full:
-                        connection.blocked = transport.get_write_buffer_size() >= BLOCKED_BYTES
+                        clients.unwritten(connection, transport.get_write_buffer_size())
                 if connection.closing:
                     transport.close()
                     continue

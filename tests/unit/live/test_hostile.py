@@ -223,6 +223,39 @@ def test_what_a_session_holds_is_bounded_in_number_and_bytes_and_a_broker_has_a_
     assert side.room.bytes == 0
 
 
+def test_what_nobody_reads_is_bounded_for_all_connections_together(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], tables=f"[limits]\nsessions_bytes = {64 << 20}\n")
+    side = net.brokers[0].clients
+    publisher = net.client(0, "p")
+    mute = [net.client(0, f"m{n}") for n in range(100)]
+    for client in mute:
+        client.subscribe("t")
+    publisher.publish("t", b"x")
+    most, held = 0, [0] * len(mute)
+    for _ in range(3_000):
+        for number, client in enumerate(mute):  # the driver has a quarter of a megabyte of each
+            connection = client.connection
+            if not connection.blocked:
+                connection.full = True
+                held[number] += 1 << 18
+                side.unwritten(connection, held[number])
+        most = max(most, side.unread.bytes)
+    assert 32 << 20 < most <= 64 << 20
+    assert side.unread.bytes == sum(held)
+    reader = net.client(0, "r")
+    reader.subscribe("t")
+    reader.connection.full = True
+    side.unwritten(reader.connection, 300_000)
+    assert not reader.connection.blocked  # nor is somebody who comes later cut off
+    side.unwritten(reader.connection, clients.BLOCKED_BYTES)
+    assert reader.connection.blocked
+    side.emptied(reader.connection, net.now)
+    assert not reader.connection.blocked
+    for client in mute:
+        client.drop()
+    assert side.unread.bytes == side.unread.holders == 0
+
+
 def test_acknowledgements_give_room_back_and_nothing_is_lost_to_who_acknowledges(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,7 @@ WEIGHT = 64  # constraints and values of a filter that count as one more subscri
 PATTERN_WEIGHT = 2  # as how many more a LIKE pattern counts that is no mere prefix,
 LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
+BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
@@ -80,6 +81,7 @@ class Clients:
         self.broker = broker
         self.limits = broker.network.limits
         self.room = Room(self.limits.sessions_bytes)
+        self.unread = Room(self.limits.sessions_bytes)  # of what the driver holds for slow readers
         self.connections: dict[Connection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.holders: dict[SubscriptionId, Held] = {}
@@ -479,6 +481,7 @@ class Clients:
                 del self._hosts[host]
         for waiting in (self.paused, self.awaiting, self.ready, self.behind):
             waiting.pop(connection, None)
+        self.unwritten(connection, 0)
         connection.chore = None
         if connection.pressing_until_us is not None:
             self.relieved = True
@@ -589,7 +592,7 @@ class Clients:
         if users is not None and self.users is not None:
             users.inherit(self.users)
         self.limits, self.users = limits, users
-        self.room.bytes_max = limits.sessions_bytes
+        self.room.bytes_max = self.unread.bytes_max = limits.sessions_bytes
         for session in list(self.sessions.values()):
             session.bound(limits)
             old = session.user
@@ -1087,9 +1090,16 @@ class Clients:
         connection.full = True
         self._press(connection, now)
 
+    def unwritten(self, connection: Connection, size: int) -> None:
+        """So many bytes wait at the driver for a client that reads too slowly."""
+        self.unread.count(connection.unread_bytes, size)
+        connection.unread_bytes = size
+        connection.blocked = size >= BLOCKED_BYTES or not self.unread.grants(size, 0)
+
     def emptied(self, connection: Connection, now: TimeUs) -> None:
         """The client has read nearly all."""
         self.broker.now = now
+        self.unwritten(connection, 0)
         connection.full = connection.blocked = False
         connection.replies_bytes = 0
         session = connection.session
