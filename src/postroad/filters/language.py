@@ -298,6 +298,12 @@ def _conjunction_sql(conjunction: Conjunction) -> str:
     return " AND ".join(parts) or "TRUE"
 
 
+def comparing(a: Filter, b: Filter) -> int:
+    """About how many steps `covers` and `intersects` take with these two."""
+    work = _work(a.load, b.load)
+    return work if work <= _COMPARE_MAX else 0
+
+
 def _comparable(a: Filter, b: Filter) -> bool:
     """Whether each conjunction of one can be compared with each of the other in a bounded time."""
     return _work(a.load, b.load) <= _COMPARE_MAX

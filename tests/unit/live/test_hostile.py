@@ -12,7 +12,7 @@ import mqtt5
 import pytest
 
 from live_harness import memory
-from postroad.filters import parse
+from postroad.filters import Filter, parse
 from postroad.live import broker as brokers
 from postroad.live.edge import clients
 from postroad.live.links import messages
@@ -508,3 +508,39 @@ def test_an_index_that_many_filters_have_left_begins_anew(monkeypatch: pytest.Mo
         pool.leave(filter)
     assert pool._index is not index
     assert pool.match(Publication("p", "1", {"class": "kept"}, b"", 0)) == [kept]
+
+
+def test_a_filter_is_compared_with_a_bounded_number_of_others_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    usual = pools.covers
+
+    def counted(a: Filter, b: Filter) -> bool:
+        nonlocal asked
+        asked += 1
+        return usual(a, b)
+
+    monkeypatch.setattr(pools, "covers", counted)
+    monkeypatch.setattr(brokers, "COVERING_STEPS", 20 * pools.COMPARING)
+    net = memory(tmp_path, ["A", "B"], [("A", "B")], parameters="covering = true")
+    client, publisher = net.client(0, "c"), net.client(1, "p")
+    for number in range(60):
+        asked = 0
+        client.subscribe(f"t/{number}/#", f"x > {number % 7}")
+        assert asked <= 2 * 2 * 20  # both ways, at both brokers
+    client.subscribe("t/#", "x > 3")  # covers many of those
+    client.send(mqtt5.UnsubscribePacket(99, [f"t/{n}/#" for n in range(0, 60, 2)]))
+    net.run(50_000)
+    for number in (4, 7, 58):
+        publisher.publish(f"t/{number}/a", b'{"x": 4}')
+    net.run(50_000)
+    client.send(mqtt5.UnsubscribePacket(98, ["t/#"]))
+    net.run(50_000)
+    for number in (4, 7, 9):
+        publisher.publish(f"t/{number}/b", b'{"x": 4}')
+    net.run(50_000)
+    topics = [topic for topic, _ in client.got()]
+    assert topics == ["t/4/a", "t/7/a", "t/58/a", "t/7/b", "t/9/b"]
+    for broker in net.brokers:
+        broker.router.check()

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
+ADVERTISED_MAX = 64  # conjunctions, constraints, values and patterns: all filters are compared
 TOPICS_READY = 4_096  # of a client: that may be published to without a further look
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
@@ -787,9 +788,12 @@ class Clients:
         for name, text in packet.user_properties:
             if name == "$advertise":
                 try:
-                    return _of_attributes(parse(text))
+                    declared = _of_attributes(parse(text))
                 except InputError as error:
                     raise Malformed(f"$advertise: {error}", 0x83) from None
+                if sum(declared.load) > ADVERTISED_MAX:
+                    raise Malformed("$advertise: the filter is too large; say less of it", 0x83)
+                return declared
         return None
 
     def _on_packet(self, connection: Connection, packet: Packet, now: TimeUs) -> None:
