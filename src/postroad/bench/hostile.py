@@ -1,7 +1,8 @@
 """How long others wait while one client does its worst: hostile inputs, and plain saturation.
 
-For each input a broker of its own runs as a process. One client sends PINGREQ all the time, each
-after the answer to the last, while another sends the input. Printed are its waits, the worst and
+For each input a broker of its own runs as a process, or two where what is sent goes on to a
+neighbour. One client sends PINGREQ all the time, each after the answer to the last, while another
+sends the input, there to the other broker. Printed are its waits, the worst and
 the 99th percentile, as time and as CPU time of the broker meanwhile (which does not depend on how
 busy the machine is); the broker's CPU time until the input is dealt with; what subscribers that
 read all the time did not get; and what was logged. mosquitto, where it is installed, gets the
@@ -30,6 +31,7 @@ from postroad.live.edge import mqtt
 
 MOST_S = 60.0  # for one input
 PING = b"\xc0\x00"
+SUBSCRIBE_3 = b"\x82\x06\x00\x01\x00\x01s\x00"  # to `s`, in MQTT 3.1.1
 FIELD = 65_000  # bytes: about what a user property holds
 
 
@@ -59,7 +61,17 @@ def filters(text: str, count: int = 20) -> bytes:
     return b"".join(subscribe(n + 1, [f"t/{n}"], f"({text}) AND n{n} = 1") for n in range(count))
 
 
-GROUPS = " AND ".join(f"(a{i} = 1 OR b{i} = 2)" for i in range(10))
+# As many constraints in all conjunctions as a filter may have.
+GROUPS = " AND ".join(
+    [*(f"(a{i} = 1 OR b{i} = 2)" for i in range(8)), *(f"c{i} > {i}" for i in range(9))]
+)
+
+
+def unlike(number: int) -> str:
+    """As many patterns as a filter may have, each of which takes a long look at many an `a`."""
+    return " AND ".join(f"a NOT LIKE '%{'a' * 20}{number}b{i}%'" for i in range(1_000))
+
+
 WORDS = "price > 10 AND symbol LIKE 'A%' AND volume IN (1, 2, 3)"
 
 
@@ -68,9 +80,10 @@ class Attack:
     name: str
     data: Callable[[], bytes]
     plain: bool = False  # MQTT that any broker understands
-    level: int = mqtt.V5
+    level: int = mqtt.V5  # of who sends it, and of readers
     readers: int = 0  # subscribers to `s`, which read all the time
     expected: int = 0  # publications that each of them should get
+    far: bool = False  # who waits, and readers, are at the neighbour of the broker that gets it
 
 
 def _v3(topic: str, payload: bytes) -> bytes:
@@ -92,16 +105,25 @@ INPUTS = [
         "20,000 QoS 0 of 1 kB to fifty readers",
         lambda: publish("s", b"x" * 1000) * 20_000, True, readers=50, expected=20_000,
     ),
+    Attack(
+        "100,000 QoS 0 to five readers at a neighbour",
+        lambda: publish("s", b"x" * 16) * 100_000, readers=5, expected=100_000, far=True,
+    ),
+    Attack("<> chains, at a neighbour", lambda: filters(chain(lambda i: f"a <> '{i}'")), far=True),
+    Attack("4,600 constraints, at a neighbour", lambda: filters(GROUPS), far=True),
+    Attack("10,000 subscriptions, then gone, at a neighbour", lambda: b"".join(
+        subscribe(n + 1, [f"t/{n * 100 + i}" for i in range(100)], "x > 1") for n in range(100)),
+        far=True),
     Attack("200 topic filters, one $where", lambda: b"".join(
         subscribe(n + 1, [f"t/{n}/{i}" for i in range(200)], WORDS) for n in range(20))),
-    Attack("200 topic filters, a $where of 1,024 conjunctions", lambda: subscribe(
+    Attack("200 topic filters, a $where of 4,600 constraints", lambda: subscribe(
         1, [f"t/{i}" for i in range(200)], GROUPS)),
     Attack("NOT LIKE chains", lambda: filters(chain(lambda i: f"a NOT LIKE '%{i}%'"))),
     Attack("<> chains", lambda: filters(chain(lambda i: f"a <> '{i}'"))),
     Attack("huge IN lists", lambda: filters(f"a IN ({chain(str, ',')})")),
     Attack("deep nesting", lambda: filters(
         "(" * 900 + "a <> '0'" + "".join(f" AND a <> '{i}')" for i in range(900)))),
-    Attack("1,024 conjunctions", lambda: filters(GROUPS)),
+    Attack("4,600 constraints", lambda: filters(GROUPS)),
     Attack("LIKE patterns with _", lambda: filters("a LIKE '%" + "a_" * 400 + "b%'")),
     Attack("never closed texts", lambda: filters("a = '" + "\\'" * 30_000)),
     Attack("digits and a letter", lambda: filters("a = " + "1" * 60_000 + "x")),
@@ -123,11 +145,14 @@ INPUTS = [
         + b"".join(subscribe(n + 1, ["#"]) for n in range(200)), plain=True),
     Attack("10,000 subscriptions, then gone", lambda: b"".join(
         subscribe(n + 1, [f"t/{n * 100 + i}" for i in range(100)], "x > 1") for n in range(100))),
-    Attack("long texts against patterns", lambda: b"".join(
-        subscribe(n + 1, ["s"], f"a LIKE '%{'ab' * 20}{n}%' AND a NOT LIKE '%_{n}_c%'")
-        for n in range(1)) + b"".join(
-        subscribe(n + 2, [f"s/{n}/#", "s"], f"a LIKE '%{'ab' * 20}{n}%'") for n in range(200))
-        + publish("s", b'{"a": "%s"}' % (b"ab" * 500_000)) * 20),
+    Attack("the longest texts against the most patterns", lambda: b"".join(
+        subscribe(n + 1, [f"s/{n}"], unlike(n)) for n in range(5))
+        + publish("s/0", b'{"a": "%s"}' % (b"a" * 4_096)) * 100),
+    Attack("the longest topics against the most patterns", lambda: b"".join(
+        subscribe(n + 1, [f"+/x{n * 100 + i}/+" for i in range(100)]) for n in range(100))
+        + publish("a/" + "x" * 1_000 + "/b", b"") * 200, plain=True),
+    Attack("payloads of 80,000 fields", lambda: publish(
+        "s", b"{%s}" % b",".join(b'"n%d":1' % i for i in range(80_000))) * 20, plain=True),
 ]  # fmt: skip
 
 
@@ -144,11 +169,11 @@ class Pinger(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        connected = self.client.socket
+        connection = self.client.socket
         while not self.over.is_set():
             began, before_s = time.perf_counter(), _on_cpu_s(self.pid)
-            connected.sendall(PING)
-            assert connected.recv(2) == b"\xd0\x00"
+            connection.sendall(PING)
+            assert connection.recv(2) == b"\xd0\x00"
             self.waits_s.append(time.perf_counter() - began)
             self.cpu_s.append(_on_cpu_s(self.pid) - before_s)
             time.sleep(0.001)
@@ -170,13 +195,18 @@ class Delays:
     missed: int
 
 
-def measure(attack: Attack, port: int, pid: int) -> Delays:
-    """Send the input; it is dealt with when the broker answers a PINGREQ behind it."""
+def measure(attack: Attack, to: int, port: int, pid: int) -> Delays:
+    """Send the input to one broker, and wait at the one with this port and process.
+
+    It is dealt with when the broker answers a PINGREQ behind it.
+    """
     data = attack.data()
-    hostile = live.Raw(port, "hostile") if attack.level == mqtt.V5 else _raw3(port)
-    readers = [live.Raw(port, f"reader{n}") for n in range(attack.readers)]
+    hostile = _raw(to, "hostile", attack.level)
+    readers = [_raw(port, f"reader{n}", attack.level) for n in range(attack.readers)]
     for reader in readers:
-        reader.subscribe(1, "s")
+        reader.socket.sendall(
+            live.subscribe_packet(1, "s", None) if attack.level == mqtt.V5 else SUBSCRIBE_3
+        )
         reader.await_subacks(1)
     pinger = Pinger(port, pid)
     before_s = live.cpu_s(pid)
@@ -185,7 +215,7 @@ def measure(attack: Attack, port: int, pid: int) -> Delays:
     got = _drive(hostile, data + PING, readers, attack.expected)
     took_s = time.perf_counter() - began
     hostile.socket.close()
-    time.sleep(0.2)  # what it left behind
+    time.sleep(2.0 if attack.far else 0.2)  # what it left behind, or is on its way
     pinger.over.set()
     pinger.join(MOST_S)
     waits, on_cpu = (sorted(times) or [MOST_S] for times in (pinger.waits_s, pinger.cpu_s))
@@ -200,11 +230,14 @@ def measure(attack: Attack, port: int, pid: int) -> Delays:
     )  # fmt: skip
 
 
-def _raw3(port: int) -> live.Raw:
+def _raw(port: int, name: str, level: int) -> live.Raw:
+    if level == mqtt.V5:
+        return live.Raw(port, name)
     client = live.Raw.__new__(live.Raw)
     client.socket = socket.create_connection(("127.0.0.1", port))
     client.buffer = b""
-    client.socket.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01h")
+    body = b"\x00\x04MQTT\x04\x02\x00\x00" + len(name).to_bytes(2, "big") + name.encode()
+    client.socket.sendall(bytes((0x10, len(body))) + body)
     assert client.packet()[0] == 0x20
     return client
 
@@ -225,29 +258,29 @@ def _drive(hostile: live.Raw, data: bytes, readers: list[live.Raw], expected: in
     each = 0
     while time.perf_counter() < end:
         for key, events in chosen.select(0.1):
-            ready = key.fileobj
-            assert isinstance(ready, socket.socket)
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
             try:
                 if events & selectors.EVENT_WRITE:
-                    at += ready.send(view[at : at + (1 << 16)])
+                    at += connection.send(view[at : at + (1 << 16)])
                     if at == len(data):
-                        chosen.modify(ready, selectors.EVENT_READ)
+                        chosen.modify(connection, selectors.EVENT_READ)
                 if events & selectors.EVENT_READ:
-                    received = ready.recv(1 << 20)
+                    chunk = connection.recv(1 << 20)
                     quiet = time.perf_counter()
-                    if ready is hostile.socket:
-                        tail = (tail + received)[-2:]
+                    if connection is hostile.socket:
+                        tail = (tail + chunk)[-2:]
                         answered = answered or (at == len(data) and tail == b"\xd0\x00")
-                        if not received:
+                        if not chunk:
                             answered = True  # it was let go
-                            chosen.unregister(ready)
+                            chosen.unregister(connection)
                     else:
-                        buffers[ready] += len(received)
-                        each = each or mqtt.frame(received, 0, 1 << 20)
+                        buffers[connection] += len(chunk)
+                        each = each or mqtt.frame(chunk, 0, 1 << 20)
             except (ConnectionError, BlockingIOError):
-                if ready is hostile.socket:
+                if connection is hostile.socket:
                     answered = True
-                    chosen.unregister(ready)
+                    chosen.unregister(connection)
         done = not readers or min(buffers.values()) >= expected * (each or size)
         if answered and (done or time.perf_counter() - quiet > 2):
             break
@@ -256,11 +289,11 @@ def _drive(hostile: live.Raw, data: bytes, readers: list[live.Raw], expected: in
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Its log goes to a file, which floods may not fill."""
+def brokers(count: int, folder: Path) -> Iterator[tuple[list[int], list[int], Path]]:
+    """Their log goes to a file, which floods may not fill."""
     log = folder / "broker.log"
-    with log.open("wb") as out, live.brokers(1, folder, stderr=out) as (ports, _, pids):
-        yield ports[0], pids[0], log
+    with log.open("wb") as out, live.brokers(count, folder, stderr=out) as (ports, _, pids):
+        yield ports, pids, log
 
 
 def main() -> None:
@@ -276,11 +309,12 @@ def main() -> None:
     for attack in wanted:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with broker(folder) as (port, pid, log):
-                _print(attack.name, measure(attack, port, pid), log.stat().st_size // 1000)
+            with brokers(1 + attack.far, folder) as (ports, pids, log):
+                outcome = measure(attack, ports[0], ports[-1], pids[-1])
+                _print(attack.name, outcome, log.stat().st_size // 1000)
             if other and attack.plain:
                 with live.mosquitto(folder) as (port, pid):
-                    _print("  mosquitto", measure(attack, port, pid), None)
+                    _print("  mosquitto", measure(attack, port, port, pid), None)
 
 
 def _print(name: str, outcome: Delays, log_kb: int | None) -> None:

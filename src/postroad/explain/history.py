@@ -18,7 +18,7 @@ from postroad.traces.schema import Row
 
 
 @dataclass(slots=True)
-class Held:
+class Interested:
     """A subscription or an advertisement, while it stood."""
 
     id: str
@@ -40,7 +40,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Life:
+class Span:
     """A span in which a broker, a link or a connection was up."""
 
     since_us: TimeUs
@@ -54,11 +54,11 @@ class History:
         self.of_publication: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self.of_publisher: dict[str, list[Row]] = defaultdict(list)
         self.of_client: dict[str, list[Row]] = defaultdict(list)
-        self.subscriptions: dict[str, Held] = {}
-        self.advertisements: dict[str, Held] = {}
-        self.connections: dict[str, list[Life]] = defaultdict(list)
-        self.brokers: dict[str, list[Life]] = defaultdict(list)
-        self.links: dict[tuple[str, str], list[Life]] = defaultdict(list)  # seen from the first
+        self.subscriptions: dict[str, Interested] = {}
+        self.advertisements: dict[str, Interested] = {}
+        self.connections: dict[str, list[Span]] = defaultdict(list)
+        self.brokers: dict[str, list[Span]] = defaultdict(list)
+        self.links: dict[tuple[str, str], list[Span]] = defaultdict(list)  # seen from the first
         # Per broker, what each neighbour asked it for, and no longer: time, peer, kind, filter.
         self.asked: dict[str, list[Row]] = defaultdict(list)
         self.stopped: list[Row] = []  # messages with filters that did not arrive
@@ -91,7 +91,7 @@ class History:
             case "unadvertise":
                 self._drop(self.advertisements, str(row.advertisement), row)
             case "connect":
-                self.connections[str(row.client)].append(Life(row.time_us))
+                self.connections[str(row.client)].append(Span(row.time_us))
             case "disconnect":
                 lives = self.connections[str(row.client)]
                 if lives:
@@ -114,7 +114,7 @@ class History:
         if lives and lives[-1].until_us is None:  # it was killed, and said nothing
             last = self._last_before.get(row.broker, row.time_us)
             self._end_broker(row.broker, last, "killed")
-        lives.append(Life(row.time_us))
+        lives.append(Span(row.time_us))
         self.description = json.loads(row.detail or "{}")
 
     @cached_property
@@ -136,7 +136,7 @@ class History:
             if held.broker == broker and held.until_us is None:
                 held.until_us, held.ended = time_us, f"broker {broker} went down"
 
-    def _hold(self, table: dict[str, Held], name: str, row: Row) -> None:
+    def _hold(self, table: dict[str, Interested], name: str, row: Row) -> None:
         known = table.get(name)
         if known is not None and known.text == (row.filter or "TRUE"):
             if known.until_us is not None and known.ended.startswith("broker"):
@@ -147,11 +147,11 @@ class History:
         told = json.loads(detail) if detail.startswith("{") else {}
         if row.reason:
             told["reason"] = row.reason
-        table[name] = Held(
+        table[name] = Interested(
             name, row.broker, row.client or "", row.filter or "TRUE", row.time_us, detail=told
         )
 
-    def _drop(self, table: dict[str, Held], name: str, row: Row) -> None:
+    def _drop(self, table: dict[str, Interested], name: str, row: Row) -> None:
         held = table.get(name)
         if held is not None and held.until_us is None:
             lives = self.connections.get(held.client, [])
@@ -163,7 +163,7 @@ class History:
         lives = self.links[row.broker, str(row.peer)]
         if row.mechanism == "up":
             if not lives or lives[-1].until_us is not None:
-                lives.append(Life(row.time_us))
+                lives.append(Span(row.time_us))
         elif lives and lives[-1].until_us is None:
             lives[-1].until_us = row.time_us
 
@@ -179,7 +179,7 @@ class History:
     def _filters(self) -> dict[str, Filter]:
         return {}
 
-    def was_up(self, lives: Iterable[Life], time_us: TimeUs) -> bool:
+    def was_up(self, lives: Iterable[Span], time_us: TimeUs) -> bool:
         return any(
             life.since_us <= time_us and (life.until_us is None or time_us < life.until_us)
             for life in lives

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from postroad.explain.history import Held, History
+from postroad.explain.history import History, Interested
 from postroad.explain.predicates import MISSING, TYPE, Miss, misses
 from postroad.filters import matches
 from postroad.model import Scalar, TimeUs
@@ -81,7 +81,7 @@ _AT_BROKER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Visit:
     """What one broker did with the publication."""
 
     broker: str
@@ -103,7 +103,7 @@ class Answer:
     cause: str
     sentence: str
     broker: str | None = None  # where
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Visit] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -161,14 +161,14 @@ class _Question:
         self.attributes: dict[str, Scalar] = {}
         if self.published is not None and self.published.attributes is not None:
             self.attributes = json.loads(self.published.attributes)
-        self.target: Held | None = None  # the subscription that the way is about
+        self.target: Interested | None = None  # the subscription that the way is about
         scheme = SCHEMES.get(history.description.get("scheme", ""))
         self.tree = scheme is None or scheme.overlay == "tree"
         self.advertises = scheme is not None and scheme.advertisements
 
     # The way.
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Visit]:
         """What each broker did that had the publication, in order of time."""
         if self.published is None:
             return []
@@ -183,7 +183,7 @@ class _Question:
             following = way[way.index(broker) + 1] if broker in way[:-1] else None
             entry, wrong = self._closest(broker, following, first.time_us)
             found.append(
-                Step(
+                Visit(
                     broker,
                     first.time_us - start_us,
                     first.peer if first.kind == "receive" else None,
@@ -268,7 +268,7 @@ class _Question:
                         row.broker,
                     )
 
-    def _own(self, row: Row) -> Held | None:
+    def _own(self, row: Row) -> Interested | None:
         held = self.history.subscriptions.get(str(row.subscription))
         return held if held is not None and held.client == self.client else None
 
@@ -324,7 +324,7 @@ class _Question:
             delivery.broker,
         )
 
-    def _look_at_client(self) -> list[Held]:
+    def _look_at_client(self) -> list[Interested]:
         history = self.history
         held = [one for one in history.subscriptions.values() if one.client == self.client]
         if held:
@@ -341,7 +341,7 @@ class _Question:
             )
         raise _Found("no subscription", f"{self.client} was there and subscribed to nothing")
 
-    def _look_at_filters(self, held: Sequence[Held]) -> list[Held]:
+    def _look_at_filters(self, held: Sequence[Interested]) -> list[Interested]:
         """The subscriptions that match; otherwise why the one that comes closest does not."""
         history = self.history
         if not self.attributes:
@@ -385,7 +385,7 @@ class _Question:
             cause = "predicate false"
         raise _Found(cause, f"{one.id} asks for {said}", one.broker)
 
-    def _look_at_times(self, matching: Sequence[Held]) -> Held:
+    def _look_at_times(self, matching: Sequence[Interested]) -> Interested:
         """A subscription that stood when the publication was made; otherwise why none did."""
         time_us = self.rows[0].time_us
         standing = [one for one in matching if one.stood(time_us)]
@@ -419,7 +419,7 @@ class _Question:
             cause = "broker down"
         raise _Found(cause, f"{one.id} had ended {before} before: {one.ended}", one.broker)
 
-    def _look_at_route(self, held: Held) -> None:
+    def _look_at_route(self, held: Interested) -> None:
         """The subscription stood and matches: where did the publication stop?"""
         assert self.published is not None
         self._look_at_broker(held.broker, held)
@@ -442,7 +442,7 @@ class _Question:
         to = f" to {row.peer}" if row.peer else ""
         raise _Found(cause, f"it stopped at broker {row.broker}{to}: {row.reason}", row.broker)
 
-    def _look_at_broker(self, broker: str, held: Held) -> None:
+    def _look_at_broker(self, broker: str, held: Interested) -> None:
         """It came to the subscriber's broker, and was not delivered."""
         here = [row for row in self.rows if row.broker == broker]
         came = next((row for row in here if row.kind in ("publish", "receive")), None)
@@ -466,7 +466,7 @@ class _Question:
         ):
             raise _Found("held", f"broker {broker} has it and has not delivered it yet", broker)
 
-    def _look_at_link(self, here: str, there: str, held: Held) -> None:
+    def _look_at_link(self, here: str, there: str, held: Interested) -> None:
         """One link of the tree on the way: sent, and arrived? Otherwise why not."""
         rows = self.rows
         sent = next(
@@ -502,7 +502,7 @@ class _Question:
                 )
         self._look_at_entry(here, there, held, time_us)
 
-    def _look_at_entry(self, here: str, there: str, held: Held, time_us: TimeUs) -> None:
+    def _look_at_entry(self, here: str, there: str, held: Interested, time_us: TimeUs) -> None:
         """Nothing was sent over a link that was up: was it asked for there?"""
         history = self.history
         if SCHEMES.get(history.description.get("scheme", "")) is not None:
@@ -521,7 +521,7 @@ class _Question:
             )
         self._look_at_subscription(held)
 
-    def _look_at_subscription(self, held: Held) -> None:
+    def _look_at_subscription(self, held: Interested) -> None:
         """The subscription is not known where it had to be."""
         assert self.published is not None
         history, time_us = self.history, self.published.time_us
@@ -562,7 +562,7 @@ class _Question:
             held.broker,
         )
 
-    def _look_at_advertisement(self, held: Held, time_us: TimeUs) -> None:
+    def _look_at_advertisement(self, held: Interested, time_us: TimeUs) -> None:
         """Where publishers advertise, subscriptions go where they have: had they?"""
         assert self.published is not None
         history, publisher = self.history, self.published.publisher

@@ -4,6 +4,7 @@ from postroad.filters.constraints import literal
 from postroad.filters.language import (
     EVERYTHING,
     Filter,
+    comparing,
     conjoin,
     covers,
     disjoin,
@@ -16,6 +17,7 @@ from postroad.filters.sql import parse
 __all__ = [
     "EVERYTHING",
     "Filter",
+    "comparing",
     "conjoin",
     "covers",
     "disjoin",

@@ -13,8 +13,9 @@ range is `low <= value < high`, and a prefix is such a range too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from postroad.filters import like as patterns
 from postroad.model import Scalar
@@ -203,6 +204,14 @@ class TextRange:
     excluded: frozenset[str] = frozenset()
     like: frozenset[str] = frozenset()
     unlike: frozenset[str] = frozenset()
+    # The patterns ready to be asked, and whether each has to match. They are kept here and not in
+    # a cache of so many: a table with more would make each anew for every publication.
+    _ready: tuple[tuple[Callable[[str], bool], bool], ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextRange, (self.low, self.high, self.excluded, self.like, self.unlike)
 
     def accepts(self, value: Scalar | None) -> bool:
         if not isinstance(value, str) or value < self.low:
@@ -211,10 +220,19 @@ class TextRange:
             return False
         if self.excluded and value in self.excluded:
             return False
-        for pattern in self.like:
-            if not patterns.matcher(pattern)(value):
+        for resembles, wanted in self.ready() if self._ready is None else self._ready:
+            if resembles(value) is not wanted:
                 return False
-        return not any(patterns.matcher(pattern)(value) for pattern in self.unlike)
+        return True
+
+    def ready(self) -> tuple[tuple[Callable[[str], bool], bool], ...]:
+        """Have the patterns ready to be asked."""
+        if self._ready is not None:
+            return self._ready
+        ready = [(patterns.matcher(pattern), True) for pattern in self.like]
+        ready += [(patterns.matcher(pattern), False) for pattern in self.unlike]
+        object.__setattr__(self, "_ready", tuple(ready))
+        return tuple(ready)
 
     def includes(self, other: Constraint) -> bool:
         if isinstance(other, TextSet):

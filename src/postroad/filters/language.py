@@ -13,10 +13,11 @@ from itertools import product
 from typing import Any
 
 from postroad.errors import FilterError
-from postroad.filters.constraints import Constraint, load, meet_all
+from postroad.filters.constraints import Constraint, TextRange, load, meet_all
 from postroad.model import Scalar
 
 CONJUNCTIONS_MAX = 1_024
+CONSTRAINTS_MAX = 5_000  # of several conjunctions together: each is written, read and filed anew
 STEPS_MAX = 100_000
 PATTERNS_MAX = 1_000  # by their cost: each is asked of every publication that comes so far
 _ABSORB_MAX = 64  # Up to so many conjunctions, those covered by another are dropped,
@@ -24,6 +25,7 @@ _COMPARE_MAX = 100_000  # if that takes at most so many steps; so too for `cover
 
 Conjunction = tuple[tuple[str, Constraint], ...]
 Disjunction = list[dict[str, Constraint]]
+Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
 Load = tuple[int, int, int, int]  # conjunctions, their constraints, values, patterns by their cost
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,7 +50,7 @@ class Filter:
         self._hash: int | None = None
         self._load: Load | None = None
         self._light = False  # or not known yet: whether it can be compared with any such other
-        self._tests: list[list[tuple[str, Callable[[Scalar | None], bool]]]] | None = None
+        self._tests: list[Tests] | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Filter):
@@ -87,10 +89,7 @@ def matches(filter: Filter, attributes: Mapping[str, Scalar | None]) -> bool:
     """Whether the filter is TRUE of these attributes; a missing one is NULL."""
     tests = filter._tests
     if tests is None:
-        tests = filter._tests = [
-            [(name, constraint.accepts) for name, constraint in conjunction]
-            for conjunction in filter.conjunctions
-        ]
+        tests = filter._tests = [tests_of(conjunction) for conjunction in filter.conjunctions]
     get = attributes.get
     for conjunction in tests:
         for name, accepts in conjunction:
@@ -99,6 +98,15 @@ def matches(filter: Filter, attributes: Mapping[str, Scalar | None]) -> bool:
         else:
             return True
     return False
+
+
+def tests_of(conjunction: Conjunction) -> Tests:
+    """What to ask of which attribute. Patterns are made ready now: this takes longer than to ask
+    them, and a publication may have to ask those of many filters."""
+    for _, constraint in conjunction:
+        if isinstance(constraint, TextRange):
+            constraint.ready()
+    return [(name, constraint.accepts) for name, constraint in conjunction]
 
 
 def covers(a: Filter, b: Filter) -> bool:
@@ -150,6 +158,11 @@ def normal_form(disjunction: Disjunction) -> Filter:
 
 def bounded(disjunction: Disjunction) -> Filter:
     """The normal form, if it can be read again from its text and be asked within bounds."""
+    if len(disjunction) > 1 and sum(map(len, disjunction)) > CONSTRAINTS_MAX:
+        raise FilterError(
+            f"the filter grows beyond {CONSTRAINTS_MAX:,} constraints in all its conjunctions",
+            remedy="split it into several filters, or write alternatives as IN lists",
+        )
     filter = normal_form(disjunction)
     if filter.load[3] > PATTERNS_MAX:
         raise too_many_patterns()
@@ -283,6 +296,12 @@ def _conjunction_sql(conjunction: Conjunction) -> str:
         part for name, constraint in conjunction for part in constraint.sql(quote_name(name))
     )
     return " AND ".join(parts) or "TRUE"
+
+
+def comparing(a: Filter, b: Filter) -> int:
+    """About how many steps `covers` and `intersects` take with these two."""
+    work = _work(a.load, b.load)
+    return work if work <= _COMPARE_MAX else 0
 
 
 def _comparable(a: Filter, b: Filter) -> bool:

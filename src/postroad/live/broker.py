@@ -72,6 +72,7 @@ TICK_US = 100_000
 SETTLE_US = 2_000_000  # how long a SUBACK or a first publication waits for a network in trouble
 REPAIR_US = 10_000_000  # and where links are redundant, for the tree to be repaired
 REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
+COVERING_STEPS = 1_500_000  # to see whom a filter covers, and as many who covers it: about 30 ms
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
 ABSENT_MAX = 10_000  # topics removed here that were never known here: they may be known elsewhere
@@ -103,6 +104,7 @@ class Broker:
         pool = getattr(self.plan, "pool", None)
         if isinstance(pool, FilterPool):
             pool.recent_max = 0  # a publication comes by once: nothing to remember
+            pool.steps_max = COVERING_STEPS
             pool.load_beside()
         self.router = self.plan.router(number)
         self.codec = Codec()

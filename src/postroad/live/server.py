@@ -37,12 +37,12 @@ from postroad.model import BrokerId, TimeUs
 
 log = logging.getLogger("postroad.server")
 
-FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait,
-BLOCKED_BYTES = 4 << 20  # for a while; so much, and QoS 0 is dropped
+FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
-WIRE_NS = 4_000_000  # and so long, before clients are served
+WIRE_NS = 4_000_000  # and so long, before clients are served;
+LONG_NS = 10_000_000  # a single message may take longer
 DIAL_S = 5.0
 HANDSHAKE_S = 10.0
 ACCEPT_AGAIN_S = 0.1
@@ -84,6 +84,7 @@ class Server:
         self.broker.clients.clock = CpuClock().ns
         self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
+        self._long_read = False  # whether the last turn was long in dealing with what peers sent
         self._wrote_ns = 0  # when all was written that there was, by this thread's CPU time
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -312,7 +313,11 @@ class Server:
         broker, transports = self.broker, self.transports
         now = self.now()
         broker.tick(now)
-        self._read_wires(now)
+        # After long work for peers whoever has asked meanwhile is answered before there is more.
+        if not (self._long_read and broker.clients.ready):
+            self._read_wires(now)
+        else:
+            self._long_read = False
         broker.clients.work(now)
         broker.flush(now)
         if not self._commit():
@@ -337,7 +342,7 @@ class Server:
                     transport.write(out[0] if len(out) == 1 else b"".join(out))
                     out.clear()
                     if connection.full:
-                        connection.blocked = transport.get_write_buffer_size() >= BLOCKED_BYTES
+                        clients.unwritten(connection, transport.get_write_buffer_size())
                 if connection.closing:
                     transport.close()
                     continue
@@ -396,6 +401,7 @@ class Server:
 
     def _read_wires(self, now: TimeUs) -> None:
         """Deal with some of what peers sent; they are read on when all of it is done."""
+        began_ns = time.thread_time_ns() if self.inbox else 0
         for wire, data in list(self.inbox.items()):
             end_ns = time.thread_time_ns() + WIRE_NS
             at = 0
@@ -410,6 +416,7 @@ class Server:
                 del self.inbox[wire]
                 if transport is not None and not wire.closing:
                     transport.resume_reading()
+        self._long_read = bool(began_ns) and time.thread_time_ns() > began_ns + LONG_NS
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)

@@ -147,6 +147,7 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     as_published: bool
     identifier: int
     within: str | None = None  # the filter that its user was kept to
+    weight: int = 1
 
 
 class WillRow(msgspec.Struct, array_like=True):

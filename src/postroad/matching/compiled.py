@@ -41,7 +41,7 @@ from postroad.filters.constraints import (
     TextRange,
     TextSet,
 )
-from postroad.filters.language import Conjunction
+from postroad.filters.language import Conjunction, tests_of
 from postroad.matching import kernels, native
 from postroad.model import Scalar
 
@@ -371,7 +371,7 @@ class Compiled(Generic[Id]):
             demands = demands[: kernels.DEMANDS]
             exact = False
         if not exact:
-            self._checks[number] = [(name, constraint.accepts) for name, constraint in conjunction]
+            self._checks[number] = tests_of(conjunction)
         row = self._row
         values = [float(number + 1 if exact else -number - 1)]
         for channel, low, high, flags in demands:

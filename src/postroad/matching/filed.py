@@ -12,11 +12,10 @@ from typing import Generic, TypeVar
 
 from postroad.filters import Filter
 from postroad.filters.constraints import NumberSet, TextSet
-from postroad.filters.language import Conjunction
+from postroad.filters.language import Conjunction, Tests, tests_of
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
-Tests = list[tuple[str, Callable[[Scalar | None], bool]]]
 Key = tuple[int, int]  # The filter's number, in order of insertion, and its conjunction's.
 Bucket = dict[Key, Tests]
 _VALUES_MAX = 16  # A conjunction is filed under at most so many values.
@@ -46,7 +45,7 @@ class Filed(Generic[Id]):
         homes = []
         for part, conjunction in enumerate(filter.conjunctions):
             home = self._home(conjunction)
-            tests: Tests = [(name, constraint.accepts) for name, constraint in conjunction]
+            tests = tests_of(conjunction)
             if home is None:
                 self._homeless[number, part] = tests
             else:
@@ -92,6 +91,13 @@ class Filed(Generic[Id]):
             numbers = sorted(set(numbers))
         ids = self._ids
         return [ids[number] for number in numbers]
+
+    def number(self, id: Id) -> int:
+        """It grows with each filter that is inserted."""
+        return self._homes[id][0]
+
+    def filter(self, id: Id) -> Filter:
+        return self._homes[id][1]
 
     def items(self) -> Iterator[tuple[Id, Filter]]:
         """All ids and filters, in the order of their insertion."""

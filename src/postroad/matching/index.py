@@ -1,11 +1,13 @@
 """The matcher: plain Python while a table is small, compiled kernels once that pays.
 
 Importing and loading the kernels takes about a second, which a small table never earns back. Who
-must not stop for a second has them loaded beside (`beside`), and the table grows on meanwhile.
+must not stop for a second has them loaded beside (`beside`), and the table grows on meanwhile; then
+its filters move over some at a time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from threading import Thread
@@ -23,6 +25,7 @@ Id = TypeVar("Id", bound=Hashable)
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
+AT_ONCE = 256  # that move over in one step, where nobody must wait for all of them
 
 
 @lru_cache(maxsize=1)
@@ -46,6 +49,8 @@ class Index(Generic[Id]):
         self.beside = beside
         self._small: Filed[Id] | None = Filed()
         self._table: Filed[Id] | Compiled[Id] = self._small
+        self._next: Compiled[Id] | None = None  # to which filters are moving over,
+        self._left: deque[tuple[int, Id]] = deque()  # and those that have not, by their numbers
 
     def __len__(self) -> int:
         return len(self._table)
@@ -56,18 +61,24 @@ class Index(Generic[Id]):
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""
         self._table.insert(id, filter)
-        if self._small is not None and len(self._small) > SMALL_MAX and self._loaded():
-            self.compile()
+        small = self._small
+        if small is not None:
+            if self._next is not None:
+                self._left.append((small.number(id), id))
+            if len(small) > SMALL_MAX and self._loaded():
+                self._go_over()
 
     def remove(self, id: Id) -> None:
         """Take a filter out; KeyError if there is none under this id."""
         self._table.remove(id)
+        if self._next is not None and id in self._next:
+            self._next.remove(id)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
         small = self._small
         if small is not None and self._worthwhile(small) and self._loaded():
-            self.compile()
+            self._go_over()
         return self._table.match(attributes)
 
     @property
@@ -85,12 +96,26 @@ class Index(Generic[Id]):
 
     def compile(self) -> None:
         """Go over to the compiled kernels now; otherwise this happens when it pays."""
-        if self._small is None:
-            return
+        while self._small is not None:
+            self._move(self._small)
+
+    def _go_over(self) -> None:
+        """Begin to, or go on."""
+        if self.beside and self._small is not None:
+            self._move(self._small)
+        else:
+            self.compile()
+
+    def _move(self, small: Filed[Id]) -> None:
         from postroad.matching import compiled
 
-        compiled.ready()
-        table: Compiled[Id] = compiled.Compiled()
-        for id, filter in self._small.items():
-            table.insert(id, filter)
-        self._small, self._table = None, table
+        if self._next is None:
+            compiled.ready()
+            self._next = compiled.Compiled()
+            self._left.extend((small.number(id), id) for id, _ in small.items())
+        for _ in range(min(AT_ONCE, len(self._left))):
+            number, id = self._left.popleft()
+            if id in small and small.number(id) == number:  # it was not taken out meanwhile
+                self._next.insert(id, small.filter(id))
+        if not self._left:
+            self._table, self._small, self._next = self._next, None, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postroad.filters import Filter, covers, intersects
+from postroad.filters import Filter, comparing, covers, intersects
 from postroad.filters.constraints import NumberSet, TextSet
 from postroad.matching import Index
 from postroad.model import Advertisement, BrokerId, Publication, Scalar
@@ -18,6 +18,8 @@ from postroad.model import Advertisement, BrokerId, Publication, Scalar
 _RECENT_MAX = 2048  # publications per generation, since each visits many brokers
 
 _MEETINGS_MAX = 8192  # remembered per filter; advertisements come and go
+
+COMPARING = 500  # steps that comparing two filters takes besides those for what they hold
 
 LEFT_MAX = 4_096  # that have left, and
 FEW = 512  # that are left: then a new index takes little time
@@ -35,6 +37,9 @@ class FilterPool:
         self.above: dict[Filter, dict[Filter, None]] = {}
         self.below: dict[Filter, dict[Filter, None]] = {}
         self.recent_max = _RECENT_MAX  # 0 where each publication is asked about once
+        # Of a filter that enters, to compare it with others; of those beyond, it is taken to cover
+        # none and to be covered by none, which costs messages and no delivery. None: any number.
+        self.steps_max: int | None = None
         self._index: Index[Filter] = Index()
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
@@ -128,16 +133,28 @@ class FilterPool:
         pins = _pins(filter)
         above = self.above[filter] = {}
         below = self.below[filter] = {}
-        for other in self._outer(filter, pins):
+        for other in self._within_bounds(filter, self._outer(filter, pins)):
             if covers(other, filter):
                 above[other] = None
                 self.below[other][filter] = None
-        for other in self._inner(pins):
+        for other in self._within_bounds(filter, self._inner(pins)):
             if covers(filter, other):
                 below[other] = None
                 self.above[other][filter] = None
         for bucket in self._buckets(filter):
             bucket[filter] = None
+
+    def _within_bounds(self, filter: Filter, others: Iterable[Filter]) -> Iterable[Filter]:
+        """As many of the others as it may be compared with."""
+        if self.steps_max is None:
+            return others
+        found, left = [], self.steps_max
+        for other in others:
+            left -= COMPARING + comparing(filter, other)
+            if left < 0:
+                break
+            found.append(other)
+        return found
 
     def _outer(self, filter: Filter, pins: list[Pin]) -> Iterable[Filter]:
         """All that may cover a filter with these pins, and more."""

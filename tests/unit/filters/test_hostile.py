@@ -13,6 +13,7 @@ import pytest
 from postroad.errors import FilterError
 from postroad.filters import Filter, covers, intersects, matches, parse
 from postroad.filters.constraints import meet_all
+from postroad.filters.language import CONSTRAINTS_MAX
 from postroad.filters.sql import compare, resembles
 
 SIZE = 65_000  # about what a user property holds
@@ -77,13 +78,25 @@ def test_what_can_be_read_can_be_read_again_after_it_was_doubled() -> None:
     assert parse(str(twice)) == twice
 
 
+def test_the_constraints_of_all_conjunctions_are_bounded_before_they_are_put_in_order() -> None:
+    """A short text may multiply them, and whoever hears of the filter has to read them all."""
+    groups = " AND ".join(f"(a{i} = 1 OR b{i} = 2)" for i in range(8))
+    most = CONSTRAINTS_MAX // 256 - 8
+    fits = groups + "".join(f" AND c{i} = 1" for i in range(most))
+    filter = parse(fits)
+    assert filter.load[:2] == (256, 256 * (8 + most))
+    assert parse(str(filter)) == filter
+    with pytest.raises(FilterError, match="beyond 5,000 constraints in all"):
+        parse(f"{fits} AND d = 1")
+
+
 def large(seed: int) -> Filter:
-    return parse(" AND ".join(f"(a{i} = {seed} OR b{i} = {seed})" for i in range(10)))
+    return parse(" AND ".join(f"(a{i} = {seed} OR b{i} = {seed})" for i in range(9)))
 
 
 def test_large_filters_are_compared_in_bounded_time_and_safely() -> None:
     first, second = large(1), large(2)
-    assert len(first.conjunctions) == 1024
+    assert len(first.conjunctions) == 512
     began = time.process_time()
     assert covers(first, large(1))
     assert not covers(first, second)

@@ -336,6 +336,14 @@ def test_client_may_declare_what_it_will_publish(tmp_path: Path) -> None:
     assert wrong.last(mqtt5.ConnAckPacket).reason_code == 0x83
 
 
+def test_a_client_may_not_declare_a_filter_that_takes_long_to_compare(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], scheme="advertisement_forwarding")
+    for count, code in ((15, 0), (40, 0x83)):
+        declared = " OR ".join(f"(class = 't{n}' AND x > {n})" for n in range(count))
+        client = net.client(0, f"c{count}", user_properties=[("$advertise", declared)])
+        assert client.last(mqtt5.ConnAckPacket).reason_code == code
+
+
 def test_cuts_under_load_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
     for seed in range(5):
         chain = memory(tmp_path, *CHAIN, seed=seed)

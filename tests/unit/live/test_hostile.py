@@ -12,7 +12,7 @@ import mqtt5
 import pytest
 
 from live_harness import memory
-from postroad.filters import parse
+from postroad.filters import Filter, parse
 from postroad.live import broker as brokers
 from postroad.live.edge import clients
 from postroad.live.links import messages
@@ -223,6 +223,39 @@ def test_what_a_session_holds_is_bounded_in_number_and_bytes_and_a_broker_has_a_
     assert side.room.bytes == 0
 
 
+def test_what_nobody_reads_is_bounded_for_all_connections_together(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [], tables=f"[limits]\nsessions_bytes = {64 << 20}\n")
+    side = net.brokers[0].clients
+    publisher = net.client(0, "p")
+    mute = [net.client(0, f"m{n}") for n in range(100)]
+    for client in mute:
+        client.subscribe("t")
+    publisher.publish("t", b"x")
+    most, held = 0, [0] * len(mute)
+    for _ in range(3_000):
+        for number, client in enumerate(mute):  # the driver has a quarter of a megabyte of each
+            connection = client.connection
+            if not connection.blocked:
+                connection.full = True
+                held[number] += 1 << 18
+                side.unwritten(connection, held[number])
+        most = max(most, side.unread.bytes)
+    assert 32 << 20 < most <= 64 << 20
+    assert side.unread.bytes == sum(held)
+    reader = net.client(0, "r")
+    reader.subscribe("t")
+    reader.connection.full = True
+    side.unwritten(reader.connection, 300_000)
+    assert not reader.connection.blocked  # nor is somebody who comes later cut off
+    side.unwritten(reader.connection, clients.BLOCKED_BYTES)
+    assert reader.connection.blocked
+    side.emptied(reader.connection, net.now)
+    assert not reader.connection.blocked
+    for client in mute:
+        client.drop()
+    assert side.unread.bytes == side.unread.holders == 0
+
+
 def test_acknowledgements_give_room_back_and_nothing_is_lost_to_who_acknowledges(
     tmp_path: Path,
 ) -> None:
@@ -330,6 +363,30 @@ def test_large_filters_count_as_several_subscriptions(tmp_path: Path) -> None:
     client.send(mqtt5.UnsubscribePacket(99, ["t/0", "t/1", "t/2"]))
     assert net.brokers[0].clients.sessions["c"].weight == 0
     assert client.subscribe("t/9", large).reason_codes[0] == 0
+
+
+def test_patterns_and_plus_levels_count_as_several_subscriptions_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """So many that a publication with the longest texts is compared in bounded time."""
+    limits = "[limits]\nsubscriptions_per_client = 1000\n"
+    net = memory(tmp_path, ["A"], [], top='store = "s"', tables=limits)
+    client = net.client(0, "c", clean_start=False, session_expiry_interval=60)
+    chained = " AND ".join(f"x NOT LIKE '%{n}%'" for n in range(300))
+    plus = "/".join("+" * 40)
+    wanted = [("t/1", chained), ("t/2", chained), (plus, None), ("a/+/b", "x LIKE 'a%'")]
+    codes = [client.subscribe(*each).reason_codes[0] for each in wanted]
+    assert codes == [0, 0x97, 0, 0]
+    weights = {"t/1": 601, plus: 11, "a/+/b": 2}
+
+    def held() -> dict[str, int]:
+        session = net.brokers[0].clients.sessions["c"]
+        assert session.weight == sum(weights.values())
+        return {pattern: each.weight for pattern, each in session.subscriptions.items()}
+
+    assert held() == weights
+    net.restart(0)
+    assert held() == weights
 
 
 def test_log_lines_are_limited_for_each_reason_and_counted(
@@ -451,3 +508,39 @@ def test_an_index_that_many_filters_have_left_begins_anew(monkeypatch: pytest.Mo
         pool.leave(filter)
     assert pool._index is not index
     assert pool.match(Publication("p", "1", {"class": "kept"}, b"", 0)) == [kept]
+
+
+def test_a_filter_is_compared_with_a_bounded_number_of_others_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    usual = pools.covers
+
+    def counted(a: Filter, b: Filter) -> bool:
+        nonlocal asked
+        asked += 1
+        return usual(a, b)
+
+    monkeypatch.setattr(pools, "covers", counted)
+    monkeypatch.setattr(brokers, "COVERING_STEPS", 20 * pools.COMPARING)
+    net = memory(tmp_path, ["A", "B"], [("A", "B")], parameters="covering = true")
+    client, publisher = net.client(0, "c"), net.client(1, "p")
+    for number in range(60):
+        asked = 0
+        client.subscribe(f"t/{number}/#", f"x > {number % 7}")
+        assert asked <= 2 * 2 * 20  # both ways, at both brokers
+    client.subscribe("t/#", "x > 3")  # covers many of those
+    client.send(mqtt5.UnsubscribePacket(99, [f"t/{n}/#" for n in range(0, 60, 2)]))
+    net.run(50_000)
+    for number in (4, 7, 58):
+        publisher.publish(f"t/{number}/a", b'{"x": 4}')
+    net.run(50_000)
+    client.send(mqtt5.UnsubscribePacket(98, ["t/#"]))
+    net.run(50_000)
+    for number in (4, 7, 9):
+        publisher.publish(f"t/{number}/b", b'{"x": 4}')
+    net.run(50_000)
+    topics = [topic for topic, _ in client.got()]
+    assert topics == ["t/4/a", "t/7/a", "t/58/a", "t/7/b", "t/9/b"]
+    for broker in net.brokers:
+        broker.router.check()

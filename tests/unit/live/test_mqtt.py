@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import mqtt5
 import pytest
 from hypothesis import given
@@ -132,6 +134,19 @@ def test_attributes_come_from_payload_properties_and_topic() -> None:
     }  # fmt: skip
     for strange in (b"{", b"{}", b"[1]", b'{"a": 1e999}', b'{"a": 99999999999999999999}', b"\xff"):
         assert content.attributes("t", strange) == {"class": "t"}
+
+
+def test_a_text_that_is_too_long_is_no_attribute() -> None:
+    most, long = "é" * content.TEXT_MAX, "é" * (content.TEXT_MAX + 1)
+    payload = json.dumps({"a": most, "b": long, "c": 1, "d": 2}).encode()
+    properties = [("d", long), ("e", f'"{most}"'), ("f", f'"{long}"'), ("g", most)]
+    assert content.attributes("t", payload, properties) == {
+        "a": most, "c": 1, "d": 2, "e": most, "g": most, "class": "t",
+    }  # fmt: skip
+    # Whoever reads further than a filter does may find something else there.
+    for name in "bdf":
+        found = content.attributes("t", payload, properties)
+        assert not content.unambiguous(payload, properties, frozenset(name), found)
 
 
 def test_packet_identifier_0_and_null_characters_are_malformed() -> None:

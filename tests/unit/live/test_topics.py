@@ -37,12 +37,16 @@ def test_content_filter_narrows_a_pattern(pattern: str, topic: str) -> None:
         assert matches(filter, {"class": topic, **content}) == both
 
 
-@pytest.mark.parametrize("pattern", ["", "a#", "#/a", "a+/b", "a/#/b", "a\0"])
+LONG = "x" * (topics.TOPIC_MAX + 1)
+DEEP = "/".join("x" * (topics.LEVELS_MAX + 1))
+
+
+@pytest.mark.parametrize("pattern", ["", "a#", "#/a", "a+/b", "a/#/b", "a\0", LONG, DEEP])
 def test_wrong_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(InputError):
         topics.check_pattern(pattern)
 
 
 def test_a_publisher_may_not_use_wildcards_or_the_brokers_own_topics() -> None:
-    assert topics.valid_topic("a/b")
-    assert not any(map(topics.valid_topic, ["", "a/+", "#", "$SYS/x", "a\0"]))
+    assert all(map(topics.valid_topic, ["a/b", LONG[1:], DEEP[2:]]))
+    assert not any(map(topics.valid_topic, ["", "a/+", "#", "$SYS/x", "a\0", LONG, DEEP]))

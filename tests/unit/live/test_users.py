@@ -246,6 +246,8 @@ READINGS = [
     (b"", [("price", "5"), ("price", "5")], True),
     (b'{"price": true}', [("price", "5")], False),
     (b'{"price": null}', [("price", "5")], False),
+    (b'{"price": 5}', [("price", "5" * 5000)], False),
+    (b'{"price": "%s"}' % (b"5" * 5000), [("price", "5")], False),
 ]
 
 

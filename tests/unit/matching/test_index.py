@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from threading import Event
 from typing import Any
 
 import pytest
 
-from postroad.filters import parse
+from postroad.filters import Filter, like, matches, parse
 from postroad.matching import Index, LinearScan
 from postroad.matching import index as switching
+from postroad.matching.compiled import Compiled
+from postroad.matching.filed import Filed
 
 
 @pytest.mark.parametrize("matcher", [Index, LinearScan])
@@ -68,3 +72,63 @@ def test_a_table_that_must_not_stop_grows_on_while_the_kernels_are_loaded(
     finally:
         go_on.set()
         switching._loader.cache_clear()
+
+
+def test_a_table_moves_over_some_at_a_time_while_filters_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(switching, "SMALL_MAX", 20)
+    monkeypatch.setattr(switching, "AT_ONCE", 3)
+    switching._loader().join()
+    moved = 0
+    insert = Compiled.insert
+
+    def counted(table: Compiled[int], id: int, filter: Filter) -> None:
+        nonlocal moved
+        moved += 1
+        insert(table, id, filter)
+
+    monkeypatch.setattr(Compiled, "insert", counted)
+    for seed in range(5):
+        draw = random.Random(seed)
+        index: Index[int] = Index(beside=True)
+        every: LinearScan[int] = LinearScan()
+        held: list[int] = []
+        while index.nbytes == 0:
+            moved = 0
+            if len(held) < 30 or draw.random() < 0.5:  # often one that was there before
+                id = draw.choice([each for each in range(60) if each not in held])
+                filter = parse(f"a = {draw.randint(0, 3)} OR b > {draw.randint(0, 9)}")
+                index.insert(id, filter)
+                every.insert(id, filter)
+                held.append(id)
+            else:
+                id = held.pop(draw.randrange(len(held)))
+                index.remove(id)
+                every.remove(id)
+            asked = {"a": draw.randint(0, 3), "b": draw.randint(0, 9)}
+            assert index.match(asked) == every.match(asked)
+            assert moved <= 2 * 3 + 1
+        assert len(index) == len(held)
+        assert index.match(asked) == every.match(asked)
+
+
+def test_patterns_are_made_ready_once_however_many_there_are() -> None:
+    """More than any cache holds: when one publication's were made anew for the next, it took
+    a hundred times as long."""
+    table: Filed[int] = Filed()
+    for number in range(5_000):
+        table.insert(number, parse(f"a LIKE '%{number}_b%' AND a NOT LIKE '%{number}%c'"))
+    made = like.matcher.cache_info().misses  # by who subscribed, not by the first who publishes
+    assert table.match({"a": "x8yb"}) == [8]
+    assert like.matcher.cache_info().misses == made
+
+
+def test_a_filter_that_was_asked_can_be_sent_elsewhere() -> None:
+    filter = parse("a LIKE '%b_c%' AND a NOT LIKE '%d%'")
+    assert matches(filter, {"a": "abxc"})
+    again = pickle.loads(pickle.dumps(filter))
+    assert again == filter
+    assert hash(again) == hash(filter)
+    assert matches(again, {"a": "abxc"})
+    assert not matches(again, {"a": "abxcd"})

@@ -61,14 +61,18 @@ from postroad.traces.schema import EXPIRED, LEVELS, MALFORMED, NO_LOCAL
 log = logging.getLogger("postroad.clients")
 
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
+ADVERTISED_MAX = 64  # conjunctions, constraints, values and patterns: all filters are compared
 TOPICS_READY = 4_096  # of a client: that may be published to without a further look
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
 SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
 RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
 RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
-WEIGHT = 64  # constraints, values and patterns of a filter that count as one more subscription
+WEIGHT = 64  # constraints and values of a filter that count as one more subscription,
+PATTERN_WEIGHT = 2  # as how many more a LIKE pattern counts that is no mere prefix,
+LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
+BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 
 
@@ -77,6 +81,7 @@ class Clients:
         self.broker = broker
         self.limits = broker.network.limits
         self.room = Room(self.limits.sessions_bytes)
+        self.unread = Room(self.limits.sessions_bytes)  # of what the driver holds for slow readers
         self.connections: dict[Connection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.holders: dict[SubscriptionId, Held] = {}
@@ -177,9 +182,8 @@ class Clients:
     ) -> None:
         held = Held(
             session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(pattern), row.within,
+            row.identifier, _levels(pattern), row.within, row.weight,
         )  # fmt: skip
-        held.weight = 1 + sum(held.filter.load[1:]) // WEIGHT
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
         self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
@@ -201,7 +205,7 @@ class Clients:
         if session.journal is not None:
             row = SubscriptionRow(
                 held.id, str(held.filter), held.qos, held.no_local, held.as_published,
-                held.identifier, held.within,
+                held.identifier, held.within, held.weight,
             )  # fmt: skip
             session.journal.put("subscription", session.client_id, held.pattern, row)
 
@@ -486,6 +490,7 @@ class Clients:
                 del self._hosts[host]
         for waiting in (self.paused, self.awaiting, self.ready, self.behind):
             waiting.pop(connection, None)
+        self.unwritten(connection, 0)
         connection.chore = None
         if connection.pressing_until_us is not None:
             self.relieved = True
@@ -638,7 +643,7 @@ class Clients:
         if users is not None and self.users is not None:
             users.inherit(self.users)
         self.limits, self.users = limits, users
-        self.room.bytes_max = limits.sessions_bytes
+        self.room.bytes_max = self.unread.bytes_max = limits.sessions_bytes
         for session in list(self.sessions.values()):
             session.bound(limits)
             old = session.user
@@ -841,9 +846,12 @@ class Clients:
         for name, text in packet.user_properties:
             if name == "$advertise":
                 try:
-                    return _of_attributes(parse(text))
+                    declared = _of_attributes(parse(text))
                 except InputError as error:
                     raise Malformed(f"$advertise: {error}", 0x83) from None
+                if sum(declared.load) > ADVERTISED_MAX:
+                    raise Malformed("$advertise: the filter is too large; say less of it", 0x83)
+                return declared
         return None
 
     def _on_packet(self, connection: Connection, packet: Packet, now: TimeUs) -> None:
@@ -973,7 +981,7 @@ class Clients:
         if session.user is not None and not session.user.may_subscribe(pattern):
             raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
         # A large filter counts as several: so much longer does it take to keep and to ask.
-        weight = 1 + sum(content.load[1:]) // WEIGHT
+        weight = _weight(pattern, content)
         if session.weight + weight > self.limits.subscriptions_per_client:
             raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
@@ -1047,10 +1055,11 @@ class Clients:
         """Deliver what is retained, step by step; True where the client should read first."""
         session, retained = held.session, self.broker.retained
         wild = "+" in held.pattern or "#" in held.pattern
+        at_once = max(1, RETAINED_AT_ONCE // (1 + held.filter.load[3]))
         topic_matches = topics.matcher(held.pattern).fullmatch
         sent = 0
         for number, topic in enumerate(list(retained) if wild else [held.pattern]):
-            if number % RETAINED_AT_ONCE == RETAINED_AT_ONCE - 1:
+            if number % at_once == at_once - 1:
                 yield False
             kept = retained.get(topic)
             if kept is None or not kept.kept or not topic_matches(topic):
@@ -1159,9 +1168,16 @@ class Clients:
         connection.full = True
         self._press(connection, now)
 
+    def unwritten(self, connection: Connection, size: int) -> None:
+        """So many bytes wait at the driver for a client that reads too slowly."""
+        self.unread.count(connection.unread_bytes, size)
+        connection.unread_bytes = size
+        connection.blocked = size >= BLOCKED_BYTES or not self.unread.grants(size, 0)
+
     def emptied(self, connection: Connection, now: TimeUs) -> None:
         """The client has read nearly all."""
         self.broker.now = now
+        self.unwritten(connection, 0)
         connection.full = connection.blocked = False
         connection.replies_bytes = 0
         session = connection.session
@@ -1495,6 +1511,13 @@ def _brief(reasons: list[str]) -> str:
     each = list(dict.fromkeys(reasons))
     text = "; ".join(each[:REASONS])[:REASON_MAX]
     return f"{text}; and {len(each) - REASONS} more" if len(each) > REASONS else text
+
+
+def _weight(pattern: str, content: Filter) -> int:
+    """As how many subscriptions it counts: by how long a publication may take to be compared."""
+    _, constraints, values, patterns = content.load
+    levels = -(-pattern.count("+") // LEVELS_WEIGHT)
+    return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
 
 
 def _puback(packet_id: int) -> bytes:

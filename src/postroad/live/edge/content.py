@@ -2,7 +2,8 @@
 
 Attributes are the scalar fields of a JSON object in the payload, and the user properties. A user
 property is text, unless it reads as a JSON number or as true or false; in doubt put a text in
-double quotes. Where both name an attribute the property wins, and `class` is always the topic.
+double quotes. Where both name an attribute the property wins, and `class` is always the topic. A
+text longer than `TEXT_MAX` is no attribute: LIKE patterns take time in proportion to it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import msgspec
 
 from postroad.model import Scalar
 
+TEXT_MAX = 4_096  # characters
 _SCALARS = frozenset((str, int, float, bool))
 _INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
 _Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX, le=_INT_MAX - 1)]
+_Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
-_decode_scalars = msgspec.json.Decoder(dict[str, str | _Int | float | bool]).decode
+_decode_scalars = msgspec.json.Decoder(dict[str, _Text | _Int | float | bool]).decode
 
 
 def attributes(
@@ -38,7 +41,7 @@ def attributes(
         for name, text in properties:
             if name[:1] != "$":
                 said = scalar(text)
-                if said is not None:
+                if said is not None and not _too_long(said):
                     scalars[name] = said
     scalars["class"] = topic
     return scalars
@@ -103,5 +106,11 @@ def _scalars(document: dict[str, Any]) -> dict[str, Scalar]:
             continue
         if kind is int and not -_INT_MAX <= value < _INT_MAX:
             continue
+        if _too_long(value):
+            continue
         scalars[name] = value
     return scalars
+
+
+def _too_long(value: Scalar) -> bool:
+    return type(value) is str and len(value) > TEXT_MAX

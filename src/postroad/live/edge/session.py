@@ -79,6 +79,7 @@ class Connection:
         "session",
         "since_us",
         "slowed",
+        "unread_bytes",
         "username",
     )
 
@@ -98,6 +99,7 @@ class Connection:
         self.full = False  # more is written than the client reads: set by the driver
         self.blocked = False  # so much more that no further QoS 0 is written: set by the driver
         self.replies_bytes = 0  # of answers written nevertheless
+        self.unread_bytes = 0  # at the driver, when it last told
         self.pressing_until_us: TimeUs | None = None  # till then publishers wait for this client
         self.patience_us = PATIENCE_US
         self.awaits: list[Connection] = []  # subscribers that it publishes to faster than they read
@@ -200,6 +202,11 @@ class Room:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.holders = 0  # sessions that hold anything
+
+    def count(self, before: int, after: int) -> None:
+        """One that held so many bytes holds so many now."""
+        self.bytes += after - before
+        self.holders += (after > 0) - (before > 0)
 
     def grants(self, held_bytes: int, size: int) -> bool:
         """Whether a session that holds so much may hold so much more."""
@@ -345,10 +352,8 @@ class Session:
         return True
 
     def _count(self, size: int) -> None:
-        before = self.held_bytes
+        self.room.count(self.held_bytes, self.held_bytes + size)
         self.held_bytes += size
-        self.room.bytes += size
-        self.room.holders += (before == 0) - (self.held_bytes == 0)
 
     def empty(self) -> None:
         """It has ended: hold nothing any more."""

@@ -17,6 +17,7 @@ from postroad.filters.language import normal_form
 from postroad.filters.like import escape
 from postroad.filters.sql import compare, resembles
 
+TOPIC_MAX = 1_024  # characters: each pattern with a `+` is asked of all of them
 LEVELS_MAX = 64
 
 
@@ -24,14 +25,21 @@ def valid_topic(topic: str) -> bool:
     """Whether a client may publish to this topic. `$…` is the broker's own."""
     if not topic or topic[0] == "$":
         return False
-    return not ("+" in topic or "#" in topic or "\0" in topic) and topic.count("/") < LEVELS_MAX
+    if len(topic) > TOPIC_MAX or topic.count("/") >= LEVELS_MAX:
+        return False
+    return not ("+" in topic or "#" in topic or "\0" in topic)
 
 
 def check_pattern(pattern: str) -> None:
     """Raise `InputError` unless this is a topic filter of the standard."""
     levels = pattern.split("/")
-    if not pattern or "\0" in pattern or len(levels) > LEVELS_MAX:
+    if not pattern or "\0" in pattern:
         raise InputError(f"{pattern[:60]!r} is no topic filter", remedy="name a topic")
+    if len(pattern) > TOPIC_MAX or len(levels) > LEVELS_MAX:
+        raise InputError(
+            f"the topic filter {pattern[:60]!r}… is too long",
+            remedy=f"use at most {TOPIC_MAX:,} characters and {LEVELS_MAX} levels",
+        )
     for number, level in enumerate(levels):
         if "#" in level and (level != "#" or number != len(levels) - 1):
             raise InputError(

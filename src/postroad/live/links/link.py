@@ -38,7 +38,7 @@ from postroad.model import BrokerId, TimeUs
 # version that cannot be spoken any more raises the first number; a new one the second.
 SPEAKS = (1, 1)
 FRAME_MAX = 64 << 20
-BATCH_BYTES = 256 << 10  # a frame is closed once it has so many
+BATCH_BYTES = 32 << 10  # a frame is closed once it has so many: it is dealt with in one go
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
 QUEUE_BYTES = 64 << 20
 WINDOW = 8_192  # messages that may be on the way unprocessed
@@ -363,11 +363,11 @@ class Link:
             return []
         out: list[bytes] = []
         last = min(self.base + len(self.queue), self.granted)
+        unsent = iter(_slice(self.queue, self.sent - self.base, last - self.base))
         while self.sent < last:
             batch: list[msgspec.Raw] = []
             size = 0
-            start = self.sent - self.base
-            for message in _slice(self.queue, start, last - self.base):
+            for message in unsent:
                 batch.append(msgspec.Raw(message))
                 size += len(message)
                 if size >= BATCH_BYTES:
@@ -420,6 +420,8 @@ class Link:
 
 def _slice(queue: deque[bytes], start: int, end: int) -> Any:
     """Part of a deque; from its right end if that is nearer."""
+    if start >= end:
+        return ()
     if start == 0 and end == len(queue):
         return queue
     if end == len(queue) and start > end - start:
