@@ -21,12 +21,12 @@ from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
 from postroad.live.edge.session import KeptOnward
 from postroad.live.links import link as links
-from postroad.live.links import secret, strangers
+from postroad.live.links import repair, secret, strangers
 from postroad.live.links.certificates import common_name
 from postroad.live.links.link import Link, Refused
 from postroad.live.links.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
 from postroad.live.links.neighbour import BACKOFF_US, Neighbour, Onward, Wire
-from postroad.live.links.repair import SILENT_US, Repair
+from postroad.live.links.repair import BEAT_US, SILENT_US, Repair
 from postroad.live.links.strangers import Strangers
 from postroad.live.links.tree import TreeId
 from postroad.live.network import Network
@@ -145,7 +145,9 @@ class Broker:
         kept = None if rows is None else Kept(rows)
         self.repair: Repair | None = None
         if network.redundant:
-            self.repair = Repair(self, kept, now)
+            self.repair = Repair(
+                network, number, self.boot, self.codec, self.journal, traces, kept, now
+            )
             within = self.repair.tree.neighbours(number)
             for peer, neighbour in self.peers.items():
                 neighbour.link.neighbour = peer in within
@@ -166,7 +168,7 @@ class Broker:
         """
         self._replayed = []
         self.step(Start(), now)
-        told: dict[tuple[BrokerId, str], Message] = {}
+        stated: dict[tuple[BrokerId, str], Message] = {}
         for peer, neighbour in self.peers.items():
             link = neighbour.link
             link.patience_us = None
@@ -179,7 +181,7 @@ class Broker:
             if link.up:
                 self.step(LinkUp(peer), now)
             for key, data in kept.of("told", peer):
-                told[peer, key] = self.codec.decode(data)
+                stated[peer, key] = self.codec.decode(data)
         retained = [self.codec.decode(data) for _, data in kept.of("retained", 0)]
         for message in sorted(retained, key=lambda each: each.version):  # type: ignore[attr-defined]
             assert isinstance(message, Retain)
@@ -210,13 +212,13 @@ class Broker:
             else:
                 due.pop((peer, key), None)
         for (peer, key), message in due.items():
-            if (peer, key) not in told:
+            if (peer, key) not in stated:
                 self.send(peer, message)
-        for (peer, key), message in told.items():
+        for (peer, key), message in stated.items():
             if (peer, key) not in due:
                 self.send(peer, _withdrawal(message))
         if self.repair is not None:
-            self.repair.restored(now)
+            self._obey(self.repair.restored(now), now)
 
     def _note(self, table: str, peer: BrokerId, message: Message, data: bytes) -> None:
         """Keep what a neighbour was told, or has said, until it is withdrawn."""
@@ -302,10 +304,14 @@ class Broker:
                 pending.popleft()
             link.settled = pending[0][0] - 1 if pending else link.received
         if self.repair is not None:
-            self.repair.see_what_is_safe()
+            self.repair.let_go(self.is_safe)
         self.clients.acknowledge()
 
     # Time.
+
+    def advance(self, now: TimeUs) -> None:
+        """The driver read its clock."""
+        self.now = now
 
     def after(self, delay_us: TimeUs, act: Callable[[TimeUs], None]) -> None:
         if delay_us <= 0:
@@ -354,17 +360,17 @@ class Broker:
 
     # Steps.
 
-    def step(self, given: Input, now: TimeUs) -> bool:
-        """One step of the router and its effects. True if it told other brokers anything."""
+    def step(self, input: Input, now: TimeUs) -> bool:
+        """One step of the router and its effects. True if it sent other brokers anything."""
         self.now = now
-        if self.repair is not None and isinstance(given, Subscribe | Unsubscribe):
-            self.repair.local(given, now)
-        effects = self.router.step(given, now)
+        if self.repair is not None and isinstance(input, Subscribe | Unsubscribe):
+            self._obey(self.repair.local(input, now), now)
+        effects = self.router.step(input, now)
         self.steps += 1
         if effects:
-            return self.perform(given, effects, now)
+            return self.perform(input, effects, now)
         if self.traces is not None:
-            self.traces.stepped(given, (), now, self._holds)
+            self.traces.stepped(input, (), now, self._holds)
         return False
 
     def _holds(self, publication: Publication) -> bool:
@@ -373,19 +379,65 @@ class Broker:
             self.repair is not None and self.repair.holds(publication)
         )
 
-    def publish(self, publication: Publication, now: TimeUs) -> None:
-        """An own client published."""
-        if self.repair is None:
+    def publish(self, publication: Publication, now: TimeUs, onward: Onward | None = None) -> None:
+        """An own client published; what that causes is noted in `onward`."""
+        self.onward = onward
+        if self.repair is None or not self.repair.keeps(publication):
             self.step(Publish(publication), now)
         else:
-            self.repair.publish(publication, now)
+            self._obey(self.repair.publish(publication), now)
+            if self.repair.full():
+                self.congested = True
+        self.onward = None
 
-    def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool:
-        told = False
+    def _obey(self, orders: Iterable[repair.Order], now: TimeUs) -> None:
+        """Do what the repair of the tree asks for."""
+        for order in orders:
+            match order:
+                case repair.Transmit(peer, message):
+                    self.send(peer, message)
+                case repair.Spread(message, sender):
+                    self._spread(message, sender)
+                case repair.Route():
+                    self._route(order, now)
+                case repair.Owe(number):
+                    if self.onward is not None:
+                        self.onward[repair.ONE] = number
+                case repair.Probe(tree):
+                    self._probe(tree)
+
+    def _spread(self, message: Message, sender: BrokerId | None) -> None:
+        for peer, neighbour in self.peers.items():
+            if peer != sender and neighbour.link.up and neighbour.link.neighbour:
+                self.send(peer, message)
+
+    def _route(self, order: repair.Route, now: TimeUs) -> None:
+        input: Input = Publish(order.publication)
+        effects = self.router.step(input, now)
+        self.steps += 1
+        if order.onward is None:
+            effects = [effect for effect in effects if type(effect) is Deliver]
+            self.perform(input, effects, now)
+            return
+        if not order.deliver:  # own clients have it already
+            input = Received(PublicationMessage(order.publication, 0), self.number)
+            effects = [effect for effect in effects if type(effect) is not Deliver]
+        before, self.onward = self.onward, order.onward
+        self.perform(input, effects, now)
+        self.onward = before
+
+    def _probe(self, tree: TreeId) -> None:
+        def answered(later: TimeUs, all_answered: bool) -> bool:
+            return self.repair is not None and self.repair.answered(tree, all_answered, later)
+
+        self.settle(answered)
+
+    def perform(self, input: Input, effects: list[Effect], now: TimeUs) -> bool:
+        sent = False
         at, end = 0, len(effects)
         if self.traces is not None:  # what is only said again, after a restart, has no effects
             done = effects if self._replayed is None else ()
-            self.traces.stepped(given, done, now, self._holds)
+            self.traces.stepped(input, done, now, self._holds)
         while at < end:
             effect = effects[at]
             if type(effect) is Deliver:
@@ -393,7 +445,7 @@ class Broker:
                 continue
             at += 1
             if type(effect) is Send:
-                told = True
+                sent = True
                 self.send(effect.peer, effect.message)
                 continue
             match effect:
@@ -420,7 +472,7 @@ class Broker:
                         (peer, self._delay_us(peer, us)) for peer, us in links_us.items()
                     )
                     self._answer(Measured(0, 0, output))
-        return told
+        return sent
 
     def _delay_us(self, peer: BrokerId, assumed_us: TimeUs) -> TimeUs:
         """As heartbeats measured it, or what the plan assumes."""
@@ -431,25 +483,25 @@ class Broker:
         """To every broker along the tree, as brokers have measured their links."""
         measured = {(source, peer): us for source, peer, us in links}
         tree = self.plan.links()
-        found = [-1] * len(tree)
-        found[self.number], more = 0, [self.number]
+        times_us = [-1] * len(tree)
+        times_us[self.number], more = 0, [self.number]
         while more:
             at = more.pop()
             for peer, assumed_us in tree[at].items():
-                if found[peer] < 0:
+                if times_us[peer] < 0:
                     way_us = measured.get((at, peer), assumed_us)
                     if at == self.number:
                         way_us = self._delay_us(peer, assumed_us)
-                    found[peer] = found[at] + way_us
+                    times_us[peer] = times_us[at] + way_us
                     more.append(peer)
-        return found
+        return times_us
 
-    def _answer(self, given: Input) -> None:
+    def _answer(self, input: Input) -> None:
         """Give the router an answer once this step is over."""
-        self.after(1, lambda later: self._given(given, later))
+        self.after(1, lambda later: self._take(input, later))
 
-    def _given(self, given: Input, now: TimeUs) -> None:
-        self.step(given, now)
+    def _take(self, input: Input, now: TimeUs) -> None:
+        self.step(input, now)
 
     def _set_timer(self, name: str, after_us: TimeUs) -> None:
         self._sequence += 1
@@ -541,7 +593,7 @@ class Broker:
     def _on_wave(self, wave: Wave, sender: BrokerId, now: TimeUs) -> None:
         if self.repair is not None:
             self.repair.begin(wave.origin, wave.tree)
-        if self.repair is not None and not self.repair.joined():
+        if self.repair is not None and not self.repair.joined(self._trees()):
             self._early.append((wave, sender))  # until it can go everywhere it has to
             return
         echo = Echo(wave.origin, wave.number)
@@ -597,9 +649,7 @@ class Broker:
         if self.journal is not None:
             self.journal.put("retained", 0, message.topic, self.codec.encode(message))
         self._sweep(self.now)
-        for peer, neighbour in self.peers.items():
-            if peer != sender and neighbour.link.up and neighbour.link.neighbour:
-                self.send(peer, message)
+        self._spread(message, sender)
 
     def _put_retained(self, message: Retain) -> None:
         """Keep it in place of what was kept of its topic."""
@@ -638,15 +688,15 @@ class Broker:
 
     def to_dial(self, now: TimeUs) -> list[BrokerId]:
         """Whom to connect to now: neighbours with a higher number, and who is written to aside."""
-        found = []
+        peers = []
         for peer, neighbour in self.peers.items():
             if neighbour.wire is not None or neighbour.dialling or now < neighbour.dial_us:
                 continue
             link = neighbour.link
             if (self.number < peer) if neighbour.lasting else bool(link.queue):
                 neighbour.dialling = True
-                found.append(peer)
-        return found
+                peers.append(peer)
+        return peers
 
     def dial_failed(self, peer: BrokerId, now: TimeUs) -> None:
         self.now = now
@@ -705,6 +755,21 @@ class Broker:
 
     def _tree_id(self) -> TreeId:
         return (0, 0) if self.repair is None else self.repair.tree.id
+
+    def _trees(self) -> Iterable[TreeId | None]:
+        """In which tree messages were last exchanged with each neighbour in the present one."""
+        return (n.tree for n in self.peers.values() if n.link.neighbour)
+
+    def _say_news(self, repair: Repair, now: TimeUs) -> None:
+        """Write news of the tree to the peers' wires, and something now and then."""
+        for peer, neighbour in self.peers.items():
+            wire = neighbour.wire
+            if wire is None:
+                continue
+            news = repair.news(peer)
+            if news is not None or now - wire.beat_us >= BEAT_US:
+                wire.beat_us = now
+                wire.out.append(links.pack(news or links.News(None, [])))
 
     def _say_hello(self, wire: Wire, link: Link) -> None:
         wire.tree, wire.name = self._tree_id(), link.mine
@@ -790,8 +855,19 @@ class Broker:
             self._on_echo((message.origin, message.number), sender, now)
         elif isinstance(message, RetainedVersions):
             self._on_versions(message.versions, sender)
-        elif self.repair is None or not self.repair.on_message(message, sender, now):
+        elif self.repair is None:
             self.step(Received(message, sender), now)
+        elif isinstance(message, PublicationMessage):
+            input = Received(message, sender)
+            effects = self.router.step(input, now)
+            self.steps += 1
+            self.perform(input, self.repair.received(message.publication, effects, now), now)
+        else:
+            orders = self.repair.on_message(message, sender, now)
+            if orders is None:
+                self.step(Received(message, sender), now)
+            else:
+                self._obey(orders, now)
 
     def _on_hello(self, wire: Wire, hello: links.Hello, now: TimeUs) -> None:
         if wire.link is not None:
@@ -904,8 +980,8 @@ class Broker:
             versions = {topic: kept.version for topic, kept in self.retained.items()}
             self.send(peer, RetainedVersions(versions))
             if self.repair is not None:
-                self.repair.greet(peer)
-        if self._early and self.repair is not None and self.repair.joined():
+                self._obey(self.repair.greet(peer), now)
+        if self._early and self.repair is not None and self.repair.joined(self._trees()):
             early, self._early = self._early, []
             for wave, sender in early:
                 self._on_wave(wave, sender, now)
@@ -926,7 +1002,7 @@ class Broker:
                 if self.repair is None or not neighbour.link.neighbour:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
-            self.repair.change()
+            self.repair.change(network)
 
     def _part(self, peer: BrokerId, now: TimeUs) -> None:
         neighbour = self.peers[peer]
@@ -937,7 +1013,7 @@ class Broker:
             self.journal.clear("link", peer)
             self.journal.clear("cause", peer)
 
-    def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None:
+    def _regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None:
         """Another tree carries the traffic from now: start from nothing with these neighbours.
 
         One that has `grown` leads nobody another way: then links go on as they were.
@@ -1042,13 +1118,16 @@ class Broker:
         """Begin waves, move what is queued into the wires' buffers, see who may go on."""
         self.now = now
         if self.repair is not None:
-            self.repair.turn(now)
+            change = self.repair.adopt(now)
+            if change is not None:
+                self._regroup(change.neighbours, change.grown, now)
+            self._obey(self.repair.turn(self._trees()), now)
         if self.congested and not self._full():
             self.congested = False
             self.clients.resume(now)
         if self.clients.relieved:
             self.clients.go_on_publishing(now)
-        if self._settling and (self.repair is None or self.repair.joined()):
+        if self._settling and (self.repair is None or self.repair.joined(self._trees())):
             self._begin_wave(now)
         if self.journal is not None:
             self._see_what_is_safe()
@@ -1069,7 +1148,7 @@ class Broker:
             if neighbour.wire is not None:
                 neighbour.wire.out.extend(link.frames(now, self.count))
         if self.repair is not None:
-            self.repair.say(now)
+            self._say_news(self.repair, now)
         if self.journal is not None:
             self._note_links()
 

@@ -135,12 +135,12 @@ class Server:
         if self.network.tls is not None and key != "http":
             self._doors[key] = self._start(self._accept(listening, key)).cancel
             return
-        made: dict[str, Callable[[], asyncio.BaseProtocol]] = {
+        protocols: dict[str, Callable[[], asyncio.BaseProtocol]] = {
             "mqtt": lambda: ClientProtocol(self),
             "link": lambda: WireProtocol(self, None),
             "http": lambda: http.Protocol(self),
         }
-        server = await self.loop.create_server(made[key], sock=listening, backlog=1024)
+        server = await self.loop.create_server(protocols[key], sock=listening, backlog=1024)
         self._doors[key] = server.close
 
     async def _accept(self, listening: socket.socket, key: str) -> None:
@@ -148,14 +148,14 @@ class Server:
         with listening:
             while True:
                 try:
-                    made, name = await self.loop.sock_accept(listening)
+                    accepted, name = await self.loop.sock_accept(listening)
                 except OSError as error:  # such as too many open files
                     log.warning("cannot accept a connection", extra={"reason": str(error)})
                     await asyncio.sleep(ACCEPT_AGAIN_S)
                 else:
-                    self._start(self._agree(made, f"{name[0]}:{name[1]}", key))
+                    self._start(self._agree(accepted, f"{name[0]}:{name[1]}", key))
 
-    async def _agree(self, made: socket.socket, address: str, key: str) -> None:
+    async def _agree(self, accepted: socket.socket, address: str, key: str) -> None:
         """Agree on TLS, with the certificates of this moment, and say in the log why not."""
         broker, contexts = self.broker, self.contexts
         connection: Connection | None = None
@@ -165,13 +165,13 @@ class Server:
             full = self.full()
             connection = None if full else broker.clients.opened(address, self.now())
             if connection is None:
-                made.close()
+                accepted.close()
                 return
             protocol = ClientProtocol(self, connection)
         else:
             wire = broker.wire_opened(address, None, self.now())
             if wire.closing:
-                made.close()
+                accepted.close()
                 return
             protocol = WireProtocol(self, None, wire)
             task = asyncio.current_task()
@@ -180,7 +180,7 @@ class Server:
         context = contexts.to_peers if connection is None else contexts.to_clients
         try:
             await self.loop.connect_accepted_socket(
-                lambda: protocol, made, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+                lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
             )
         except OSError as error:  # an SSLError and a TimeoutError are OSErrors
             if connection is not None or broker.strangers.may_log(self.now()):
@@ -433,14 +433,14 @@ class Server:
     async def _dial(self, peer: BrokerId) -> None:
         address, tls = self.network.addresses[peer], self.contexts.dialling
         try:
-            made = self.loop.create_connection(
+            connecting = self.loop.create_connection(
                 lambda: WireProtocol(self, peer),
                 address.host,
                 address.link,
                 ssl=tls,
                 server_hostname=address.host if tls else None,
             )
-            await asyncio.wait_for(made, DIAL_S)
+            await asyncio.wait_for(connecting, DIAL_S)
         except (OSError, TimeoutError) as error:  # an SSLError is an OSError
             if isinstance(error, ssl.SSLError):
                 log.warning("dialling failed", extra={"peer": peer, "reason": str(error)})
@@ -571,10 +571,10 @@ async def serve(network: Network, number: BrokerId) -> None:
 
 def run(network: Network, number: BrokerId) -> None:
     """`serve` on uvloop where it is installed, which is faster, and on asyncio otherwise."""
-    made: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop
 
-        made = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=made) as runner:
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(serve(network, number))

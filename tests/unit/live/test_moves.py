@@ -48,7 +48,7 @@ def test_a_publisher_is_redirected_and_its_leaving_ends_what_it_advertised() -> 
     moves = Moves()
     session, connection = connected()
     session.advertised = {"t": "a"}
-    moves.known["a"] = (session, ADVERTISEMENT)
+    moves.advertised(session, ADVERTISEMENT)
     order = Move("a", 2, 1)
     orders = after(moves.move(order), 1)
     ticket = Ticket("a", str(ADVERTISEMENT.filter), "ann", 1, ["t"])
@@ -64,7 +64,7 @@ def test_a_publisher_that_cannot_follow_stays() -> None:
     moves = Moves()
     session, _ = connected(follows=False)
     session.advertised = {"t": "a"}
-    moves.known["a"] = (session, ADVERTISEMENT)
+    moves.advertised(session, ADVERTISEMENT)
     assert after(moves.move(Move("a", 2, 1)), 1) == []
 
 

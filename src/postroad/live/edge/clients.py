@@ -36,6 +36,7 @@ from postroad.live.edge.session import (
     Session,
 )
 from postroad.live.edge.users import User, Users
+from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
 from postroad.model import (
@@ -190,9 +191,9 @@ class Clients:
 
     def _keep_session(self, session: Session) -> None:
         if session.journal is not None:
-            known = self.moves.known
             advertised = {
-                name: (id, str(known[id][1].filter)) for name, id in session.advertised.items()
+                name: (id, str(self.moves.advertisement(id).filter))
+                for name, id in session.advertised.items()
             }
             row = SessionRow(
                 session.expiry_s, session.declared, advertised, session.username,
@@ -248,7 +249,8 @@ class Clients:
         return connection
 
     def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
-        self.broker.now = connection.heard_us = now
+        self.broker.advance(now)
+        connection.heard_us = now
         if connection.closing:
             return
         connection.add(data)
@@ -480,7 +482,7 @@ class Clients:
 
     def closed(self, connection: Connection, now: TimeUs) -> None:
         """The driver lost the connection, or finished closing it."""
-        self.broker.now = now
+        self.broker.advance(now)
         connection.closing = True
         if connection in self.connections:
             del self.connections[connection]
@@ -621,7 +623,7 @@ class Clients:
             connection.chore = chore
 
     def _unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> None:
-        del self.moves.known[advertisement_id]
+        self.moves.withdrawn(advertisement_id)
         self.broker.step(Unadvertise(advertisement_id), now)
 
     def tick(self, now: TimeUs) -> None:
@@ -804,11 +806,11 @@ class Clients:
         )
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
-        told = dict(packet.user_properties)
+        properties = dict(packet.user_properties)
         movable = self.broker.network.relocation is not None
-        connection.follows = movable and "$follow" in told
-        if movable and "$migrate" in told:
-            self.follow(self.moves.arrived(session, told["$migrate"]), now)
+        connection.follows = movable and "$follow" in properties
+        if movable and "$migrate" in properties:
+            self.follow(self.moves.arrived(session, properties["$migrate"]), now)
             return True
         if declared is not None and not session.declared:
             session.declared = True
@@ -1140,10 +1142,8 @@ class Clients:
             if before is not None and before.digest == digest:
                 self._owe(connection, packet_id, broker.still(before.onward))
             else:
-                onward: dict[BrokerId, int] = {}
-                broker.onward = onward
-                self._publish(session.client_id, topic, attributes, kept, empty, now)
-                broker.onward = None
+                onward: Onward = {}
+                self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
                 self._owe(connection, packet_id, onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested or self.filling:
@@ -1176,7 +1176,7 @@ class Clients:
 
     def emptied(self, connection: Connection, now: TimeUs) -> None:
         """The client has read nearly all."""
-        self.broker.now = now
+        self.broker.advance(now)
         self.unwritten(connection, 0)
         connection.full = connection.blocked = False
         connection.replies_bytes = 0
@@ -1294,13 +1294,15 @@ class Clients:
         kept: bytes,
         empty: bool,
         now: TimeUs,
+        onward: Onward | None = None,
     ) -> None:
+        """What it causes at neighbours is noted in `onward`."""
         self.published += 1
         self._count += 1
         publication = Publication(
             publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
         )
-        self.broker.publish(publication, now)
+        self.broker.publish(publication, now, onward)
         if kept[0] & 1:
             reason = None if empty else self._not_retained(topic, kept)
             if reason is None:
@@ -1344,7 +1346,7 @@ class Clients:
         if connection is not None and connection.follows and session.advertised:
             # A client that may move does so with all it publishes.
             advertisement_id = next(iter(session.advertised.values()))
-            known = self.moves.known[advertisement_id][1]
+            known = self.moves.advertisement(advertisement_id)
             filter, epoch = disjoin([known.filter, filter]), known.epoch + 1
         else:
             self._count += 1
@@ -1366,7 +1368,7 @@ class Clients:
     ) -> bool:
         session.advertised[name] = advertisement_id
         advertisement = Advertisement(advertisement_id, filter, session.client_id, epoch)
-        self.moves.known[advertisement_id] = (session, advertisement)
+        self.moves.advertised(session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
 
     def resume(self, now: TimeUs) -> None:

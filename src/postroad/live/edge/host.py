@@ -19,8 +19,8 @@ Reached = Callable[[TimeUs, bool], bool | None]
 
 
 class Host(Protocol):
-    now: TimeUs
-    onward: Onward | None  # what the publication in hand has caused so far
+    @property
+    def now(self) -> TimeUs: ...  # of the turn
 
     @property
     def boot(self) -> str: ...  # a name that no other start of any broker has
@@ -39,9 +39,12 @@ class Host(Protocol):
 
     # Routing.
 
-    def step(self, given: Input, now: TimeUs) -> bool: ...
+    def step(self, input: Input, now: TimeUs) -> bool: ...
 
-    def publish(self, publication: Publication, now: TimeUs) -> None: ...
+    # What the publication causes at neighbours is noted in `onward`.
+    def publish(
+        self, publication: Publication, now: TimeUs, onward: Onward | None = None
+    ) -> None: ...
 
     def settle(self, then: Reached) -> None: ...
 
@@ -72,6 +75,8 @@ class Host(Protocol):
     ) -> None: ...
 
     # Time.
+
+    def advance(self, now: TimeUs) -> None: ...
 
     def after(self, delay_us: TimeUs, act: Callable[[TimeUs], None]) -> None: ...
 

@@ -87,8 +87,19 @@ Order = Step | After | Redirect | Close | Release
 
 class Moves:
     def __init__(self) -> None:
-        self.known: dict[AdvertisementId, tuple[Session, Advertisement]] = {}
+        self._known: dict[AdvertisementId, tuple[Session, Advertisement]] = {}
         self.count = 0
+
+    # What clients of this broker advertise.
+
+    def advertised(self, session: Session, advertisement: Advertisement) -> None:
+        self._known[advertisement.id] = (session, advertisement)
+
+    def advertisement(self, advertisement_id: AdvertisementId) -> Advertisement:
+        return self._known[advertisement_id][1]
+
+    def withdrawn(self, advertisement_id: AdvertisementId) -> None:
+        del self._known[advertisement_id]
 
     # At the source.
 
@@ -98,7 +109,7 @@ class Moves:
 
     def _send_away(self, order: Move) -> list[Order]:
         """Send the publisher there if it can follow."""
-        session, advertisement = self.known.get(order.advertisement_id, (None, None))
+        session, advertisement = self._known.get(order.advertisement_id, (None, None))
         connection = None if session is None else session.connection
         if session is None or advertisement is None or connection is None:
             return []
@@ -126,12 +137,12 @@ class Moves:
         """The client has closed: nothing more of it comes here."""
         name = order.advertisement_id
         session.advertised.clear()
-        self.known.pop(name, None)
+        self._known.pop(name, None)
         # If it never arrives, its advertisement ends here; if it did, this changes nothing.
         return [Step(Paused(name, order.epoch)), After(ARRIVE_US, lambda: self._forget(name))]
 
     def _forget(self, name: AdvertisementId) -> list[Order]:
-        return [] if name in self.known else [Step(Unadvertise(name))]
+        return [] if name in self._known else [Step(Unadvertise(name))]
 
     # At the target.
 
@@ -144,11 +155,11 @@ class Moves:
             filter = parse(ticket.filter)
         except (msgspec.DecodeError, InputError) as error:
             raise Malformed(f"$migrate: {error}", 0x83) from None
-        holder, _ = self.known.get(ticket.id, (session, None))
+        holder, _ = self._known.get(ticket.id, (session, None))
         if ticket.publisher != session.client_id or holder is not session:
             raise Malformed("$migrate is another client's", 0x83)
         advertisement = Advertisement(ticket.id, filter, ticket.publisher, ticket.epoch)
-        self.known[ticket.id] = (session, advertisement)
+        self._known[ticket.id] = (session, advertisement)
         session.advertised = dict.fromkeys(ticket.names, ticket.id)
         session.declared = "$advertise" in ticket.names
         connection.held = True
@@ -159,7 +170,7 @@ class Moves:
 
     def go_on(self, word: Resume) -> list[Order]:
         """The router lets a publisher go on here."""
-        session, advertisement = self.known.get(word.advertisement_id, (None, None))
+        session, advertisement = self._known.get(word.advertisement_id, (None, None))
         if session is None or advertisement is None:
             # It has gone to the target, and goes on there.
             return [After(1, lambda: self._forget(word.advertisement_id))]
@@ -176,12 +187,12 @@ class Moves:
 
     def _settle_here(self, advertisement: Advertisement) -> list[Order]:
         """The routers did not agree in time: announce the publisher here, by a new epoch."""
-        session, known = self.known.get(advertisement.id, (None, None))
+        session, known = self._known.get(advertisement.id, (None, None))
         if session is None or known is not advertisement:
             return []
         connection = session.connection
         if connection is None or not connection.held:
             return []
         anew = replace(advertisement, epoch=advertisement.epoch + 1)
-        self.known[advertisement.id] = (session, anew)
+        self._known[advertisement.id] = (session, anew)
         return [Step(Advertise(anew)), After(GRACE_US, lambda: self._release(session))]

@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 _parsed = lru_cache(maxsize=1 << 12)(parse)
 
 
-def _made(kind: type, value: Any) -> Any:
+def _decode_value(kind: type, value: Any) -> Any:
     if kind is Filter and isinstance(value, str):
         try:
             return _parsed(value)
@@ -158,7 +158,7 @@ class Codec:
         for kind in (*MESSAGES, *all_messages()):
             assert kind.wire not in self._decoders, f"two messages named {kind.wire}"
             self._names[kind] = kind.wire
-            self._decoders[kind.wire] = msgspec.msgpack.Decoder(kind, dec_hook=_made).decode
+            self._decoders[kind.wire] = msgspec.msgpack.Decoder(kind, dec_hook=_decode_value).decode
 
     def encode(self, message: Message) -> bytes:
         return _encode((self._names[type(message)], message))

@@ -20,13 +20,17 @@ asked for, kept only for a broker that was away; it is not delivered after what 
 
 Brokers that the tree leaves out cannot answer. What their clients want is known to all (`Wants`),
 so a publication that none of them wants is safe without them, and the others stay in the outbox.
+
+A state machine: it is told what happened and returns what it wants done, in order (`Order`), as
+routers do. It holds nothing of the broker and calls nobody; the journal and the traces are where
+it writes down what is to be kept or recorded.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,7 +39,7 @@ import msgspec
 from postroad.filters import Filter, matches, parse
 from postroad.live.links import link as links
 from postroad.live.links.messages import Begun, Codec, Wants, WantsChange, WantsVersions
-from postroad.live.links.neighbour import Neighbour, Onward
+from postroad.live.links.neighbour import Onward
 from postroad.live.links.tree import NEVER, Spanning, Tree, TreeId
 from postroad.live.network import Network
 from postroad.live.store import Journal, Kept
@@ -43,12 +47,8 @@ from postroad.model import BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Deliver,
     Effect,
-    Input,
     Message,
     PublicationMessage,
-    Publish,
-    Received,
-    Router,
     Subscribe,
     Unsubscribe,
 )
@@ -89,60 +89,78 @@ class TreeTraces(Protocol):
     def stopped(self, publication: Publication, reason: str, now: TimeUs) -> None: ...
 
 
-class RepairHost(Protocol):
-    """What the repair of a tree needs of the broker whose part it is."""
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Send a message to a neighbour in the tree."""
 
-    now: TimeUs
-    steps: int
-    onward: Onward | None  # what the publication in hand has caused so far
-    congested: bool  # publishers have to wait
+    peer: BrokerId
+    message: Message
 
-    @property
-    def number(self) -> BrokerId: ...
 
-    @property
-    def boot(self) -> str: ...  # a name that no other start of any broker has
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Send a message to all neighbours in the tree but the one that it came from."""
 
-    @property
-    def network(self) -> Network: ...
+    message: Message
+    sender: BrokerId | None
 
-    @property
-    def codec(self) -> Codec: ...
 
-    @property
-    def journal(self) -> Journal | None: ...  # None: nothing outlives the broker
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Give an own client's publication to the router."""
 
-    @property
-    def peers(self) -> Mapping[BrokerId, Neighbour]: ...
+    publication: Publication
+    deliver: bool  # to own clients
+    # The messages that it causes are to be noted here; None: do not send it to neighbours yet.
+    onward: Onward | None
 
-    @property
-    def router(self) -> Router: ...
 
-    @property
-    def traces(self) -> TreeTraces | None: ...
+@dataclass(frozen=True, slots=True)
+class Owe:
+    """The publication in hand is safe once this entry has left the outbox."""
 
-    def step(self, given: Input, now: TimeUs) -> bool: ...
+    number: int
 
-    def perform(self, given: Input, effects: list[Effect], now: TimeUs) -> bool: ...
 
-    def send(self, peer: BrokerId, message: Message) -> None: ...
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Send a wave through this tree, and report with `answered` whether it came back."""
 
-    def settle(self, then: Callable[[TimeUs, bool], bool | None]) -> None: ...
+    tree: TreeId
 
-    def is_safe(self, onward: Onward) -> bool: ...
 
-    def regroup(self, neighbours: set[BrokerId], grown: bool, now: TimeUs) -> None: ...
+Order = Transmit | Spread | Route | Owe | Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Regroup:
+    """Another tree carries the traffic from now on."""
+
+    neighbours: set[BrokerId]
+    grown: bool  # it has all links of the one before: they go on
 
 
 class Repair:
-    def __init__(self, broker: RepairHost, kept: Kept | None, now: TimeUs) -> None:
-        self.broker = broker
-        network = broker.network
+    def __init__(
+        self,
+        network: Network,
+        number: BrokerId,
+        boot: str,
+        codec: Codec,
+        journal: Journal | None,
+        traces: TreeTraces | None,
+        kept: Kept | None,
+        now: TimeUs,
+    ) -> None:
+        """`boot` is a name that no other start of any broker has. Without a journal nothing
+        outlives the broker; `kept` is what the store held when it started."""
+        self.network, self.number = network, number
+        self.codec, self.journal, self.traces = codec, journal, traces
         row = None
         for _, data in kept.of("tree", 0) if kept is not None else ():
             row = msgspec.msgpack.decode(data, type=TreeRow)
         self.spanning = Spanning(
-            broker.number, network.members, network.pairs, network.revision, now,
+            number, network.members, network.pairs, network.revision, now,
             None if row is None else (row.tree, row.settled),
         )  # fmt: skip
         self.tree = self.spanning.tree
@@ -155,7 +173,7 @@ class Repair:
         self._numbers: dict[str, int] = {}  # there, by key
         self._on_the_way: dict[int, OutboxEntry] = {}  # those that may soon be known to be safe
         self._count = 0
-        self._last = _key(f"{broker.boot}.0")[1]
+        self._last = _key(f"{boot}.0")[1]
         self._waiting = False  # for a wave that tells whether the tree is settled
         self._resend = False
         self.seen: dict[BrokerId, dict[str, None]] = {}
@@ -173,7 +191,7 @@ class Repair:
 
     def _restore(self, kept: Kept) -> None:
         for key, data in kept.of("outbox", 0):
-            message = self.broker.codec.decode(data)
+            message = self.codec.decode(data)
             assert isinstance(message, PublicationMessage)
             self._count += 1
             self.outbox[self._count] = OutboxEntry(message.publication, key)
@@ -190,22 +208,23 @@ class Repair:
                 else:
                     self.versions[owner] = msgspec.msgpack.decode(data, type=WantsRow).version
 
-    def restored(self, now: TimeUs) -> None:
+    def restored(self, now: TimeUs) -> list[Order]:
         """The clients' sessions are there again: say if they want anything else than before."""
         self._restored = True
-        if self.wants.get(self.broker.number, {}).keys() != self._own.keys():
-            version = max(now, self.versions.get(self.broker.number, 0) + 1)
-            self._learn(Wants(self.broker.number, version, list(self._own)), None)
+        if self.wants.get(self.number, {}).keys() == self._own.keys():
+            return []
+        version = max(now, self.versions.get(self.number, 0) + 1)
+        return self._learn(Wants(self.number, version, list(self._own)), None, now)
 
     def _keep_tree(self) -> None:
-        if self.broker.journal is not None:
+        if self.journal is not None:
             row = TreeRow(self.tree, self.spanning.settled, self.acquainted)
-            self.broker.journal.put("tree", 0, 0, row)
+            self.journal.put("tree", 0, 0, row)
 
     # The tree.
 
     def status(self) -> dict[str, Any]:
-        names = self.broker.network.names
+        names = self.network.names
         return {
             "id": list(self.tree.id),
             "links": [f"{names[a]}-{names[b]}" for a, b in self.tree.links],
@@ -230,33 +249,33 @@ class Repair:
         self.spanning.low = self._low()
         self.spanning.tick(now)
 
-    def change(self) -> None:
+    def change(self, network: Network) -> None:
         """Brokers came or left: trees change in time, and nobody waits for one that left."""
-        self.spanning.change(self.broker.network.members, self.broker.network.pairs)
+        self.network = network
+        self.spanning.change(network.members, network.pairs)
         self._absent = None
         self._resend = True
         self.acquainted |= self.settled() and self._all_in()
         for table, known in (("seen", self.seen), ("wants", self.wants)):
             for gone in known.keys() - self.spanning.members:
                 del known[gone]
-                if self.broker.journal is not None:
-                    self.broker.journal.clear(table, gone)
+                if self.journal is not None:
+                    self.journal.clear(table, gone)
         for gone in self.versions.keys() - self.spanning.members:
             del self.versions[gone]
         for gone in self.begun.keys() - self.spanning.members:
             del self.begun[gone]
-            if self.broker.journal is not None:
-                self.broker.journal.drop("tree", BEGUN, gone)
+            if self.journal is not None:
+                self.journal.drop("tree", BEGUN, gone)
 
     def is_in(self, tree: TreeId) -> bool:
         """Whether messages may be exchanged in this tree. Not in one of which a broker was removed:
         after a restart nothing is left of the link to it, nor of what waited there."""
         return self.spanning.whole and tree == self.tree.id
 
-    def joined(self) -> bool:
-        """Whether all neighbours in the tree have been here in it."""
-        neighbours = (n for n in self.broker.peers.values() if n.link.neighbour)
-        return self.spanning.whole and all(n.tree == self.tree.id for n in neighbours)
+    def joined(self, trees: Iterable[TreeId | None]) -> bool:
+        """Whether all neighbours in the tree have been here in it; `trees` are their last ones."""
+        return self.spanning.whole and all(tree == self.tree.id for tree in trees)
 
     def settled(self) -> bool:
         """Whether it is known in this tree what everyone wants."""
@@ -265,44 +284,23 @@ class Repair:
     def _all_in(self) -> bool:
         return self.spanning.members.issubset(self.tree.members)
 
-    def turn(self, now: TimeUs) -> None:
-        """Once a turn: take the newest tree, and do what it still needs."""
-        spanning = self.spanning
-        if spanning.tree.id != self.tree.id:
-            self._adopt(spanning.tree, now)
-        if not self.settled():
-            if not self._waiting and self.joined():
-                self._waiting = True
-                self._await(self.tree.id)
-        elif self._resend:
-            self._resend = False
-            for number in list(self.outbox):
-                self._send(number, now, False)
-
-    def say(self, now: TimeUs) -> None:
-        """Write news to the neighbours' wires, and something now and then."""
-        for peer, neighbour in self.broker.peers.items():
-            wire = neighbour.wire
-            if wire is None:
-                continue
-            news = self.spanning.take(peer)
-            if news is not None or now - wire.beat_us >= BEAT_US:
-                wire.beat_us = now
-                wire.out.append(links.pack(links.News(*(news or (None, [])))))
-
-    def _adopt(self, tree: Tree, now: TimeUs) -> None:
-        broker = self.broker
-        names = broker.network.names
+    def adopt(self, now: TimeUs) -> Regroup | None:
+        """Once a turn: take the newest tree, if there is a newer one."""
+        tree = self.spanning.tree
+        if tree.id == self.tree.id:
+            return None
+        names = self.network.names
+        links = [f"{names[a]}-{names[b]}" for a, b in tree.links]
         log.info(
             "tree changed",
             extra={
                 "tree": list(tree.id),
-                "links": [f"{names[a]}-{names[b]}" for a, b in tree.links],
+                "links": links,
                 "left_out": [names[n] for n in sorted(self.spanning.members - {*tree.members})],
             },
         )
-        if broker.traces is not None:
-            broker.traces.tree(tree.id, [f"{names[a]}-{names[b]}" for a, b in tree.links], now)
+        if self.traces is not None:
+            self.traces.tree(tree.id, links, now)
         grown = set(self.tree.links) <= set(tree.links)
         self._met = self._met and grown
         self.tree = tree
@@ -311,122 +309,115 @@ class Repair:
         self._absent = None
         self._on_the_way.clear()
         self._keep_tree()
-        broker.regroup(tree.neighbours(broker.number), grown, now)
+        return Regroup(tree.neighbours(self.number), grown)
 
-    def _await(self, tree: TreeId) -> None:
-        def reached(later: TimeUs, all_answered: bool) -> None:
-            if tree != self.tree.id:
-                return
-            if not all_answered:
-                self._await(tree)
-                return
-            self._waiting = False
-            self.acquainted |= self._met or self._all_in()
-            self.spanning.has_settled(tree, later)
-            self._keep_tree()
-            self._resend = True
+    def turn(self, trees: Iterable[TreeId | None]) -> list[Order]:
+        """Once a turn, after `adopt`: what the tree still needs. `trees` are as for `joined`."""
+        if not self.settled():
+            if self._waiting or not self.joined(trees):
+                return []
+            self._waiting = True
+            return [Probe(self.tree.id)]
+        if not self._resend:
+            return []
+        self._resend = False
+        return [self._send(number, False) for number in self.outbox]
 
-        self.broker.settle(reached)
+    def answered(self, tree: TreeId, all_answered: bool, now: TimeUs) -> bool:
+        """The wave that was asked for came back, or not in time. Whether to wait on."""
+        if tree != self.tree.id:
+            return False
+        if not all_answered:
+            return True
+        self._waiting = False
+        self.acquainted |= self._met or self._all_in()
+        self.spanning.has_settled(tree, now)
+        self._keep_tree()
+        self._resend = True
+        return False
+
+    def news(self, peer: BrokerId) -> links.News | None:
+        """What a neighbour has not been told of the tree yet."""
+        news = self.spanning.take(peer)
+        return None if news is None else links.News(*news)
 
     # Publications.
 
-    def publish(self, publication: Publication, now: TimeUs) -> None:
+    def keeps(self, publication: Publication) -> bool:
+        """Whether a publication is kept until it is safe; any other is just routed."""
+        return self.journal is not None and bool(publication.payload[0] & 6)
+
+    def publish(self, publication: Publication) -> list[Order]:
         """Route a publication of an own client, and keep it until it is safe."""
-        broker = self.broker
-        if broker.journal is None or not publication.payload[0] & 6:
-            broker.step(Publish(publication), now)
-            return
+        assert self.journal is not None
         self._count += 1
         self._last = _key(publication.id)[1]
         entry = self.outbox[self._count] = OutboxEntry(publication, self._last)
         self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
-        broker.journal.put("outbox", 0, entry.key, broker.codec.encode(message))
-        owed = broker.onward
+        self.journal.put("outbox", 0, entry.key, self.codec.encode(message))
         if self.settled() and not self._resend:
-            self._send(self._count, now, True)
+            route = self._send(self._count, True)
         else:  # for own clients at once; for others in its turn, when the way to them is known
-            input = Publish(publication)
-            effects = broker.router.step(input, now)
-            effects = [effect for effect in effects if type(effect) is Deliver]
-            broker.perform(input, effects, now)
-        broker.onward = owed
-        if owed is not None:
-            owed[ONE] = self._count
-        if len(self.outbox) >= links.QUEUE_MAX:
-            broker.congested = True
+            route = Route(publication, True, None)
+        return [route, Owe(self._count)]
 
-    def _send(self, number: int, now: TimeUs, first: bool) -> None:
-        broker, entry = self.broker, self.outbox[number]
-        input = Publish(entry.publication)
-        entry.onward = broker.onward = {}
-        effects = broker.router.step(input, now)
-        if first:
-            broker.perform(input, effects, now)
-        else:
-            message = PublicationMessage(entry.publication, 0)
-            effects = [effect for effect in effects if type(effect) is not Deliver]
-            broker.perform(Received(message, broker.number), effects, now)
-        broker.onward = None
+    def _send(self, number: int, first: bool) -> Route:
+        entry = self.outbox[number]
+        entry.onward = {}
         if self.settled():
             self._on_the_way[number] = entry
+        return Route(entry.publication, first, entry.onward)
 
-    def receive(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
-        """Pass a publication on, and deliver it if that was not done before."""
-        broker = self.broker
-        input = Received(message, sender)
-        effects = broker.router.step(input, now)
-        broker.steps += 1
-        publication = message.publication
-        if (
-            broker.journal is not None
-            and publication.payload[0] & 6
-            and any(type(effect) is Deliver for effect in effects)
-        ):
-            origin, key = _key(publication.id)
-            seen = self.seen.setdefault(origin, {})
-            late = bool(seen) and key <= next(reversed(seen))
-            if late or self.begun.get(origin) != self.tree.id:
-                if broker.traces is not None:
-                    reason = DUPLICATE if key in seen or not late else LATE
-                    broker.traces.stopped(publication, reason, now)
-                effects = [effect for effect in effects if type(effect) is not Deliver]
-            else:
-                seen[key] = None
-                broker.journal.put("seen", origin, key, b"")
-        broker.perform(input, effects, now)
+    def received(
+        self, publication: Publication, effects: list[Effect], now: TimeUs
+    ) -> list[Effect]:
+        """Of what the router makes of another broker's publication, what is to be done: it is
+        passed on, and delivered if that was not done before."""
+        if not self.keeps(publication) or not any(type(effect) is Deliver for effect in effects):
+            return effects
+        assert self.journal is not None
+        origin, key = _key(publication.id)
+        seen = self.seen.setdefault(origin, {})
+        late = bool(seen) and key <= next(reversed(seen))
+        if late or self.begun.get(origin) != self.tree.id:
+            if self.traces is not None:
+                reason = DUPLICATE if key in seen or not late else LATE
+                self.traces.stopped(publication, reason, now)
+            return [effect for effect in effects if type(effect) is not Deliver]
+        seen[key] = None
+        self.journal.put("seen", origin, key, b"")
+        return effects
 
     def begin(self, origin: BrokerId, tree: TreeId) -> bool:
         """What comes from a broker from now on it has sent in this tree. Whether that is news."""
         if origin not in self.spanning.members or tree <= self.begun.get(origin, NEVER):
             return False
         self.begun[origin] = tree
-        if self.broker.journal is not None:
-            self.broker.journal.put("tree", BEGUN, origin, tree)
+        if self.journal is not None:
+            self.journal.put("tree", BEGUN, origin, tree)
         return True
 
-    def _on_begun(self, message: Begun, sender: BrokerId) -> None:
+    def _on_begun(self, message: Begun, sender: BrokerId) -> list[Order]:
         news = {origin: tree for origin, tree in message.trees.items() if self.begin(origin, tree)}
-        if news:
-            self._pass_on(Begun(news), sender)
+        return [Spread(Begun(news), sender)] if news else []
 
-    def see_what_is_safe(self) -> None:
-        """Let go of the publications that are safe."""
-        broker = self.broker
+    def let_go(self, is_safe: Callable[[Onward], bool]) -> None:
+        """Let go of the publications whose messages to neighbours are all safe."""
         if not self._on_the_way:
             return
-        assert broker.journal is not None
-        there = [n for n, entry in self._on_the_way.items() if broker.is_safe(entry.onward)]
+        assert self.journal is not None
+        there = [n for n, entry in self._on_the_way.items() if is_safe(entry.onward)]
         for number in there:
             entry = self._on_the_way.pop(number)
             if not self._is_absent(entry.publication):
                 del self.outbox[number], self._numbers[entry.key]
-                broker.journal.drop("outbox", 0, entry.key)
+                self.journal.drop("outbox", 0, entry.key)
 
     def holds(self, publication: Publication) -> bool:
         """Whether a publication of an own client is kept to be sent later."""
         origin, key = _key(publication.id)
-        return origin == self.broker.number and key in self._numbers
+        return origin == self.number and key in self._numbers
 
     def is_safe(self, what: int, number: int) -> bool:
         assert what == ONE
@@ -456,91 +447,90 @@ class Repair:
         gone = [key for key in seen if key < low]
         for key in gone:
             del seen[key]
-        assert self.broker.journal is not None
-        self.broker.journal.drop_to("seen", origin, max(gone))
+        assert self.journal is not None
+        self.journal.drop_to("seen", origin, max(gone))
 
     # What every broker's clients want.
 
-    def local(self, input: Subscribe | Unsubscribe, now: TimeUs) -> None:
+    def local(self, input: Subscribe | Unsubscribe, now: TimeUs) -> list[Order]:
         """An own client subscribed, or no longer does."""
         if isinstance(input, Subscribe):
             text = str(input.subscription.filter)
             self._texts[input.subscription.id] = text
             self._own[text] += 1
-            if self._own[text] == 1:
-                self._change(text, True, now)
-        else:
-            text = self._texts.pop(input.subscription_id)
-            self._own[text] -= 1
-            if not self._own[text]:
-                del self._own[text]
-                self._change(text, False, now)
+            return self._change(text, True, now) if self._own[text] == 1 else []
+        text = self._texts.pop(input.subscription_id)
+        self._own[text] -= 1
+        if self._own[text]:
+            return []
+        del self._own[text]
+        return self._change(text, False, now)
 
-    def _change(self, text: str, wanted: bool, now: TimeUs) -> None:
-        if self._restored:
-            me = self.broker.number
-            before = self.versions.get(me, 0)
-            self._apply(WantsChange(me, before, max(now, before + 1), text, wanted), None)
+    def _change(self, text: str, wanted: bool, now: TimeUs) -> list[Order]:
+        if not self._restored:
+            return []
+        me = self.number
+        before = self.versions.get(me, 0)
+        return self._apply(WantsChange(me, before, max(now, before + 1), text, wanted), None)
 
-    def greet(self, peer: BrokerId) -> None:
+    def greet(self, peer: BrokerId) -> list[Order]:
         """A link in the tree starts afresh."""
-        self.broker.send(peer, self._known())
         begun = {origin: tree for origin, tree in self.begun.items() if tree == self.tree.id}
         if self.settled():
-            begun[self.broker.number] = self.tree.id
-        self.broker.send(peer, Begun(begun))
+            begun[self.number] = self.tree.id
+        return [Transmit(peer, self._known()), Transmit(peer, Begun(begun))]
 
     def _known(self) -> WantsVersions:
         return WantsVersions(dict(self.versions), self.acquainted or self._met)
 
-    def on_versions(self, theirs: WantsVersions, sender: BrokerId) -> None:
-        for broker, version in self.versions.items():
-            if version > theirs.versions.get(broker, 0):
-                known = list(self.wants.get(broker, {}))
-                self.broker.send(sender, Wants(broker, version, known))
+    def _on_versions(self, theirs: WantsVersions, sender: BrokerId) -> list[Order]:
+        orders: list[Order] = [
+            Transmit(sender, Wants(broker, version, list(self.wants.get(broker, {}))))
+            for broker, version in self.versions.items()
+            if version > theirs.versions.get(broker, 0)
+        ]
         if theirs.acquainted and not (self.acquainted or self._met):
             self._met = True
-            self._pass_on(self._known(), sender)
+            orders.append(Spread(self._known(), sender))
+        return orders
 
-    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> bool:
-        """Whether this was a message for here."""
-        if isinstance(message, PublicationMessage):
-            self.receive(message, sender, now)
-        elif isinstance(message, WantsVersions):
-            self.on_versions(message, sender)
-        elif isinstance(message, Begun):
-            self._on_begun(message, sender)
-        elif isinstance(message, Wants):
-            self._learn(message, sender)
-        elif isinstance(message, WantsChange):
-            self._apply(message, sender)
-        else:
-            return False
-        return True
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Order] | None:
+        """None if this was no message for here."""
+        match message:
+            case WantsVersions():
+                return self._on_versions(message, sender)
+            case Begun():
+                return self._on_begun(message, sender)
+            case Wants():
+                return self._learn(message, sender, now)
+            case WantsChange():
+                return self._apply(message, sender)
+            case _:
+                return None
 
-    def _learn(self, wants: Wants, sender: BrokerId | None) -> None:
+    def _learn(self, wants: Wants, sender: BrokerId | None, now: TimeUs) -> list[Order]:
         known = wants.broker in self.spanning.members
         if not known or wants.version <= self.versions.get(wants.broker, 0):
-            return
-        if wants.broker == self.broker.number and sender is not None:
+            return []
+        if wants.broker == self.number and sender is not None:
             # Of a store that this broker had before it was reset: what counts is what is so now.
-            version = max(self.broker.now, wants.version + 1)
+            version = max(now, wants.version + 1)
             wants, sender = Wants(wants.broker, version, list(self._own)), None
         self.wants[wants.broker] = dict.fromkeys(wants.filters)
         self._as_of(wants.broker, wants.version)
-        journal = self.broker.journal
+        journal = self.journal
         if journal is not None:
             journal.clear("wants", wants.broker)
             journal.put("wants", wants.broker, "", WantsRow(wants.version))
             for text in wants.filters:
                 journal.put("wants", wants.broker, text, b"")
-        self._pass_on(wants, sender)
+        return [Spread(wants, sender)]
 
-    def _apply(self, change: WantsChange, sender: BrokerId | None) -> None:
+    def _apply(self, change: WantsChange, sender: BrokerId | None) -> list[Order]:
         # What is newer than this and was missed comes whole: a link that starts compares versions.
         if change.before != self.versions.get(change.broker, 0):
-            return
-        known, journal = self.wants.setdefault(change.broker, {}), self.broker.journal
+            return []
+        known, journal = self.wants.setdefault(change.broker, {}), self.journal
         self._as_of(change.broker, change.version)
         if change.wanted:
             known[change.filter] = None
@@ -552,17 +542,12 @@ class Repair:
                 journal.put("wants", change.broker, change.filter, b"")
             else:
                 journal.drop("wants", change.broker, change.filter)
-        self._pass_on(change, sender)
+        return [Spread(change, sender)]
 
     def _as_of(self, broker: BrokerId, version: int) -> None:
         self.versions[broker] = version
         if broker not in self.tree.members:
             self._absent = None
-
-    def _pass_on(self, message: Message, sender: BrokerId | None) -> None:
-        for peer, neighbour in self.broker.peers.items():
-            if peer != sender and neighbour.link.up and neighbour.link.neighbour:
-                self.broker.send(peer, message)
 
     def _is_absent(self, publication: Publication) -> bool:
         """Whether it is, or may be, for a broker that the tree leaves out."""
