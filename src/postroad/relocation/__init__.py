@@ -7,7 +7,7 @@ it, its parameters, and the router for each scheme that it can stand on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from postroad.errors import InputError
@@ -15,7 +15,7 @@ from postroad.model import BrokerId
 from postroad.overlay import Overlay
 from postroad.relocation import grape, migration, on_popsub, pop
 from postroad.routing import SCHEMES, TreePlan
-from postroad.routing.base import Message, Plan, Router
+from postroad.routing.base import Interests, Message, Plan, Router
 from postroad.routing.pool import FilterPool
 
 
@@ -67,5 +67,6 @@ def plan(name: str, relocation: Any, scheme: str, overlay: Overlay, config: Any,
     def router(broker: BrokerId, config: Any, pool: FilterPool) -> Router:
         return router_class(relocation, seed, broker, config, pool)
 
-    pool = FilterPool(getattr(config, "covering", False))
-    return TreePlan(overlay, router, config, pool, seed)
+    below = SCHEMES[scheme].plan(overlay, Interests(), config, seed)
+    assert isinstance(below, TreePlan)
+    return replace(below, router_class=router)

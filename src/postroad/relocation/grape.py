@@ -27,8 +27,9 @@ import numpy as np
 
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, TimeUs, Trace
+from postroad.relocation.host import Seen
 from postroad.relocation.selection import TraceReport, best, estimates, packed, within
-from postroad.relocation.tracing import PublisherTracing, Seen
+from postroad.relocation.tracing import PublisherTracing
 from postroad.routing.base import (
     Effect,
     Measure,
@@ -141,7 +142,7 @@ class Grape(PublisherTracing):
 
     # Phase 1.
 
-    def _tag(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
+    def next_trace(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
         course = self.courses.setdefault(name, Course())
         course.numbered += 1
         if name in self.leaving:
@@ -156,7 +157,7 @@ class Grape(PublisherTracing):
         course.traced += 1
         return Trace(name, course.session, course.traced - 1)
 
-    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
+    def saw_traced(self, seen: Seen, sender: BrokerId) -> list[Effect]:
         name, trace = seen.trace.advertisement_id, seen.trace
         session = self._session(name, trace.session)
         if seen.deliveries:
@@ -309,7 +310,7 @@ class Grape(PublisherTracing):
                 effects += self._answer(name)
         return effects
 
-    def _clear(self, name: AdvertisementId) -> None:
+    def forget_traces(self, name: AdvertisementId) -> None:
         self._end(name)
         self.courses.pop(name, None)
 

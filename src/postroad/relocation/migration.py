@@ -141,7 +141,7 @@ class Migration(RelocationHost):
         name = advertisement.id
         if name not in self.advertisements:
             return [
-                *self._announce(advertisement, LOCAL),
+                *self.announce(advertisement, LOCAL),
                 Resume(name, advertisement.epoch, cut=True),
             ]
         _, hop = self.advertisements[name]
@@ -149,14 +149,14 @@ class Migration(RelocationHost):
             return [Note(f"dropped: {name} is already past epoch {advertisement.epoch}")]
         effects = self._drop_new(name)
         self.arriving[name] = (advertisement, LOCAL)
-        self._count(advertisement, LOCAL, 1)
+        self.count_met(advertisement, LOCAL, 1)
         return [*effects, Send(hop, MigrationUpdate(advertisement))]
 
     def _on_update(self, advertisement: Advertisement, sender: BrokerId) -> list[Effect]:
         name = advertisement.id
         back = Send(sender, MigrationComplete(name, advertisement.epoch, cut=True))
         if name not in self.advertisements:  # withdrawn while the update was under way
-            return [*self._announce(advertisement, sender), back]
+            return [*self.announce(advertisement, sender), back]
         _, hop = self.advertisements[name]
         if self._epoch(name) >= advertisement.epoch:
             return [Note(f"dropped: {name} is already past epoch {advertisement.epoch}")]
@@ -165,7 +165,7 @@ class Migration(RelocationHost):
             return [back]
         effects = self._drop_new(name)
         self.arriving[name] = (advertisement, sender)
-        effects += self._refresh(self._count(advertisement, sender, 1), [sender])
+        effects += self.refresh(self.count_met(advertisement, sender, 1), [sender])
         if hop == LOCAL:
             return effects + self._complete(name)
         return [*effects, Send(hop, MigrationUpdate(advertisement))]
@@ -193,7 +193,7 @@ class Migration(RelocationHost):
                 if self.arriving[name][0].epoch == message.epoch:
                     return [*self._drop_old(name), self._onward(name, message.cut)]
             elif self.advertisements[name][0].epoch < message.epoch:
-                return self._withdraw(name, sender)  # the way to the target failed since
+                return self.withdraw(name, sender)  # the way to the target failed since
         return [Note(f"dropped: {name} does not move from {sender} in epoch {message.epoch}")]
 
     def _on_abort(self, message: MigrationAbort, sender: BrokerId) -> list[Effect]:
@@ -204,7 +204,7 @@ class Migration(RelocationHost):
         if name in self.advertisements:
             known, hop = self.advertisements[name]
             if hop == sender and known.epoch == message.epoch:  # completed here meanwhile
-                return self._withdraw(name, sender)
+                return self.withdraw(name, sender)
         return [Note(f"dropped: {name} does not move to {sender} in epoch {message.epoch}")]
 
     def _back(self, name: AdvertisementId, epoch: int) -> list[Effect]:
@@ -226,38 +226,38 @@ class Migration(RelocationHost):
         if name not in self.arriving:
             return []
         advertisement, hop = self.arriving.pop(name)
-        met = self._count(advertisement, hop, -1)
-        return self._refresh(met, [hop]) if hop in self.outgoing else []
+        met = self.count_met(advertisement, hop, -1)
+        return self.refresh(met, [hop]) if hop in self.outgoing else []
 
     def _drop_old(self, name: AdvertisementId) -> list[Effect]:
         advertisement, hop = self.advertisements[name]
         self.leaving.pop(name, None)
         self.advertisements[name] = self.arriving.pop(name)
-        met = self._count(advertisement, hop, -1)
+        met = self.count_met(advertisement, hop, -1)
         effects = self.publisher_turned(name)
-        return effects + (self._refresh(met, [hop]) if hop in self.outgoing else [])
+        return effects + (self.refresh(met, [hop]) if hop in self.outgoing else [])
 
-    def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
+    def announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
         name = advertisement.id
         if name not in self.advertisements or self._epoch(name) >= advertisement.epoch:
-            return super()._announce(advertisement, source)
+            return super().announce(advertisement, source)
         # A later epoch: the publisher is elsewhere than was thought, whatever was under way.
         known, hop = self.advertisements[name]
         arriving = self.arriving.pop(name, None)
         self.leaving.pop(name, None)
         self.advertisements[name] = (advertisement, source)
-        met = self._count(advertisement, source, 1) + self._count(known, hop, -1)
+        met = self.count_met(advertisement, source, 1) + self.count_met(known, hop, -1)
         former = [hop]
         if arriving is not None:
-            self._count(arriving[0], arriving[1], -1)
+            self.count_met(arriving[0], arriving[1], -1)
             former.append(arriving[1])
         effects = self.publisher_turned(name)
         onward = AdvertisementMessage(advertisement)
         effects += [Send(peer, onward) for peer in self.outgoing if peer != source]
         changed = [peer for peer in dict.fromkeys([source, *former]) if peer in self.outgoing]
-        return effects + self._refresh(list(dict.fromkeys(met)), changed)
+        return effects + self.refresh(list(dict.fromkeys(met)), changed)
 
-    def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
+    def withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         name = advertisement_id
         if name in self.arriving:
             advertisement, hop = self.arriving[name]
@@ -267,12 +267,12 @@ class Migration(RelocationHost):
                 return [*self._drop_old(name), self._onward(name, cut=True)]
         elif source == LOCAL:
             self.leaving.pop(name, None)
-        return super()._withdraw(name, source)
+        return super().withdraw(name, source)
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         effects = super().on_link_down(peer, now)
         for name in [name for name, (_, hop) in self.arriving.items() if hop == peer]:
-            effects += self._withdraw(name, peer)
+            effects += self.withdraw(name, peer)
         return effects
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
@@ -286,8 +286,8 @@ class Migration(RelocationHost):
             case _:
                 return super().on_message(message, sender, now)
 
-    def _offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
-        return chain(super()._offers(), self.arriving.values())
+    def offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
+        return chain(super().offers(), self.arriving.values())
 
     def table_entries(self) -> int:
         return super().table_entries() + len(self.arriving)

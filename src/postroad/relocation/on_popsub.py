@@ -13,9 +13,8 @@ from collections.abc import Iterable
 
 from postroad.model import AdvertisementId, BrokerId, Publication
 from postroad.relocation.grape import Grape
-from postroad.relocation.host import RelocationHost
+from postroad.relocation.host import RelocationHost, Seen
 from postroad.relocation.pop import Pop
-from postroad.relocation.tracing import Seen
 from postroad.routing.advertisement_forwarding import meet
 from postroad.routing.base import Effect
 from postroad.routing.popsub import PopSub
@@ -27,7 +26,7 @@ class PopSubHost(RelocationHost, PopSub):
     def send_waiting(self, name: AdvertisementId) -> list[Effect]:
         effects: list[Effect] = []
         for key in [key for key in self.buffers if key[1] == name]:
-            effects += self._send_batch(key)
+            effects += self.send_batch(key)
         return effects
 
     def deliveries_waiting(self, publication: Publication) -> int:
@@ -37,7 +36,7 @@ class PopSubHost(RelocationHost, PopSub):
         return sum(delivery.publication.key == publication.key for delivery in waiting)
 
     def publisher_turned(self, name: AdvertisementId) -> list[Effect]:
-        effects = [*self.send_waiting(name), *self._end_gossip(name)]
+        effects = [*self.send_waiting(name), *self.end_gossip(name)]
         advertisement, hop = self.advertisements[name]
         if hop == LOCAL:
             self.numbers[name] = advertisement.epoch * EPOCH
@@ -47,7 +46,7 @@ class PopSubHost(RelocationHost, PopSub):
             gains.pop(name, None)
         for entry in self.entries.values():
             if entry.source not in (LOCAL, hop) and meet(advertisement.filter, entry.filter):
-                self._gain(entry, name, 1)
+                self.count_gain(entry, name, 1)
         return effects
 
     def reached_by(self, name: AdvertisementId, links: Iterable[BrokerId]) -> list[BrokerId]:
@@ -56,19 +55,19 @@ class PopSubHost(RelocationHost, PopSub):
 
 
 class PopOnPopSub(Pop, PopSubHost):
-    def _keeps_to_tree(self, publication: Publication) -> bool:
-        return publication.trace is not None or super()._keeps_to_tree(publication)
+    def keeps_to_tree(self, publication: Publication) -> bool:
+        return publication.trace is not None or super().keeps_to_tree(publication)
 
 
 class GrapeOnPopSub(Grape, PopSubHost):
-    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
+    def saw_traced(self, seen: Seen, sender: BrokerId) -> list[Effect]:
         # What was gossiped may come when its session is over, or its publisher has gone.
         name = seen.trace.advertisement_id
         known = self.sessions.get(name)
         late = known is not None and _begins_before(seen.trace.session, known.name)
         if late or name not in self.advertisements:
             return []
-        return super()._trace(seen, sender)
+        return super().saw_traced(seen, sender)
 
 
 def _begins_before(session: str, other: str) -> bool:

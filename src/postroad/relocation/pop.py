@@ -25,7 +25,8 @@ from typing import Any
 from postroad import draws
 from postroad.errors import InputError
 from postroad.model import AdvertisementId, BrokerId, PublicationKey, TimeUs, Trace
-from postroad.relocation.tracing import PublisherTracing, Seen
+from postroad.relocation.host import Seen
+from postroad.relocation.tracing import PublisherTracing
 from postroad.routing.base import Effect, Message, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
@@ -124,7 +125,7 @@ class Pop(PublisherTracing):
 
     # Phase 1.
 
-    def _tag(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
+    def next_trace(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
         """P_trace = 1 - T / N."""
         window, tagged = self.windows.get(name, (-1, 0))
         current = now // round(self.pop.window_s * SECOND)
@@ -136,7 +137,7 @@ class Pop(PublisherTracing):
         self.windows[name] = (current, tagged + chosen)
         return Trace(name, "", self.pop_draws) if chosen else None
 
-    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
+    def saw_traced(self, seen: Seen, sender: BrokerId) -> list[Effect]:
         key = seen.publication.key
         one = Outstanding(seen.trace.advertisement_id, sender, seen.deliveries, seen.links)
         self.outstanding[key] = one
@@ -228,7 +229,7 @@ class Pop(PublisherTracing):
             self.pop_entries -= profile.pop(peer, None) is not None
         return effects
 
-    def _clear(self, name: AdvertisementId) -> None:
+    def forget_traces(self, name: AdvertisementId) -> None:
         self.pop_entries -= len(self.profiles.pop(name, ()))
         self.traced.pop(name, None)
         self.windows.pop(name, None)

@@ -8,9 +8,7 @@ at its broker; whoever drives the routers joins several into one.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,30 +22,21 @@ from postroad.model import (
     TimeUs,
     Trace,
 )
+from postroad.relocation.host import Decider, Seen
 from postroad.relocation.migration import Migration
 from postroad.routing.base import Deliver, Effect, Message, PublicationMessage, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import LOCAL
 
 
-@dataclass(slots=True)
-class Seen:
-    """What one step did with a traced publication."""
-
-    publication: Publication
-    trace: Trace
-    deliveries: int = 0
-    links: dict[BrokerId, None] = field(default_factory=dict)
-
-
-class PublisherTracing(Migration):
+class PublisherTracing(Migration, Decider):
     def __init__(self, seed: int, broker: BrokerId, config: Any, pool: FilterPool) -> None:
         super().__init__(broker, config, pool)
         self.seed = seed
         # Per local publisher, its advertisements that are here or on their way here.
         self.offered: dict[str, dict[AdvertisementId, int]] = {}
 
-    def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
+    def count_met(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         if source == LOCAL:
             own = self.offered.setdefault(advertisement.publisher, {})
             own[advertisement.id] = own.get(advertisement.id, 0) + step
@@ -55,23 +44,11 @@ class PublisherTracing(Migration):
                 del own[advertisement.id]
                 if not own:
                     del self.offered[advertisement.publisher]
-        return super()._count(advertisement, source, step)
-
-    @abstractmethod
-    def _tag(self, name: AdvertisementId, now: TimeUs) -> Trace | None:
-        """The header for the next publication of a local publisher, if it is to be traced."""
-
-    @abstractmethod
-    def _trace(self, seen: Seen, sender: BrokerId) -> list[Effect]:
-        """A traced publication was handled here."""
-
-    @abstractmethod
-    def _clear(self, name: AdvertisementId) -> None:
-        """A publisher has gone elsewhere: what was traced of it here is void."""
+        return super().count_met(advertisement, source, step)
 
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         name = self._mine(publication)
-        trace = None if name is None else self._tag(name, now)
+        trace = None if name is None else self.next_trace(name, now)
         if trace is not None:
             publication = replace(publication, trace=trace)
         effects = super().on_publish(publication, now)
@@ -89,7 +66,7 @@ class PublisherTracing(Migration):
                     one.deliveries += 1
                 elif type(effect) is Send:
                     one.links[effect.peer] = None
-            return effects + self._trace(one, sender)
+            return effects + self.saw_traced(one, sender)
         if message.carries:
             effects += self._observe(message.publications, effects, sender)
         return effects
@@ -115,7 +92,7 @@ class PublisherTracing(Migration):
                 for publication in effect.message.publications:
                     if publication.trace is not None:
                         seen(publication, publication.trace).links[effect.peer] = None
-        return [effect for one in seen_of.values() for effect in self._trace(one, sender)]
+        return [effect for one in seen_of.values() for effect in self.saw_traced(one, sender)]
 
     def _mine(self, publication: Publication) -> AdvertisementId | None:
         """The advertisement of a local publisher, if it has one only."""
@@ -139,11 +116,11 @@ class PublisherTracing(Migration):
         )
 
     def publisher_turned(self, name: AdvertisementId) -> list[Effect]:
-        self._clear(name)
+        self.forget_traces(name)
         return super().publisher_turned(name)
 
-    def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
-        effects = super()._withdraw(advertisement_id, source)
+    def withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
+        effects = super().withdraw(advertisement_id, source)
         if advertisement_id not in self.advertisements:
-            self._clear(advertisement_id)
+            self.forget_traces(advertisement_id)
         return effects

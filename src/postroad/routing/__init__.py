@@ -89,9 +89,13 @@ class Scheme:
     hand_over: Callable[[BrokerId, BrokerId], Message] | None = None  # of a seat, to a server
 
 
-def _tree(router_class: Callable[[BrokerId, Any, FilterPool], Router]) -> Callable[..., Plan]:
+def _tree(
+    router_class: Callable[[BrokerId, Any, FilterPool], Router], covering: bool = False
+) -> Callable[..., Plan]:
+    """With `covering`, a parameter of that name says whether covered filters are suppressed."""
+
     def plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
-        pool = FilterPool(getattr(config, "covering", False))
+        pool = FilterPool(covering and config.covering)
         return TreePlan(overlay, router_class, config, pool, seed)
 
     return plan
@@ -130,7 +134,7 @@ SCHEMES: dict[str, Scheme] = {
         paper="Castelli, Costa, Picco: Modeling the Communication Costs of Content-based Routing",
         promise="exact",
         config=subscription_forwarding.Config,
-        plan=_tree(subscription_forwarding.SubscriptionForwarding),
+        plan=_tree(subscription_forwarding.SubscriptionForwarding, covering=True),
         filters_traffic=True,
         messages=_SUBSCRIBING,
         durable=True,
@@ -140,7 +144,7 @@ SCHEMES: dict[str, Scheme] = {
         paper="Salehi, Zhang, Jacobsen: PopSub (its baseline)",
         promise="exact",
         config=advertisement_forwarding.Config,
-        plan=_tree(advertisement_forwarding.AdvertisementForwarding),
+        plan=_tree(advertisement_forwarding.AdvertisementForwarding, covering=True),
         filters_traffic=True,
         messages=_ADVERTISING,
         advertisements=True,

@@ -64,46 +64,46 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         effects = super().on_link_down(peer, now)
         lost = [name for name, (_, source) in self.advertisements.items() if source == peer]
         for advertisement_id in lost:
-            effects.extend(self._withdraw(advertisement_id, peer))
+            effects.extend(self.withdraw(advertisement_id, peer))
         return effects
 
     def on_advertise(self, advertisement: Advertisement, now: TimeUs) -> list[Effect]:
-        return self._announce(advertisement, LOCAL)
+        return self.announce(advertisement, LOCAL)
 
     def on_unadvertise(self, advertisement_id: AdvertisementId, now: TimeUs) -> list[Effect]:
-        return self._withdraw(advertisement_id, LOCAL)
+        return self.withdraw(advertisement_id, LOCAL)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, AdvertisementMessage):
-            return self._announce(message.advertisement, sender)
+            return self.announce(message.advertisement, sender)
         if isinstance(message, UnadvertisementMessage):
-            return self._withdraw(message.advertisement_id, sender)
+            return self.withdraw(message.advertisement_id, sender)
         return super().on_message(message, sender, now)
 
-    def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
+    def announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
         if advertisement.id in self.advertisements:
             return [Note(f"dropped: advertisement {advertisement.id} is already known")]
         self.advertisements[advertisement.id] = (advertisement, source)
-        met = self._count(advertisement, source, 1)
+        met = self.count_met(advertisement, source, 1)
         onward = AdvertisementMessage(advertisement)
         effects: list[Effect] = [Send(peer, onward) for peer in self.outgoing if peer != source]
         if source in self.outgoing:
-            effects.extend(self._refresh(met, [source]))
+            effects.extend(self.refresh(met, [source]))
         return effects
 
-    def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
+    def withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         advertisement, origin = self.advertisements.get(advertisement_id, (None, None))
         if advertisement is None or origin != source:
             return [Note(f"dropped: advertisement {advertisement_id} did not come from {source}")]
         del self.advertisements[advertisement_id]
-        met = self._count(advertisement, source, -1)
+        met = self.count_met(advertisement, source, -1)
         onward = UnadvertisementMessage(advertisement_id)
         effects: list[Effect] = [Send(peer, onward) for peer in self.outgoing if peer != source]
         if source in self.outgoing:
-            effects.extend(self._refresh(met, [source]))
+            effects.extend(self.refresh(met, [source]))
         return effects
 
-    def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
+    def count_met(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         """Count the advertisement in or out for each filter it meets; those filters."""
         met = [filter for filter in self.table if meet(advertisement.filter, filter)]
         for filter in met:
@@ -113,9 +113,9 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
         return super()._wanted(filter, peer) and peer in self.towards[filter]
 
-    def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
+    def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         self._track(filters)
-        return super()._refresh(filters, peers)
+        return super().refresh(filters, peers)
 
     def _track(self, filters: list[Filter]) -> None:
         """Count for filters that came into the table, or left it, the advertisements they meet."""
@@ -124,10 +124,10 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
                 self.towards.pop(filter, None)
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
-                for _, source in self.pool.meeting(filter, self._offers()):
+                for _, source in self.pool.meeting(filter, self.offers()):
                     _add(counts, source, 1)
 
-    def _offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
+    def offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:
         """Each advertisement with where subscriptions to it must go."""
         return self.advertisements.values()
 
@@ -139,7 +139,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         assert self.towards.keys() == self.table.sources.keys()
         for filter, counts in self.towards.items():
             expected: dict[BrokerId, int] = {}
-            for advertisement, source in self._offers():
+            for advertisement, source in self.offers():
                 if meet(advertisement.filter, filter):
                     _add(expected, source, 1)
             assert counts == expected

@@ -50,7 +50,7 @@ class SubscriptionForwarding(Router):
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         self.outgoing[peer] = Outgoing(self.pool)
-        return self._refresh(list(self.table), [peer])
+        return self.refresh(list(self.table), [peer])
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         if self.outgoing.pop(peer, None) is None:
@@ -58,16 +58,16 @@ class SubscriptionForwarding(Router):
         lost = self.table.wanted_from(peer)
         for filter in lost:
             self.table.remove(filter, peer)
-        return self._refresh(lost, list(self.outgoing))
+        return self.refresh(lost, list(self.outgoing))
 
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
         if not self.table.subscribe(subscription):
             return []
-        return self._refresh([subscription.filter], list(self.outgoing))
+        return self.refresh([subscription.filter], list(self.outgoing))
 
     def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
         filter = self.table.unsubscribe(subscription_id)
-        return [] if filter is None else self._refresh([filter], list(self.outgoing))
+        return [] if filter is None else self.refresh([filter], list(self.outgoing))
 
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         return self._route(publication, 0, LOCAL)
@@ -78,11 +78,11 @@ class SubscriptionForwarding(Router):
         if isinstance(message, SubscriptionMessage):
             if not self.table.add(message.filter, sender):
                 return [Note(f"dropped: {sender} had already subscribed to {message.filter}")]
-            return self._refresh([message.filter], list(self.outgoing))
+            return self.refresh([message.filter], list(self.outgoing))
         if isinstance(message, UnsubscriptionMessage):
             if not self.table.remove(message.filter, sender):
                 return [Note(f"dropped: {sender} had not subscribed to {message.filter}")]
-            return self._refresh([message.filter], list(self.outgoing))
+            return self.refresh([message.filter], list(self.outgoing))
         return [Note(f"dropped: no {message.kind} message in this scheme")]
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
@@ -99,7 +99,7 @@ class SubscriptionForwarding(Router):
         sources = self.table.sources.get(filter)
         return sources is not None and (len(sources) > 1 or peer not in sources)
 
-    def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
+    def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         """Bring what these neighbours have been asked for in line with who wants what now.
 
         Subscriptions go before unsubscriptions, so that no neighbour is for a moment asked

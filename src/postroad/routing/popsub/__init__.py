@@ -193,7 +193,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             effects.append(CancelTimer(_batch_timer(key)))
         gone = [name for name, (_, source) in self.advertisements.items() if source == peer]
         for advertisement_id in gone:
-            effects += self._withdraw(advertisement_id, peer)
+            effects += self.withdraw(advertisement_id, peer)
         return effects
 
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
@@ -220,7 +220,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if entry.source != LOCAL:
             for advertisement, source in self._met(entry.filter):
                 if source != entry.source:
-                    self._gain(entry, advertisement.id, 1)
+                    self.count_gain(entry, advertisement.id, 1)
                     if self._gain_of(entry.source, advertisement.id).gossiping:
                         effects += self._invite(advertisement.id, entry.origin)
         return effects
@@ -233,9 +233,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             self.met[filter] = offers
         return offers
 
-    def _count(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
+    def count_met(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         self.met.clear()  # whatever changes the advertisements counts them in or out
-        return super()._count(advertisement, source, step)
+        return super().count_met(advertisement, source, step)
 
     def _forget(self, name: SubscriptionId) -> list[Effect]:
         entry = self.entries.pop(name)
@@ -247,7 +247,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if entry.source != LOCAL:
             for advertisement, source in self._met(entry.filter):
                 if source != entry.source:
-                    self._gain(entry, advertisement.id, -1)
+                    self.count_gain(entry, advertisement.id, -1)
         names = self.ids[entry.filter, entry.source]
         del names[name]
         if entry.source == LOCAL:
@@ -271,7 +271,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 effects.append(Send(peer, onward))
         return effects
 
-    def _refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
+    def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         """An advertisement came from these peers, or went: pass on, or withdraw, what it met."""
         self._track(filters)
         effects: list[Effect] = []
@@ -299,25 +299,25 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     # Advertisements and gains.
 
-    def _announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
+    def announce(self, advertisement: Advertisement, source: BrokerId) -> list[Effect]:
         if advertisement.id in self.advertisements:
-            return super()._announce(advertisement, source)
+            return super().announce(advertisement, source)
         if source == LOCAL:
             self.numbers[advertisement.id] = advertisement.epoch * EPOCH
-        effects = super()._announce(advertisement, source)
+        effects = super().announce(advertisement, source)
         for entry in self.entries.values():
             if entry.source not in (LOCAL, source) and meet(advertisement.filter, entry.filter):
-                self._gain(entry, advertisement.id, 1)
+                self.count_gain(entry, advertisement.id, 1)
         return effects
 
-    def _withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
+    def withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
         effects: list[Effect] = []
         if source == LOCAL:
             for key in [key for key in self.buffers if key[1] == advertisement_id]:
-                effects += self._send_batch(key)
-            effects += self._end_gossip(advertisement_id)
+                effects += self.send_batch(key)
+            effects += self.end_gossip(advertisement_id)
             self.numbers.pop(advertisement_id, None)
-        effects += super()._withdraw(advertisement_id, source)
+        effects += super().withdraw(advertisement_id, source)
         if advertisement_id not in self.advertisements:
             for gains in self.gains.values():
                 gains.pop(advertisement_id, None)
@@ -338,7 +338,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             gain = gains[advertisement_id] = Gain()
         return gain
 
-    def _gain(self, entry: Entry, advertisement_id: AdvertisementId, step: int) -> None:
+    def count_gain(self, entry: Entry, advertisement_id: AdvertisementId, step: int) -> None:
         if entry.source not in self.gains:
             return
         gain = self._gain_of(entry.source, advertisement_id)
@@ -388,7 +388,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         for peer in sorted(links):
             gain = self._gain_of(peer, advertisement_id)
             gain.offered += 1
-            if gain.popular or self._keeps_to_tree(publication):
+            if gain.popular or self.keeps_to_tree(publication):
                 effects += self._send_popular(peer, post, gain)
             elif self.popsub.unpopular == "direct":
                 origins = sorted({self.entries[name].origin for name in links[peer]})
@@ -407,7 +407,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             effects.append(SetTimer("evaluate", round(self.popsub.reevaluate_s * SECOND)))
         return effects
 
-    def _keeps_to_tree(self, publication: Publication) -> bool:
+    def keeps_to_tree(self, publication: Publication) -> bool:
         """Whether a publication travels over the tree even if it is unpopular."""
         return self.popsub.unpopular == "tree"
 
@@ -457,7 +457,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         effects: list[Effect] = []
         key = (peer, post.advertisement_id)
         if key in self.buffers:
-            effects += self._send_batch(key)
+            effects += self.send_batch(key)
         if gain.gossiping:
             gain.gossiping = False
             group = self.groups[self._group_key(post.advertisement_id)]
@@ -490,10 +490,10 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             average = buffer.gain / len(buffer.posts)
             # The small step keeps 5 / (1/3) at 15, which floats make a little more.
             if len(buffer.posts) > math.ceil(self.gain_min / average - 1e-9):
-                return self._send_batch(key)
+                return self.send_batch(key)
         return []
 
-    def _send_batch(self, key: Key) -> list[Effect]:
+    def send_batch(self, key: Key) -> list[Effect]:
         buffer = self.buffers.pop(key)
         self._measure_gain(buffer.gain)
         return [CancelTimer(_batch_timer(key)), Send(key[0], Batch(tuple(buffer.posts), 1))]
@@ -543,7 +543,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     def _invite(self, name: AdvertisementId, origin: BrokerId) -> list[Effect]:
         return [Send(origin, self._switch(self.groups[self._group_key(name)], to_gossip=True))]
 
-    def _end_gossip(self, name: AdvertisementId) -> list[Effect]:
+    def end_gossip(self, name: AdvertisementId) -> list[Effect]:
         """Nothing more comes here of a publisher: who lacks something asks for it, then leaves."""
         effects: list[Effect] = []
         for group in self._groups_of(name):
@@ -779,7 +779,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if word == "batch":
             peer, _, advertisement_id = rest.partition(" ")
             key = (int(peer), advertisement_id)
-            return self._send_batch(key) if key in self.buffers else []
+            return self.send_batch(key) if key in self.buffers else []
         if word == "gossip":
             epoch, _, advertisement_id = rest.partition(" ")
             return self._on_round((advertisement_id, int(epoch)))
