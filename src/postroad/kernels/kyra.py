@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ from postroad.planning.kyra import Layout
 Wanted = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Forest:
+class Forest(NamedTuple):
     """Trees over some of the servers, in arrays.
 
     Tree t has the places `start[t]:start[t + 1]`, parents first: `server[i]` stands there,
@@ -99,8 +98,7 @@ def _place(members, ends, spot, base):
     return server, above, degree
 
 
-@dataclass(frozen=True)
-class Routes:
+class Routes(NamedTuple):
     """Where Kyra sends a value: `proxy[c, v]` in clique c, along tree `tree_of[v]`."""
 
     clique_of: IntArray
@@ -154,20 +152,14 @@ def kyra(routes: Routes, wanted: Wanted, publishers: IntArray, values: IntArray)
     match to route; the proxy server of the publisher's clique always does."""
     by_clique = wanted[routes.clique_servers].astype(np.int64)
     wanting = np.add.reduceat(by_clique, routes.clique_start[:-1], axis=0)
-    trees = routes.forest
-    messages, matches = _kyra(
-        routes.clique_of, routes.clique_start, routes.clique_servers, routes.proxy, routes.tree_of,
-        trees.start, trees.server, trees.above, trees.degree, trees.spot,
-        wanted, wanting, publishers, values,
-    )  # fmt: skip
+    messages, matches = _kyra(routes, wanted, wanting, publishers, values)
     return ServerCounts(messages, matches)
 
 
 @njit(cache=True)
-def _kyra(
-    clique_of, clique_start, clique_servers, proxy, tree_of,
-    start, server, above, degree, spot, wanted, wanting, publishers, values,
-):  # fmt: skip
+def _kyra(routes, wanted, wanting, publishers, values):
+    clique_of, clique_start, clique_servers, proxy, tree_of, forest = routes
+    start, server, above, degree, spot = forest
     servers = len(clique_of)
     messages = np.zeros((servers, servers), np.int64)
     matches = np.zeros(len(values), np.int64)

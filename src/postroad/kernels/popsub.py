@@ -83,11 +83,11 @@ _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers
 _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
 _CLOCK, _NOW, _END, _AT_ONCE, _SOON, _NEAR, _FAR, _TURN = range(8, 16)
 _WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
-_PURE, _FORWARDS, _HOPS, _HOPS_MAX, _QUEUED, _QUEUED_LENGTH = range(22, 28)
-_GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(28, 33)
-_TOUCHED = 33
-_SENT = 34  # and the three that follow: publications, direct sends, batches, gossip
-_STATES = 38
+_PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(22, 27)
+_GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(27, 32)
+_TOUCHED = 32
+_SENT = 33  # and the three that follow: publications, direct sends, batches, gossip
+_STATES = 37
 
 _GROWING = (
     ("items",),
@@ -144,7 +144,6 @@ class PopSubCounts:
     forwards: int
     gain: float  # the sum over all forwards
     hops: int  # the sum over all deliveries
-    hops_max: int
     direct_forwards: Ints  # how many publications took so many direct sends
     queue_area: Ints  # per broker: length times microseconds
     queue_max: Ints
@@ -270,7 +269,6 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
         forwards=int(state[_FORWARDS]),
         gain=float((kept.forwards * inputs.ratio).sum() + state[_SENT + 1]),
         hops=int(state[_HOPS]),
-        hops_max=int(state[_HOPS_MAX]),
         direct_forwards=kept.histogram,
         queue_area=brokers[:, _AREA].copy(),
         queue_max=brokers[:, _LONGEST].copy(),
@@ -634,7 +632,6 @@ def _deliver(state, delays, kind, delay_us, count, hop):
         delays[at, 0], delays[at, 1] = delay_us, count
         state[kind] += 1
         state[_HOPS] += count * hop
-        state[_HOPS_MAX] = max(state[_HOPS_MAX], hop)
 
 
 @_compiled

@@ -20,6 +20,7 @@ next one is issued), and deliveries to clients.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from postroad.kernels.workload import (
     order_base,
     publisher_base,
 )
+from postroad.overlay import IntArray
 from postroad.overlay.rooted import Rooted
 
 Bytes = npt.NDArray[np.uint8]
@@ -74,13 +76,13 @@ def simulate(
     numbers = np.ascontiguousarray(publications, dtype=np.int64)
     counted = len(chances) if patterns is None else patterns
     outcome = ForwardingCounts(Counters.zero(tree), Counters.zero(tree), Counters.zero(tree))
-    counts = [
-        counter
-        for kind in (outcome.subscriptions, outcome.interests, outcome.publications)
-        for counter in (kind.up, kind.down)
-    ]
-    bases = (member_base(seed), order_base(seed), publisher_base(seed))
-    _simulate(*links(tree), chances, numbers, counted, *bases, *counts)
+    counters = _Counters(
+        outcome.subscriptions.up, outcome.subscriptions.down,
+        outcome.interests.up, outcome.interests.down,
+        outcome.publications.up, outcome.publications.down,
+    )  # fmt: skip
+    bases = _Bases(member_base(seed), order_base(seed), publisher_base(seed))
+    _simulate(*links(tree), chances, numbers, counted, bases, counters)
     return outcome
 
 
@@ -124,32 +126,49 @@ class FilterState:
             _publish(*self._links, broker, *marks, ups, downs, self._queue)
 
 
+class _Bases(NamedTuple):
+    """Where the streams of draws begin."""
+
+    members: np.uint64
+    order: np.uint64
+    publishers: np.uint64
+
+
+class _Counters(NamedTuple):
+    """Messages over the link between each broker and its parent, up and down."""
+
+    pattern_ups: IntArray  # subscriptions to the filters that are counted
+    pattern_downs: IntArray
+    interest_ups: IntArray  # to the others
+    interest_downs: IntArray
+    publication_ups: IntArray
+    publication_downs: IntArray
+
+
 @njit(cache=True)
-def _simulate(
-    parent, first_child, chances, publications, counted, members_from, order_from, publishers_from,
-    pattern_ups, pattern_downs, interest_ups, interest_downs, publication_ups, publication_downs,
-):  # fmt: skip
+def _simulate(parent, first_child, chances, publications, counted, bases, counters):
     n = len(parent)
     up = np.zeros(n, np.uint8)
     down = np.zeros(n, np.uint8)
     members = np.empty(n, np.int32)
     queue = np.empty((2, n), np.int32)
-    keys = member_keys(n, members_from)
+    keys = member_keys(n, bases.members)
     publication = 0
     for filter in range(len(chances)):
         up[:] = 0
         down[:] = 0
-        count = draw_members(keys, order_from, filter, chances[filter], members)
+        count = draw_members(keys, bases.order, filter, chances[filter], members)
         if filter < counted:
-            ups, downs = pattern_ups, pattern_downs
+            ups, downs = counters.pattern_ups, counters.pattern_downs
         else:
-            ups, downs = interest_ups, interest_downs
+            ups, downs = counters.interest_ups, counters.interest_downs
         _subscribe(parent, first_child, members, count, up, down, ups, downs, queue)
         for _ in range(publications[filter]):
-            broker = draw_publisher(n, publishers_from, publication)
+            broker = draw_publisher(n, bases.publishers, publication)
             _publish(
-                parent, first_child, broker, up, down, publication_ups, publication_downs, queue
-            )
+                parent, first_child, broker, up, down, counters.publication_ups,
+                counters.publication_downs, queue,
+            )  # fmt: skip
             publication += 1
 
 

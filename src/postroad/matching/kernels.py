@@ -26,6 +26,8 @@ equal to one are compared with the row itself. (Bounds of codes are a half away 
 number is 0 where the brief cannot say all: for a row that Python must check or that excludes a
 code.) Briefs have two views, `briefs` as floats and `tags` as integers. Blocks, bits and briefs are
 asked for ahead of their use.
+
+Arrays are passed one by one: in a record they take Python longer to pass (docs/decisions/numba.md).
 """
 
 from __future__ import annotations
@@ -475,7 +477,7 @@ def _give_words(base, cap, tables, words, allocator):
 
 
 @njit(cache=True)
-def _given(block, channel, blocks):
+def _same_code(block, channel, blocks):
     """Whether all rows of the block have the same code on a channel, being filed under it."""
     kind, window = blocks[block, KIND], blocks[block, WINDOW]
     return (kind == AT_CODE and window == channel) or (
@@ -492,7 +494,7 @@ def _add_channels(block, row, blocks, rows):
         if tagged < 0:
             break
         channel = tagged >> 3
-        known = bool(tagged & NOT_EQUAL) or _given(block, channel, blocks)
+        known = bool(tagged & NOT_EQUAL) or _same_code(block, channel, blocks)
         for table in range(blocks[block, TABLES]):
             known = known or blocks[block, FIRST_CHANNEL + table] == channel
         if not known:
@@ -589,7 +591,7 @@ def _channels(block, blocks, rows):
             tagged = int(rows[base + slot, CHANNEL + STRIDE * i])
             if tagged < 0:
                 break
-            known = bool(tagged & NOT_EQUAL) or _given(block, tagged >> 3, blocks)
+            known = bool(tagged & NOT_EQUAL) or _same_code(block, tagged >> 3, blocks)
             for j in range(count):
                 known = known or seen[j] == tagged >> 3
             if not known:
