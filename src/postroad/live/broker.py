@@ -1,8 +1,9 @@
 """One broker as a state machine: a router, its clients and its links, driven from outside.
 
-It takes what arrived and `now`, calls `Router.step`, and performs the effects: bytes for clients
-and peers pile up in buffers that the driver empties after `flush`. Routing decisions stay in the
-router; what is here is the same for every scheme.
+It takes input and `now`, calls `Router.step`, and performs the effects: bytes for clients and peers
+are appended to buffers that the driver writes out after `flush`. It also performs the orders of the
+repair of trees (`links/repair.py`). Routing decisions stay in the router; what is here is the same
+for every scheme.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
 
 
 class Broker:
-    """With `rows`, what a store held, it goes on where it was and notes changes in `journal`."""
+    """With `rows`, the content of a store, it resumes from them and notes changes in `journal`."""
 
     def __init__(
         self,
@@ -160,11 +161,11 @@ class Broker:
     # What is kept.
 
     def _restore(self, kept: Kept, now: TimeUs) -> None:
-        """Be again what the store says: links go on, and the router is told all it knew.
+        """Restore the state of the store: links resume, and the router is given all that it knew.
 
-        What the router would say to its neighbours now is compared with what they were told; a
-        difference (of clients whose sessions do not survive, or of which of two equal filters
-        was asked for first) is sent as news.
+        The control messages that the router produces are compared with those that neighbours got
+        before; only differences are sent (clients whose sessions did not survive, or which of two
+        equal filters came first).
         """
         self._replayed = []
         self.step(Start(), now)
@@ -221,7 +222,7 @@ class Broker:
             self._obey(self.repair.restored(now), now)
 
     def _note(self, table: str, peer: BrokerId, message: Message, data: bytes) -> None:
-        """Keep what a neighbour was told, or has said, until it is withdrawn."""
+        """Store a control message to or from a neighbour until it is withdrawn."""
         assert self.journal is not None
         key, said = _statement(message)
         if said:
@@ -243,7 +244,7 @@ class Broker:
             self._note_causes(peer, neighbour)
 
     def _note_causes(self, peer: BrokerId, neighbour: Neighbour) -> None:
-        """A row for all of a turn, gone when all of it is safe."""
+        """One row per turn, deleted when all its messages are safe."""
         assert self.journal is not None
         unwritten, written = neighbour.unwritten, neighbour.written
         if unwritten:
@@ -257,7 +258,7 @@ class Broker:
             self.journal.drop_to("cause", peer, done)
 
     def _forget_link(self, peer: BrokerId) -> None:
-        """The link starts afresh: nothing said over it counts any more."""
+        """The link starts afresh: all state of the old one is void."""
         if self.journal is not None:
             for table in ("queue", "told", "heard"):
                 self.journal.clear(table, peer)
@@ -273,13 +274,13 @@ class Broker:
     # What is safe.
 
     def kept_of(self, onward: Onward) -> KeptOnward:
-        """What a publication waits for, in a form that outlives this broker's memory."""
+        """What a publication waits for, in a form that survives a restart."""
         if self.repair is not None:
             return self.repair.key_of(onward)
         return {peer: (self.peers[peer].link.starts, n) for peer, n in onward.items()}
 
     def still(self, kept: KeptOnward) -> Onward:
-        """What of it there is still to wait for."""
+        """What of it is still pending."""
         if isinstance(kept, str):
             return {} if self.repair is None else self.repair.still(kept)
         return {
@@ -321,7 +322,7 @@ class Broker:
         heapq.heappush(self._heap, (self.now + delay_us, self._sequence, act))
 
     def aside(self, work: Callable[[], bool], then: Callable[[bool, TimeUs], None]) -> None:
-        """Have the driver do something slow, then call back with its answer."""
+        """Have the driver do slow work off the event loop, then call back with the result."""
         self.work.append((work, then))
 
     def take_work(self) -> list[Work]:
@@ -374,7 +375,7 @@ class Broker:
         return False
 
     def _holds(self, publication: Publication) -> bool:
-        """Whether a publication that goes nowhere now waits here."""
+        """Whether a publication is queued here, in the router or in the outbox."""
         return self.router.holds(publication) or (
             self.repair is not None and self.repair.holds(publication)
         )
@@ -475,12 +476,12 @@ class Broker:
         return sent
 
     def _delay_us(self, peer: BrokerId, assumed_us: TimeUs) -> TimeUs:
-        """As heartbeats measured it, or what the plan assumes."""
+        """The latency of a link as heartbeats measured it, or as the plan assumes."""
         measured = self.peers[peer].link.delay_us if peer in self.peers else None
         return assumed_us if measured is None else measured
 
     def _pings_us(self, links: Iterable[tuple[BrokerId, BrokerId, TimeUs]]) -> list[TimeUs]:
-        """To every broker along the tree, as brokers have measured their links."""
+        """The latency to every broker along the tree, from measured links where there are any."""
         measured = {(source, peer): us for source, peer, us in links}
         tree = self.plan.links()
         times_us = [-1] * len(tree)
@@ -544,7 +545,7 @@ class Broker:
     # Waves: when has all that was said arrived everywhere?
 
     def settle(self, then: Reached) -> None:
-        """Call this once the whole network has heard what was sent until now, or cannot soon.
+        """Call back once all that was sent until now has reached the whole network, or time is up.
 
         A wave is lost with the tree it began in. So where trees are repaired others follow it: a
         link that falls silent is found out later than one wave is waited for.
@@ -652,7 +653,7 @@ class Broker:
         self._spread(message, sender)
 
     def _put_retained(self, message: Retain) -> None:
-        """Keep it in place of what was kept of its topic."""
+        """Replace the retained publication of its topic."""
         topic = message.topic
         known = self.retained.get(topic)
         before = 0 if known is None else len(known.kept)
@@ -666,7 +667,7 @@ class Broker:
             (self.absent if unknown else self.removed)[topic] = min(self.now, message.version[0])
 
     def _sweep(self, now: TimeUs) -> None:
-        """Forget what was removed long ago, and the oldest of more than may be remembered."""
+        """Drop tombstones that have expired, and the oldest beyond the limit."""
         most = self.network.limits.retained
         for removed, count_max in ((self.removed, most), (self.absent, min(most, ABSENT_MAX))):
             while removed:
@@ -687,7 +688,7 @@ class Broker:
     # Links.
 
     def to_dial(self, now: TimeUs) -> list[BrokerId]:
-        """Whom to connect to now: neighbours with a higher number, and who is written to aside."""
+        """The peers to dial now: neighbours with higher numbers, and targets of direct messages."""
         peers = []
         for peer, neighbour in self.peers.items():
             if neighbour.wire is not None or neighbour.dialling or now < neighbour.dial_us:
@@ -743,7 +744,7 @@ class Broker:
             log.warning("broker refused", extra={"address": wire.address, "reason": reason})
 
     def _proof(self, wire: Wire, peer: BrokerId, mine: bool) -> bytes:
-        """What one end of a connection has to show the other."""
+        """The proof of the secret that one end of a connection sends the other."""
         if self.secret is None:
             return b""
         dials = wire.dialled is not None

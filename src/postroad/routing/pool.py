@@ -148,13 +148,13 @@ class FilterPool:
         """As many of the others as it may be compared with."""
         if self.steps_max is None:
             return others
-        found, left = [], self.steps_max
+        bounded, left = [], self.steps_max
         for other in others:
             left -= COMPARING + comparing(filter, other)
             if left < 0:
                 break
-            found.append(other)
-        return found
+            bounded.append(other)
+        return bounded
 
     def _outer(self, filter: Filter, pins: list[Pin]) -> Iterable[Filter]:
         """All that may cover a filter with these pins, and more."""

@@ -84,12 +84,6 @@ class Files:
             self.lost += len(rows)
             self._fail(error)
 
-    def due_us(self) -> TimeUs | None:
-        """When the file that is open is complete at the latest; None without one."""
-        if self._file is None:
-            return None
-        return self._since_us + int(self.recording.file_s * 1_000_000)
-
     def _hidden(self) -> Path:
         return self.folder / f".traces-{self.name}-{self._number}.jsonl"
 
