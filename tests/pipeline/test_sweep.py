@@ -159,5 +159,5 @@ selectivity = 0.3
 
 def test_spark_failures_are_one_line(spark, tmp_path):
     with pytest.raises(RunFailed, match=r"Spark failed: .*is null") as caught:
-        run._guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
+        run.guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
     assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postroad.errors import InputError
@@ -24,6 +25,11 @@ def source(spark, partitions=2):
         lambda count: spark.range(0, count, 1, partitions),
         lambda columns, schema: session.small_table(spark, columns, schema),
     )
+
+
+def whole(frame):
+    """Nothing is cut."""
+    return frame
 
 
 def made_by(spark, partitions):
@@ -44,7 +50,7 @@ def made_by(spark, partitions):
         "class": workload.follower(rows, followers=None, exponent=1.5, **sizes),
         **{
             popularity: workload.topics(
-                rows, nodes=30, topics=50, popularity=popularity, per_node=5, publications=40
+                rows, whole, nodes=30, topics=50, popularity=popularity, per_node=5, publications=40
             )
             for popularity in ("zipf", "unif", "expo")
         },
@@ -169,7 +175,13 @@ def test_followers_decide_how_often_a_publisher_is_subscribed_to(spark):
 @pytest.mark.parametrize("popularity", ["zipf", "unif", "expo"])
 def test_every_node_gets_its_topics_and_popularity_is_as_asked(spark, popularity):
     one = workload.topics(
-        source(spark), nodes=1000, topics=100, popularity=popularity, publications=10, seed=1
+        source(spark),
+        DataFrame.cache,
+        nodes=1000,
+        topics=100,
+        popularity=popularity,
+        publications=10,
+        seed=1,
     )
     per_node = one.subscriptions.groupBy("client").agg(F.count_distinct("filter")).collect()
     assert {row[1] for row in per_node} == {20}

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from postroad.cli.spark import Command, job, on_spark
 from postroad.errors import InputError, RunFailed
 
-if TYPE_CHECKING:
-    from postroad.pipeline.run import Job
-
-Command = Callable[..., Any]
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 
 
 @click.group()
 def pipeline() -> None:
     """Prepare data, make workloads, run sweeps and measure them, on Spark."""
-
-
-def on_spark(command: Command) -> Command:
-    """The options that every command that may start Spark has."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON."),
-        click.option(
-            "--conf", multiple=True, metavar="K=V", help="A setting of Spark; may be repeated."
-        ),
-        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
-    ):
-        command = option(command)
-    return command
 
 
 def to_folder(command: Command) -> Command:
@@ -57,7 +40,7 @@ def workload_options(command: Command) -> Command:
         click.option("--seed", default=0, show_default=True),
     ):
         command = option(command)
-    return on_spark(to_folder(option_rate(command)))
+    return on_spark(to_folder(option_rate(JSON(command))))
 
 
 def option_rate(command: Command) -> Command:
@@ -104,11 +87,12 @@ def option_rate(command: Command) -> Command:
 )
 @to_folder
 @on_spark
+@JSON
 def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **told: Any) -> None:
     """Read raw files into a table; bad rows go to its quarantine."""
     from postroad.pipeline import run
 
-    facts = run.ingest(sources, kind, output, _job(told), **told)
+    facts = run.ingest(sources, kind, output, job(told), **told)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")
@@ -126,11 +110,12 @@ def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **to
 @click.option("--seed", default=0, show_default=True, help="Chooses the users to begin from.")
 @to_folder
 @on_spark
+@JSON
 def sample(edges: str, output: str, as_json: bool, **told: Any) -> None:
     """Breadth-first sample of a graph, with all edges among the visited users."""
     from postroad.pipeline import run
 
-    facts = run.sample(edges, output, _job(told), **told)
+    facts = run.sample(edges, output, job(told), **told)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['nodes']:,} users and {facts['edges']:,} edges in {facts['tables'][0]}")
@@ -142,13 +127,14 @@ def sample(edges: str, output: str, as_json: bool, **told: Any) -> None:
 @click.argument("edges", metavar="EDGES")
 @click.option("--table", metavar="FILE", help="Write the quantiles of follower counts as CSV.")
 @on_spark
+@JSON
 def followers(edges: str, table: str | None, as_json: bool, **told: Any) -> None:
     """Follower statistics of a graph."""
     from pathlib import Path
 
     from postroad.pipeline import run
 
-    facts = run.followers(edges, _job(told))
+    facts = run.followers(edges, job(told))
     quantiles = facts.pop("quantiles")
     if table:
         head = "# Made by `postroad pipeline followers EDGES --table FILE`.\n"
@@ -268,10 +254,10 @@ def patterns_workload(**told: Any) -> None:
 def _workload(kind: str, told: dict[str, Any], inputs: dict[str, str]) -> None:
     from postroad.pipeline import run
 
-    output, as_json, job = told.pop("output"), told.pop("as_json"), _job(told)
+    output, as_json, where = told.pop("output"), told.pop("as_json"), job(told)
     if told["rate_per_s"] is None:
         del told["rate_per_s"]
-    facts = run.workload(kind, output, job, inputs=inputs, **told)
+    facts = run.workload(kind, output, where, inputs=inputs, **told)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     for name in ("subscriptions", "advertisements", "publications"):
@@ -283,6 +269,7 @@ def _workload(kind: str, told: dict[str, Any], inputs: dict[str, str]) -> None:
 @click.argument("experiment", metavar="EXPERIMENT.TOML")
 @to_folder
 @on_spark
+@JSON
 def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
     """Run an experiment's grid; a killed sweep goes on where it was."""
     from postroad.pipeline import run
@@ -300,7 +287,7 @@ def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
         def report(done: int, total: int) -> None:
             progress.update(task, completed=min(done, total), total=total)
 
-        facts = run.sweep(experiment, output, _job(told), report=report)
+        facts = run.sweep(experiment, output, job(told), report=report)
     if as_json or facts["unchanged"]:
         _tell(facts, as_json)
     else:
@@ -319,6 +306,7 @@ def sweep(experiment: str, output: str, as_json: bool, **told: Any) -> None:
 @click.option("--metric", multiple=True, help="Print only these metrics; all are written.")
 @to_folder
 @on_spark
+@JSON
 def measure(
     runs: str,
     traces: str | None,
@@ -332,7 +320,7 @@ def measure(
     from postroad.pipeline import run, store
     from postroad.pipeline.session import parse_conf
 
-    facts = run.measure(runs, output, _job(told), traces_path=traces, baseline=parse_conf(baseline))
+    facts = run.measure(runs, output, job(told), traces_path=traces, baseline=parse_conf(baseline))
     if as_json:
         facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
         return _tell(facts, as_json)
@@ -357,17 +345,6 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return "" if value is None else str(value)
-
-
-def _job(told: dict[str, Any]) -> Job:
-    from postroad.pipeline.run import Job
-
-    return Job(
-        master=told.pop("master"),
-        conf=tuple(told.pop("conf")),
-        force=told.pop("force", False),
-        command=shlex.join(["postroad", *sys.argv[1:]]),
-    )
 
 
 def _tell(facts: dict[str, Any], as_json: bool) -> None:

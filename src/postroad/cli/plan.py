@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError
+
+if TYPE_CHECKING:
+    from postroad.overlay import IntArray
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -40,7 +45,7 @@ def plan() -> None:
     is_flag=True,
     help="Choose among candidate edges that Spark finds, for more nodes than 10,000s.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@on_spark
 @click.option("-o", "--out", type=FILE, required=True, help="Where to write the overlay (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def swico(
@@ -49,9 +54,9 @@ def swico(
     long: str,
     seed: int,
     approximate: bool,
-    master: str,
     out: Path,
     as_json: bool,
+    **told: Any,
 ) -> None:
     """A small-world ring whose neighbours share interests (BeaConvey's overlays)."""
     from postroad.kernels.swico import build, components_count
@@ -67,11 +72,14 @@ def swico(
     began = perf_counter()
     if approximate:
         from postroad.kernels import swico_candidates
-        from postroad.pipeline.session import session
+        from postroad.pipeline.run import guarded
         from postroad.pipeline.swico import candidate_edges
 
-        with session(master) as spark:
-            edges = candidate_edges(spark, given)
+        def candidates() -> IntArray:
+            with job(told).session() as spark:
+                return candidate_edges(spark, given)
+
+        edges = guarded(candidates)
         world = swico_candidates.build(given, edges, seed)
     else:
         world = build(given, overlay, long, seed)

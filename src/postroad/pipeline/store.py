@@ -11,10 +11,13 @@ A stage whose table was made from the same inputs, parameters and version is not
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
 import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,10 +31,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from postroad import __version__
-from postroad.errors import InputError
-from postroad.pipeline.schemas import conform
+from postroad.errors import InputError, RunFailed
+from postroad.pipeline.schemas import conform, plainly
 
 LINEAGE = "_lineage.json"
+LOCK = ".postroad.lock"
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,17 @@ def local(path: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URI, and the path in it."""
     if "://" in path:
         return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
-    return fs.LocalFileSystem(), os.path.abspath(path)
+    return fs.LocalFileSystem(), absolute(path)
+
+
+def absolute(path: str) -> str:
+    """The path for whoever reads it: executors have working directories of their own."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def uri(path: str) -> str:
     """The path as Spark must see it, whatever a cluster's default file system is."""
-    return path if "://" in path else f"file://{os.path.abspath(path)}"
+    return path if "://" in path else f"file://{absolute(path)}"
 
 
 def join(folder: str, name: str) -> str:
@@ -75,6 +84,55 @@ def exists(path: str) -> bool:
 def is_folder(path: str) -> bool:
     files, place = local(path)
     return bool(files.get_file_info(place).type == fs.FileType.Directory)
+
+
+@contextmanager
+def locked(folder: str, command: str = "") -> Iterator[None]:
+    """The folder is this command's own for the time of the block; a second one is refused.
+
+    The lock is the kernel's, on a file that names its owner, so that of a killed command is free
+    at once. Folders that are no local paths are not locked.
+    """
+    if "://" in folder:
+        yield
+        return
+    path = os.path.join(absolute(folder), LOCK)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = _lock(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder!r}: {error.strerror}", remedy="choose another folder"
+        ) from None
+    try:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        owner = f"process {os.getpid()} on {socket.gethostname()} since {moment}"
+        os.truncate(file, 0)
+        os.write(file, f"{command or 'another command'} ({owner})".encode())
+        yield
+    finally:
+        os.unlink(path)
+        os.close(file)
+
+
+def _lock(path: str) -> int:
+    """An open file with the lock; whoever had it may have removed the file that was opened."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            owner = os.pread(file, 4096, 0).decode(errors="replace")
+            os.close(file)
+            raise RunFailed(
+                f"{os.path.dirname(path)!r} is being written by {owner or 'another command'}; "
+                "wait for it, or choose another folder"
+            ) from None
+        os.close(file)
 
 
 def read_lineage(path: str) -> dict[str, Any] | None:
@@ -133,13 +191,18 @@ def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
             where=path,
             remedy=f"give a table with columns {', '.join(schema.names)}",
         )
-    return conform(frame, schema)
+    # Our own was checked when it was written; a check here would keep filters from the files.
+    return plainly(frame, schema) if read_lineage(path) else conform(frame, schema)
 
 
 def read_raw(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Foreign Parquet as it is, with the file each row came from."""
+    """Foreign Parquet as it is, with the file each row came from and its place there."""
     frame = spark.read.parquet(*map(uri, paths))
-    return frame.select("*", F.col("_metadata.file_path").alias("_file"))
+    place = (
+        F.col("_metadata.file_path").alias("_file"),
+        F.col("_metadata.row_index").alias("_row"),
+    )
+    return frame.select("*", *place)
 
 
 def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -158,7 +221,7 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     """Loose Parquet files in a folder, such as the finished runs of a sweep."""
-    return conform(spark.read.schema(schema).parquet(uri(path)), schema)
+    return spark.read.schema(schema).parquet(uri(path))
 
 
 def write(frame: DataFrame, path: str) -> None:
