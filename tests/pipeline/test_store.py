@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from postroad import __version__
-from postroad.errors import InputError
+from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import EDGES, conform
 from postroad.pipeline.store import Recipe
@@ -140,3 +142,53 @@ def test_names_of_the_place_beside():
     assert store.uri("hdfs://x/y") == "hdfs://x/y"
     assert store.uri("/x/y") == "file:///x/y"
     assert Path(store.local("x")[1]).is_absolute()
+
+
+def test_a_filter_on_a_table_reaches_its_files_and_a_foreign_table_is_checked(spark, tmp_path):
+    put(edges(spark, (1, 2), (3, 4)), tmp_path / "ours", {})
+    table = store.read(spark, str(tmp_path / "ours"), EDGES).where("follower = 3")
+    plan = table._jdf.queryExecution().executedPlan().toString()
+    assert "EqualTo(follower,3)" in plan.partition("PushedFilters")[2].partition("]")[0]
+    assert [tuple(row) for row in table.collect()] == [(3, 4)]
+    nulls = spark.createDataFrame([(1, None)], "follower bigint, followee bigint")
+    nulls.write.parquet(str(tmp_path / "foreign"))
+    with pytest.raises(Exception, match="column followee is null"):
+        store.read(spark, str(tmp_path / "foreign"), EDGES).collect()
+
+
+HOLD = """
+import sys, time
+from postroad.pipeline import store
+with store.locked(sys.argv[1], "postroad pipeline sweep grid.toml"):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_has_one_writer_and_a_killed_one_gives_it_up(tmp_path):
+    folder = str(tmp_path / "out")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        owner = rf"'{folder}' is being written by postroad pipeline sweep grid.toml \(process "
+        with pytest.raises(RunFailed, match=rf"{owner}{holder.pid} on ") as caught:
+            run.sample(str(tmp_path), folder, run.Job(), nodes=1)
+        assert "\n" not in str(caught.value)
+        holder.kill()
+        holder.wait()
+        assert (tmp_path / "out" / store.LOCK).exists(), "the killed one left its mark"
+        with store.locked(folder), pytest.raises(RunFailed), store.locked(folder):
+            pass
+        assert not list((tmp_path / "out").iterdir())
+        with store.locked(folder):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write to"), store.locked(str(tmp_path / "file")):
+        pass

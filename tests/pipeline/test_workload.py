@@ -200,6 +200,35 @@ def test_every_node_gets_its_topics_and_popularity_is_as_asked(spark, popularity
     assert found.sum() == 20_000
 
 
+def test_a_draw_of_topics_costs_in_proportion_to_what_is_drawn(spark):
+    numbers = []
+
+    def table(columns, schema):
+        numbers.append(len(next(iter(columns.values()))))
+        return session.small_table(spark, columns, schema)
+
+    rows = workload.Source(lambda count: spark.range(0, count, 1, 2), table)
+    weights = topics.popularity("zipf", 100_000, 1.0)
+    drawn = workload._taken(rows, 40, weights / weights.sum(), 20, 1).groupBy("node").count()
+    assert {row["count"] for row in drawn.collect()} == {20}
+    likely, counts, every = numbers
+    assert likely + counts < 400, "drawn for each node"
+    assert every == 100_000, "looked up, once for each draw"
+
+
+def test_topics_are_numbered_without_gaps_and_not_through_one_partition(spark):
+    rows = spark.range(0, 3000, 3, 7).withColumnRenamed("id", "topic")
+    numbered = workload._numbered(rows, "topic", "number")
+    found = sorted(row["number"] for row in numbered.collect())
+    assert found == list(range(1000))
+    again = workload._numbered(rows.repartition(3), "topic", "number")
+    assert sorted(numbered.collect()) == sorted(again.collect())
+    plan = numbered._jdf.queryExecution().executedPlan().toString()
+    windows = [line for line in plan.splitlines() if "Window [" in line or "Window(" in line]
+    assert windows
+    assert all("[_bucket" in line for line in windows), windows
+
+
 @pytest.mark.parametrize("distribution", ["uniform", "zipf-uniform", "multimodal", "regional"])
 @pytest.mark.parametrize("interest", [0.01, 0.1, 0.5])
 def test_servers_are_interested_as_often_as_asked(spark, distribution, interest):

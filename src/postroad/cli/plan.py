@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from postroad.overlay import IntArray
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+TABLE = click.Path(path_type=Path)
 
 
 @click.group()
@@ -24,7 +25,7 @@ def plan() -> None:
 
 
 @plan.command()
-@click.option("--interests", type=FILE, required=True, help="Rows node,topic: CSV or Parquet.")
+@click.option("--interests", type=TABLE, required=True, help="Rows node,topic: CSV or Parquet.")
 @click.option(
     "--overlay",
     type=click.Choice(["SL", "S", "L", "-"]),
@@ -121,8 +122,10 @@ def swico(
     "--servers", type=click.IntRange(min=1), help="Or: a transit-stub network of so many."
 )
 @click.option("--multi-homed", type=float, default=0.0, show_default=True, help="Of its domains.")
-@click.option("--subscriptions", type=FILE, required=True, help="As a scenario's: CSV or JSONL.")
-@click.option("--publications", type=FILE, help="Likewise; without them filters stand for them.")
+@click.option(
+    "--subscriptions", type=TABLE, required=True, help="As a scenario's: CSV, JSONL or Parquet."
+)
+@click.option("--publications", type=TABLE, help="Likewise; without them filters stand for them.")
 @click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
 @click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
 @click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")

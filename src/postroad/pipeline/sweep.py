@@ -187,7 +187,10 @@ def _scenario(given: Any, file: Path) -> tuple[dict[str, Any], str]:
 
 
 def files_named(told: Any, folder: Path) -> dict[str, str]:
-    """Every text in a scenario that names a file beside it, with the hash of its bytes."""
+    """Every text in a scenario that names a file beside it, with the hash of its bytes.
+
+    Of a table, the fingerprint.
+    """
     if isinstance(told, Mapping):
         told = list(told.values())
     if isinstance(told, list):
@@ -195,8 +198,12 @@ def files_named(told: Any, folder: Path) -> dict[str, str]:
         for one in told:
             found |= files_named(one, folder)
         return found
-    if isinstance(told, str) and told and len(told) < 1000 and (folder / told).is_file():
-        return {str(folder / told): store.content_fingerprint(str(folder / told))}
+    if isinstance(told, str) and told and len(told) < 1000:
+        path = folder / told
+        if path.is_file():
+            return {str(path): store.content_fingerprint(str(path))}
+        if path.is_dir() and next(path.glob("*.parquet"), None):
+            return {str(path): store.fingerprint(str(path))}
     return {}
 
 
