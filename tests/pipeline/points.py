@@ -36,10 +36,8 @@ def point(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("x is two")
     if parameters.get("die") and parameters["x"] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    if parameters.get("block") and parameters["x"] == 2:
-        # What the worker is about to write stands in its own way.
-        for finished in Path(row["folder"]).glob("*/runs.finished"):
-            (finished / f".{row['run_id']}.writing").mkdir()
+    if parameters.get("mistyped") and parameters["x"] == 2:
+        return {"traces": [{"time_us": "soon"}]}  # which the worker cannot write
     time.sleep(parameters.get("sleep_s", 0))
     noise = draws.uniform(row["seed"], "point", 0, 0)
     return {"value": parameters["x"] + noise, "nested": {"noise": noise}, "text": "left out"}

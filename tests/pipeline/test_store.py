@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from postroad import __version__
+from postroad.cli import cli
 from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import EDGES, conform
@@ -192,3 +194,41 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write to"), store.locked(str(tmp_path / "file")):
         pass
+
+
+def test_a_table_of_another_schema_version_is_refused_with_a_remedy(spark, tmp_path):
+    path = tmp_path / "edges"
+    store.write(edges(spark, (1, 2)), str(path))
+    recipe = Recipe("ingest", {}, command="postroad pipeline ingest g.txt --as edges -o d")
+    store.publish(str(path), recipe)
+    assert store.is_current(str(path), recipe)
+    lineage = json.loads((path / store.LINEAGE).read_text())
+    (path / store.LINEAGE).write_text(json.dumps(lineage | {"schema": 99}))
+    told = r"edges: the table has schema version 99, this Postroad reads \d+; use .*"
+    with pytest.raises(InputError, match=told + "postroad pipeline ingest g.txt --as edges -o d"):
+        store.read(spark, str(path), EDGES)
+    assert not store.is_current(str(path), recipe), "it is made again"
+    del lineage["schema"]
+    (path / store.LINEAGE).write_text(json.dumps(lineage))
+    assert content(spark, path) == [(1, 2)]
+
+
+def test_the_tables_of_a_folder_are_listed(spark, tmp_path):
+    source = tmp_path / "graph.txt"
+    source.write_text("1 2\n2 3\n3 3\n")
+    job = run.Job(command="postroad pipeline ingest graph.txt")
+    run.ingest([str(source)], "edges", str(tmp_path / "t"), job, bad_share=0.5)
+    (tmp_path / "t/.edges.next.old").mkdir()
+    (tmp_path / "t/.edges.next.old/_lineage.json").write_text("not a table in its place")
+    found = CliRunner().invoke(cli, ["pipeline", "tables", str(tmp_path), "--json"])
+    rows = json.loads(found.output)
+    assert [(Path(row["table"]).name, row["rows"]) for row in rows] == [
+        ("edges", 2),
+        ("edges_quarantine", 1),
+    ]
+    assert rows[0]["quality"] == {"records": 3, "quarantined": 1}
+    assert rows[0]["inputs"] == [str(source)]
+    said = CliRunner().invoke(cli, ["pipeline", "tables", str(tmp_path)]).output
+    assert "edges: 2 rows, 3 records, 1 quarantined" in said
+    assert "by postroad pipeline ingest graph.txt" in said
+    assert CliRunner().invoke(cli, ["pipeline", "tables", "/nowhere"]).exception is not None

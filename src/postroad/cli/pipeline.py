@@ -1,4 +1,4 @@
-"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure."""
+"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure, tables."""
 
 from __future__ import annotations
 
@@ -329,6 +329,27 @@ def measure(
             path, [row for row in store.rows_of(path) if not metric or row["metric"] in metric]
         )
     return None
+
+
+@pipeline.command()
+@click.argument("folder", metavar="DIR")
+@JSON
+def tables(folder: str, as_json: bool) -> None:
+    """The tables in a folder: rows, how each was made and from what, and what was wrong."""
+    from postroad.pipeline import run
+
+    found = run.tables(folder)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for one in found:
+        quality = "".join(f", {count:,} {word}" for word, count in one["quality"].items())
+        click.echo(f"{one['table']}: {one['rows']:,} rows{quality}")
+        click.echo(f"  by {one['command'] or one['stage']} (Postroad {one['version']})")
+        for path in one["inputs"]:
+            click.echo(f"  from {path}")
+    if not found:
+        click.echo(f"no tables in {folder}")
 
 
 def _print_measures(title: str, rows: list[dict[str, Any]]) -> None:

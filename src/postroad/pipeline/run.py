@@ -86,6 +86,29 @@ def guarded(action: Callable[[], T], *tables: str) -> T:
         raise
 
 
+def tables(folder: str) -> list[Facts]:
+    """What every table of a folder holds and how it was made, without Spark."""
+    rows = []
+    for path in store.tables(folder):
+        lineage = store.read_lineage(path)
+        assert lineage is not None
+        made = lineage["facts"]
+        quality = {key: made[key] for key in ("records", "quarantined", "failed") if key in made}
+        rows.append(
+            {
+                "table": path,
+                "rows": store.count(path),
+                "schema": lineage.get("schema", 1),
+                "stage": lineage["stage"],
+                "version": lineage["version"],
+                "command": lineage["command"],
+                "inputs": sorted(lineage["inputs"]),
+                "quality": quality,
+            }
+        )
+    return rows
+
+
 def ingest(
     sources: Sequence[str],
     kind: str,

@@ -24,6 +24,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+VERSION = 1
+"""Of all schemas below: raised when a column changes what it means, or goes."""
+
 TEXT, LONG, INT, REAL, DATE = (
     StringType(),
     LongType(),

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from postroad import __version__
 from postroad.errors import InputError, RunFailed
-from postroad.pipeline.schemas import conform, plainly
+from postroad.pipeline.schemas import VERSION, conform, plainly
 
 LINEAGE = "_lineage.json"
 LOCK = ".postroad.lock"
@@ -147,10 +147,28 @@ def read_lineage(path: str) -> dict[str, Any] | None:
     return lineage
 
 
+def check_version(path: str, lineage: Mapping[str, Any]) -> None:
+    """Refuse a table of another schema version; what an earlier build wrote has version 1."""
+    version = lineage.get("schema", 1)
+    if version != VERSION:
+        remedy = f"make it again: {lineage['command'] or lineage['stage']}"
+        if version > VERSION:
+            remedy = f"use the Postroad that made it ({lineage['version']}), or {remedy}"
+        raise InputError(
+            f"the table has schema version {version}, this Postroad reads {VERSION}",
+            where=path,
+            remedy=remedy,
+        )
+
+
 def is_current(path: str, recipe: Recipe) -> bool:
     """Whether the table is there and was made by this recipe."""
     lineage = read_lineage(path)
-    return lineage is not None and lineage["fingerprint"] == recipe.fingerprint
+    return (
+        lineage is not None
+        and lineage["fingerprint"] == recipe.fingerprint
+        and lineage.get("schema", 1) == VERSION
+    )
 
 
 def fingerprint(path: str) -> str:
@@ -183,6 +201,9 @@ def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     recover(path)
     if not is_folder(path):
         raise InputError(f"there is no table {path!r}", remedy="make it with an earlier stage")
+    lineage = read_lineage(path)
+    if lineage is not None:
+        check_version(path, lineage)
     frame = spark.read.parquet(uri(path))
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
@@ -192,7 +213,7 @@ def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
             remedy=f"give a table with columns {', '.join(schema.names)}",
         )
     # Our own was checked when it was written; a check here would keep filters from the files.
-    return plainly(frame, schema) if read_lineage(path) else conform(frame, schema)
+    return conform(frame, schema) if lineage is None else plainly(frame, schema)
 
 
 def read_raw(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -289,6 +310,17 @@ def rows_of(path: str, columns: Sequence[str] | None = None) -> list[dict[str, A
     return rows
 
 
+def tables(folder: str) -> list[str]:
+    """The tables in a folder and the folders in it, by name."""
+    files, place = local(folder)
+    if files.get_file_info(place).type != fs.FileType.Directory:
+        raise InputError(f"there is no folder {folder!r}", remedy="check the path")
+    found = files.get_file_info(fs.FileSelector(place, recursive=True))
+    suffix = f"/{LINEAGE}"
+    paths = [info.path.removesuffix(suffix) for info in found if info.path.endswith(suffix)]
+    return sorted(path for path in paths if "/." not in path.removeprefix(place))
+
+
 def count(path: str) -> int:
     """The rows of a table, from its files' footers."""
     files, place = local(path)
@@ -326,7 +358,11 @@ def scratch(spark: SparkSession, folder: str) -> Iterator[Callable[[DataFrame], 
 def publish(path: str, recipe: Recipe, facts: Mapping[str, Any] | None = None) -> None:
     """Put what `write` has written, with its lineage, in the place of the table."""
     files, place = local(beside(path))
-    lineage = asdict(recipe) | {"fingerprint": recipe.fingerprint, "facts": dict(facts or {})}
+    lineage = asdict(recipe) | {
+        "fingerprint": recipe.fingerprint,
+        "facts": dict(facts or {}),
+        "schema": VERSION,
+    }
     with files.open_output_stream(f"{place}/{LINEAGE}") as stream:
         stream.write(json.dumps(lineage, indent=2, sort_keys=True).encode() + b"\n")
     files.move(place, local(beside(path, "next"))[1])
