@@ -288,6 +288,46 @@ def test_a_bad_row_does_not_make_ingest_parse_twice(spark, tmp_path, monkeypatch
     assert calls.value == 202
 
 
+def test_appending_gives_what_all_files_at_once_give_and_nothing_twice(spark, tmp_path):
+    row = {"time": 1, "broker": "0", "publisher": "p", "attributes": {"x": 1}}
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("".join(json.dumps(row | {"id": n}) + "\n" for n in (1, 2)) + "{\n")
+    second.write_text("".join(json.dumps(row | {"id": n}) + "\n" for n in (2, 3)))
+
+    def ingested(folder, *sources, **told):
+        paths = [str(source) for source in sources]
+        facts = run.ingest(paths, "publications", str(folder), JOB, bad_share=1, **told)
+        table = rows(spark, folder / "publications", PUBLICATIONS, "publication")
+        return facts, table, quarantined(spark, folder, "publications")
+
+    whole = ingested(tmp_path / "whole", first, second)
+    ingested(tmp_path / "t", first, append=True)  # there is no table yet
+    grown = ingested(tmp_path / "t", second, append=True)
+    again = ingested(tmp_path / "t", first, second, append=True)
+    assert [one[0] for one in grown[1]] == ["1", "2", "3"]
+    assert again[0]["unchanged"]
+    assert ingested(tmp_path / "t", first, second)[0]["unchanged"], "the same as at once"
+    for _, table, bad in (grown, again):
+        assert table == whole[1]
+        assert sorted(bad) == sorted(whole[2])
+    for facts in (grown[0], again[0]):
+        assert {**facts, "tables": 0, "unchanged": 0} == {**whole[0], "tables": 0, "unchanged": 0}
+    second.write_text("{}")
+    with pytest.raises(InputError, match=r"b.jsonl: has changed since it was ingested"):
+        ingested(tmp_path / "t", second, append=True)
+
+
+def test_appended_edges_are_merged_and_other_settings_refused(spark, tmp_path):
+    (tmp_path / "a.txt").write_text("1 2\n2 3\n")
+    (tmp_path / "b.txt").write_text("2 3\n3 4\n")
+    out = str(tmp_path / "t")
+    for name in ("a.txt", "b.txt"):
+        run.ingest([str(tmp_path / name)], "edges", out, JOB, append=True)
+    assert rows(spark, tmp_path / "t/edges", EDGES, "follower") == [(1, 2), (2, 3), (3, 4)]
+    with pytest.raises(InputError, match="undirected was False and is True"):
+        run.ingest([str(tmp_path / "b.txt")], "edges", out, JOB, append=True, undirected=True)
+
+
 def test_traces_of_unknown_kind_are_quarantined(spark, tmp_path):
     source = tmp_path / "t.jsonl"
     row = {"trace_id": "r", "kind": "deliver", "time_us": 5, "broker": "0", "published_us": 1}

@@ -59,6 +59,9 @@ def option_rate(command: Command) -> Command:
     help="What the files hold.",
 )
 @click.option("--bad-share", default=0.01, show_default=True, help="Bad rows a file may have.")
+@click.option(
+    "--append", is_flag=True, help="Add the files to the table; those that it has are left out."
+)
 @click.option("--undirected", is_flag=True, help="Edges: keep each pair both ways.")
 @click.option(
     "--unit",

@@ -318,7 +318,7 @@ def quotes(records: DataFrame) -> DataFrame:
         F.concat_ws(
             "; ",
             F.when(F.col("reason") != "", F.col("reason")),
-            F.when(F.col("_again"), F.lit("duplicate of a date and symbol")),
+            F.when(F.col("_again"), F.lit(_SAME_DAY)),
         ),
     )
 
@@ -335,7 +335,7 @@ def subscriptions(records: DataFrame) -> DataFrame:
     wrong = F.concat(F.lit("filter does not parse: "), _complaints("filter"))
     said = F.nullif("reason", F.lit(""))
     parsed = judged.withColumn("reason", F.concat_ws("; ", said, wrong))
-    return _unique(parsed, ("subscription",), "id is used twice")
+    return _unique(parsed, ("subscription",), _ID_TWICE)
 
 
 @F.arrow_udf(TEXT)  # type: ignore[untyped-decorator]
@@ -370,7 +370,7 @@ def publications(records: DataFrame) -> DataFrame:
         (nested, "an attribute is an object or a list"),
         (~nested & ~F.coalesce(flat, F.lit(False)), "attributes are not a JSON object"),
     )
-    return _unique(judged, ("publisher", "publication"), "its publisher has used the id before")
+    return _unique(judged, ("publisher", "publication"), _ID_BEFORE)
 
 
 def traces(records: DataFrame) -> DataFrame:
@@ -446,6 +446,32 @@ def _judged(
         F.concat_ws("; ", *faults).alias("reason"),
     )
 
+
+def without_known(
+    parsed: DataFrame, old: DataFrame, key: Sequence[str], complaint: str
+) -> DataFrame:
+    """Good rows whose key the table has already are bad. Keys: `key` is unique in `old`."""
+    known = old.select(*key, F.lit(True).alias("_known"))
+    again = (F.col("reason") == "") & F.col("_known").isNotNull()
+    joined = parsed.join(known, on=list(key), how="left")
+    return joined.withColumn(
+        "reason", F.when(again, F.lit(complaint)).otherwise(F.col("reason"))
+    ).drop("_known")
+
+
+_ID_TWICE = "id is used twice"
+_ID_BEFORE = "its publisher has used the id before"
+_SAME_DAY = "duplicate of a date and symbol"
+
+KEYS: dict[str, tuple[StructType, tuple[str, ...], str]] = {
+    # kind: table, what is unique in it, and what is said of a row that repeats it ("": merged)
+    "edges": (EDGES, ("follower", "followee"), ""),
+    "latency": (LATENCY, (), ""),
+    "quotes": (QUOTES, ("date", "symbol"), _SAME_DAY),
+    "subscriptions": (SUBSCRIPTIONS, ("subscription",), _ID_TWICE),
+    "publications": (PUBLICATIONS, ("publisher", "publication"), _ID_BEFORE),
+    "traces": (TRACES, (), ""),
+}
 
 QUOTE_COLUMNS = ("date", "symbol", "open", "high", "low", "close", "adj_close", "volume")
 SUBSCRIPTION_COLUMNS = ("id", "time", "until", *SUBSCRIPTIONS.names)

@@ -121,8 +121,9 @@ def ingest(
     layout: str = "matrix",
     undirected: bool = False,
     form: str | None = None,
+    append: bool = False,
 ) -> Facts:
-    """Raw files into the table `kind` and its quarantine."""
+    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet."""
     sources, folder = [store.absolute(source) for source in sources], store.absolute(folder)
     table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
     parameters: Facts = {"kind": kind, "bad_share": bad_share}
@@ -142,56 +143,121 @@ def ingest(
     for source in sources:
         _check_magic(source, form)
     inputs = {source: store.fingerprint(source) for source in sources}
-    recipe = Recipe("ingest", parameters, inputs, job.command)
+    with store.locked(folder, job.command):
+        earlier = _appended_to(table, quarantine, parameters, inputs) if append else None
+        if earlier is not None:
+            known = set(earlier["inputs"].values())
+            sources = [source for source in sources if inputs[source] not in known]
+            inputs = earlier["inputs"] | {source: inputs[source] for source in sources}
+        recipe = Recipe("ingest", parameters, inputs, job.command)
+        if earlier is not None and not sources:
+            return {**earlier["facts"], "unchanged": True, "tables": [table, quarantine]}
+        return up_to_date(job, recipe, table, quarantine) or guarded(
+            partial(_ingested, sources, table, quarantine, recipe, earlier, job), table, quarantine
+        )
 
-    def act() -> Facts:
-        with job.session() as spark, store.scratch(spark, folder) as keep:
-            lines, parsed, finished = _parsed(spark, sources, parameters)
-            seen = Observation("ingest")
-            counted = parsed.observe(
-                seen,
-                F.count(F.lit(1)).alias("records"),
-                F.count_if(F.col("reason") != "").alias("bad"),
+
+def _appended_to(
+    table: str, quarantine: str, parameters: Facts, inputs: Mapping[str, str]
+) -> Facts | None:
+    """The lineage of the table that these files are added to, or None where there is none."""
+    lineage, beside = store.read_lineage(table), store.read_lineage(quarantine)
+    if lineage is None:
+        return None
+    store.check_version(table, lineage)
+    afresh = "ingest all files again without --append"
+    if beside is None or beside["fingerprint"] != lineage["fingerprint"]:
+        raise InputError("its quarantine is not of the same files", where=table, remedy=afresh)
+    for key in parameters.keys() - {"bad_share", "form"}:
+        if lineage["parameters"].get(key) != parameters[key]:
+            raise InputError(
+                f"{key} was {lineage['parameters'].get(key)!r} and is {parameters[key]!r}",
+                where=table,
+                remedy=f"give the same as before, or {afresh}",
             )
-            parsed = keep(ingesting.slim(counted))
-            records, bad = seen.get["records"], seen.get["bad"]
-            by_reason: dict[str, int] = {}
-            if records == 0:
-                raise InputError(
-                    "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
-                )
-            if bad:
-                store.write(ingesting.bad(parsed, lines), quarantine)
-                written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
-                _check_share(written, parsed, bad_share, kind)
-                # What follows a colon is about one row.
-                reasons = F.transform(
-                    F.split("reason", "; "), lambda reason: F.substring_index(reason, ": ", 1)
-                )
-                by_reason = {
-                    row["reason"]: row["count"]
-                    for row in written.select(F.explode(reasons).alias("reason"))
-                    .groupBy("reason")
-                    .count()
-                    .orderBy("reason")
-                    .collect()
-                }
-            else:
-                store.write_empty(quarantine, QUARANTINE)
-            store.write(finished(parsed), table)
-            facts = {
-                "kind": kind,
-                "records": records,
-                "good": records - bad,
-                "quarantined": bad,
-                "reasons": by_reason,
-                "rows": store.count(store.beside(table)),
-            }
-            store.publish(quarantine, recipe, facts)
-            store.publish(table, recipe, facts)
-            return {**facts, "unchanged": False, "tables": [table, quarantine]}
+    if parameters.get("layout") == "matrix":
+        raise InputError("a matrix is whole", where=table, remedy="leave --append out")
+    for source, mark in inputs.items():
+        if lineage["inputs"].get(source, mark) != mark:
+            raise InputError(
+                "has changed since it was ingested",
+                where=source,
+                remedy=f"give what is new as a file of its own, or {afresh}",
+            )
+    return lineage
 
-    return _once(act, job, recipe, folder, table, quarantine)
+
+def _ingested(
+    sources: Sequence[str],
+    table: str,
+    quarantine: str,
+    recipe: Recipe,
+    earlier: Facts | None,
+    job: Job,
+) -> Facts:
+    """Parse the sources once; what is good goes to the table, the rest to its quarantine."""
+    kind, bad_share = recipe.parameters["kind"], recipe.parameters["bad_share"]
+    schema, key, complaint = ingesting.KEYS[kind]
+    with job.session() as spark, store.scratch(spark, table.rpartition("/")[0]) as keep:
+        lines, parsed, finished = _parsed(spark, sources, recipe.parameters)
+        if earlier is not None and complaint:
+            old = store.read(spark, table, schema)
+            parsed = ingesting.without_known(parsed, old, key, complaint)
+        seen = Observation("ingest")
+        counted = parsed.observe(
+            seen,
+            F.count(F.lit(1)).alias("records"),
+            F.count_if(F.col("reason") != "").alias("bad"),
+        )
+        parsed = keep(ingesting.slim(counted))
+        records, bad = seen.get["records"], seen.get["bad"]
+        by_reason: dict[str, int] = {}
+        if records == 0:
+            raise InputError(
+                "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
+            )
+        if bad:
+            store.write(ingesting.bad(parsed, lines), quarantine)
+            written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
+            _check_share(written, parsed, bad_share, kind)
+            # What follows a colon is about one row.
+            reasons = F.transform(
+                F.split("reason", "; "), lambda reason: F.substring_index(reason, ": ", 1)
+            )
+            by_reason = {
+                row["reason"]: row["count"]
+                for row in written.select(F.explode(reasons).alias("reason"))
+                .groupBy("reason")
+                .count()
+                .orderBy("reason")
+                .collect()
+            }
+        else:
+            store.write_empty(quarantine, QUARANTINE)
+        made = finished(parsed)
+        if earlier is not None and key and not complaint:
+            made = made.join(store.read(spark, table, schema), on=list(key), how="left_anti")
+        store.write(made, table)
+        before: Facts = {"records": 0, "quarantined": 0, "reasons": {}}
+        if earlier is not None:
+            before = earlier["facts"]
+            for path in (table, quarantine):
+                store.carry(path)
+        records, bad = records + before["records"], bad + before["quarantined"]
+        facts = {
+            "kind": kind,
+            "records": records,
+            "good": records - bad,
+            "quarantined": bad,
+            "reasons": {
+                reason: by_reason.get(reason, 0) + before["reasons"].get(reason, 0)
+                for reason in sorted(by_reason.keys() | before["reasons"].keys())
+            },
+            "rows": store.count(store.beside(table)),
+        }
+        store.publish(quarantine, recipe, facts)
+        store.publish(table, recipe, facts)
+        return {**facts, "unchanged": False, "tables": [table, quarantine]}
 
 
 def _parsed(

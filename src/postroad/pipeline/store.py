@@ -18,6 +18,7 @@ import json
 import os
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -252,6 +253,18 @@ def write(frame: DataFrame, path: str) -> None:
     frame.write.mode("error").parquet(uri(beside(path)))
 
 
+def carry(path: str) -> None:
+    """Add the table's own files to what `write` has written, without writing them again."""
+    files, place = local(path)
+    _, target = local(beside(path))
+    for info in files.get_file_info(fs.FileSelector(place)):
+        if info.is_file and info.base_name.endswith(".parquet"):
+            if isinstance(files, fs.LocalFileSystem):
+                os.link(info.path, f"{target}/{info.base_name}")
+            else:
+                files.copy_file(info.path, f"{target}/{info.base_name}")
+
+
 def write_text(frame: DataFrame, path: str) -> None:
     """One text column as one plain file, put into place by a rename."""
     files, place = local(path)
@@ -333,7 +346,7 @@ def write_empty(path: str, schema: StructType) -> None:
     discard(path)
     files, place = local(beside(path))
     files.create_dir(place, recursive=True)
-    with files.open_output_stream(f"{place}/part-00000.parquet") as stream:
+    with files.open_output_stream(f"{place}/part-{uuid.uuid4()}.parquet") as stream:
         pq.write_table(to_arrow_schema(schema).empty_table(), stream)
 
 
