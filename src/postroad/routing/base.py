@@ -423,10 +423,9 @@ class Router(ABC):
         count = self.matches_count
         effects = router.step(given, now)
         self.matches_count = count
-        publications = (
-            (given.publication,) if type(given) is Publish else given.message.publications
-        )
-        return effects, any(router.holds(publication) for publication in publications)
+        if isinstance(given, Publish):
+            return effects, router.holds(given.publication)
+        return effects, any(map(router.holds, given.message.publications))
 
     def _shared(self) -> dict[int, object]:
         """By identity, what a copy of this router shares: publications do not change it."""
