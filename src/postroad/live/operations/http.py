@@ -124,7 +124,7 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
 
 
-class Asked(msgspec.Struct):
+class DryRun(msgspec.Struct):
     """A publication of a client of this broker, or a message from another broker, in base64."""
 
     publisher: str = ""
@@ -135,7 +135,7 @@ class Asked(msgspec.Struct):
 
 def would(broker: Broker, body: bytes) -> dict[str, Any]:
     """What the broker would send and deliver."""
-    asked = msgspec.json.decode(body, type=Asked)
+    asked = msgspec.json.decode(body, type=DryRun)
     router, names, now = broker.router, broker.network.names, broker.now
     if not router.stateless and router.table_entries() > COPY_MAX:
         raise InputError(
