@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "compare": "postroad.cli.compare:compare",
     "demo": "postroad.cli.compare:demo",
     "estimate": "postroad.cli.cost:estimate",
+    "explain": "postroad.cli.explain:explain",
     "plan": "postroad.cli.plan:plan",
     "replay": "postroad.cli.replay:replay",
     "reproduce": "postroad.cli.reproduce:reproduce",

@@ -157,13 +157,17 @@ class Read:
     gaps: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
-def paths(source: Path) -> list[Path]:
-    """The complete trace files in a folder, or the one file that is named."""
+def paths(source: Path, hidden: bool = False) -> list[Path]:
+    """The complete trace files in a folder, or the one file that is named; with `hidden` also
+    those that are being written."""
     if not source.exists():
         raise InputError("no such file or folder", where=str(source), remedy="name trace files")
     if source.is_file():
         return [source]
-    found = sorted(source.rglob("traces-*.jsonl"), key=_place)
+    found = list(source.rglob("traces-*.jsonl"))
+    if hidden:
+        found += source.rglob(".traces-*.jsonl")
+    found.sort(key=_place)
     found += sorted(path for path in source.rglob("*.parquet") if path.is_file())
     if not found:
         raise InputError(
@@ -176,15 +180,15 @@ def paths(source: Path) -> list[Path]:
 
 def _place(path: Path) -> tuple[str, str, int]:
     """Files of one series in the order in which they were written."""
-    name, _, number = path.stem.rpartition("-")
+    name, _, number = path.stem.removeprefix(".").rpartition("-")
     return str(path.parent), name, int(number) if number.isdigit() else 0
 
 
-def read(source: Path, trace_id: str | None = None) -> tuple[list[Row], Read]:
+def read(source: Path, trace_id: str | None = None, hidden: bool = False) -> tuple[list[Row], Read]:
     """All rows of a folder or file, each once, by time; and what was wrong with the others."""
     found: dict[tuple[str, str, int, int], Row] = {}
     about = Read()
-    for path in paths(source):
+    for path in paths(source, hidden):
         for where, row in _rows(path):
             if isinstance(row, str):
                 about.bad.append(f"{where}: {row}")
@@ -229,7 +233,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Row | str]]:
         return
     with path.open("rb") as file:
         for line, data in enumerate(file, 1):
-            if data.strip():
+            if data.strip() and (data.endswith(b"\n") or not path.name.startswith(".")):
                 try:
                     yield f"{path}:{line}", _decode(data)
                 except msgspec.DecodeError as error:

@@ -20,11 +20,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from postroad.errors import InputError
+from postroad.filters import matches
 from postroad.live.broker import Broker
 from postroad.live.links.messages import BadMessage
 from postroad.live.network import Network
 from postroad.live.traces import Traces
 from postroad.model import Publication, TimeUs
+from postroad.routing import SCHEMES
 from postroad.routing.base import Deliver, Note, Publish, Received, Send
 
 REQUEST_MAX = 8192
@@ -124,7 +126,7 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
 
 
-class DryRun(msgspec.Struct):
+class Question(msgspec.Struct):
     """A publication of a client of this broker, or a message from another broker, in base64."""
 
     publisher: str = ""
@@ -135,7 +137,7 @@ class DryRun(msgspec.Struct):
 
 def would(broker: Broker, body: bytes) -> dict[str, Any]:
     """What the broker would send and deliver."""
-    asked = msgspec.json.decode(body, type=DryRun)
+    asked = msgspec.json.decode(body, type=Question)
     router, names, now = broker.router, broker.network.names, broker.now
     if not router.stateless and router.table_entries() > COPY_MAX:
         raise InputError(
@@ -163,8 +165,21 @@ def would(broker: Broker, body: bytes) -> dict[str, Any]:
         ],
         "deliveries": [broker.clients.would_deliver(each) for each in deliveries],
         "holds": holds,
-        "notes": [effect.text for effect in effects if isinstance(effect, Note)],
+        "notes": [
+            *(effect.text for effect in effects if isinstance(effect, Note)),
+            *_unannounced(broker, given),
+        ],
     }
+
+
+def _unannounced(broker: Broker, given: Publish | Received) -> list[str]:
+    """A warning, where a publisher would be announced before its publication is routed."""
+    if isinstance(given, Received) or not SCHEMES[broker.network.scheme].advertisements:
+        return []
+    known = (advertisement for _, advertisement in broker.clients.moves.known.values())
+    if any(matches(one.filter, given.publication.attributes) for one in known):
+        return []
+    return ["nobody here publishes this yet: a publisher would be announced first"]
 
 
 def status(server: Served) -> dict[str, Any]:
