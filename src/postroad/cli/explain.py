@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from postroad.explain.history import History
     from postroad.explain.why import Answer
 
+LISTED = 10
+
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
@@ -42,7 +44,8 @@ def explain(
     """Say why a publication reached a client or did not.
 
     SOURCE is a network file, whose brokers record traces, or a folder of traces. The network's
-    traces are read up to this moment.
+    traces are read up to this moment. Without options the last publications and subscriptions are
+    listed.
     """
     if dry_run:
         _dry_run(source, at, topic, payload, client, as_json)
@@ -61,10 +64,8 @@ def explain(
             click.echo(f"  {example}")
         return
     if publication is None or client is None:
-        raise InputError(
-            "nothing to explain",
-            remedy="give --publication and --client, or --filter, or --dry-run",
-        )
+        _list(history)
+        return
     from postroad.explain.why import explain as why
 
     answer = why(history, publication, client)
@@ -92,6 +93,22 @@ def _history(source: Path, trace_id: str | None) -> History:
         folder, hidden = Path(network.traces.folder), True
     rows, _ = files.read(folder, trace_id, hidden)
     return History(rows)
+
+
+def _list(history: History) -> None:
+    """Whom and what one can ask about."""
+    published = [row for row in history.rows if row.kind in ("publish", "refuse")][-LISTED:]
+    click.echo("give --publication and --client; the last publications:")
+    for row in published:
+        if row.kind == "publish":
+            content = row.attributes or ""
+            click.echo(f"  {row.publisher}/{row.publication}  at {row.broker}  {content[:80]}")
+        else:
+            click.echo(f"  {row.client}  at {row.broker}  refused: {row.reason}")
+    click.echo("the last subscriptions:")
+    for held in list(history.subscriptions.values())[-LISTED:]:
+        ended = f"  ({held.ended})" if held.ended else ""
+        click.echo(f"  {held.client}  at {held.broker}  {held.text[:80]}{ended}")
 
 
 def _show(answer: Answer) -> None:

@@ -39,6 +39,7 @@ from postroad.traces.schema import Row
 from postroad.workloads.model import Interest, Posting, Workload
 
 LATENCY_US = 1000  # of a link that nobody measured
+STEPS_MIN = 1000  # of a broker, before its time per step is taken from them
 
 
 @dataclass(frozen=True)
@@ -428,7 +429,7 @@ def _service_us(rows: Sequence[Row]) -> dict[str, float]:
     found: dict[str, tuple[int, float]] = {}
     for (broker, _), told in loads.items():
         steps = told[-1]["steps"] - told[0]["steps"]
-        if steps > found.get(broker, (0, 0.0))[0]:
+        if steps > max(STEPS_MIN, found.get(broker, (0, 0.0))[0]):
             found[broker] = (steps, (told[-1]["cpu_us"] - told[0]["cpu_us"]) / steps)
     return {broker: cost for broker, (_, cost) in sorted(found.items())}
 
