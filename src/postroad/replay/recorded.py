@@ -112,9 +112,9 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
         relocation_config=moving_config,
         blind=live,
     )
-    exact = scenario
+    exact = replace(scenario, until_us=max(0, until_us))
     if live:
-        exact = replace(scenario, overlay=_assumed(overlay, told))
+        exact = replace(exact, overlay=_assumed(overlay, told))
         exact = replace(exact, measured=Deviations(_transits_us(known, exact, kinds), True))
         scenario = replace(
             scenario, measured=Deviations(_transits_us(known, scenario, kinds), False)
