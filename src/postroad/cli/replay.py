@@ -73,7 +73,7 @@ def replay(
 
     rows, about = files.read(traces, trace_id)
     recorded = recordings.from_rows(rows, plan)
-    warnings = [*_told(about), *recorded.warnings]
+    warnings = [*_reading_warnings(about), *recorded.warnings]
     changes = _changes(without, links, moves, added, to, grow)
     changed, assumptions = whatif.apply(recorded.scenario, changes)
     changed = whatif.under(changed, scheme, parameters, plan)
@@ -112,16 +112,16 @@ def replay(
         raise RunFailed("the replay differs from what was recorded")
 
 
-def _told(about: Any) -> list[str]:
-    """What reading the files found."""
-    told = []
+def _reading_warnings(about: Any) -> list[str]:
+    """What was wrong with the trace files, as sentences."""
+    warnings = []
     if about.repeated:
-        told.append(f"{about.repeated:,} repeated rows counted once")
+        warnings.append(f"{about.repeated:,} repeated rows counted once")
     if about.bad:
-        told.append(f"{len(about.bad):,} bad rows left out, the first {about.bad[0]}")
+        warnings.append(f"{len(about.bad):,} bad rows left out, the first {about.bad[0]}")
     for (_, broker, _), count in list(about.gaps.items())[:5]:
-        told.append(f"{count:,} rows of broker {broker} are missing")
-    return told
+        warnings.append(f"{count:,} rows of broker {broker} are missing")
+    return warnings
 
 
 def _changes(

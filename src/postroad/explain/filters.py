@@ -87,11 +87,11 @@ def explain_filter(history: History, filter: Filter) -> FilterAnswer:
     fewest = min(len(misses(filter, attributes)) for attributes in published)
     examples: list[str] = []
     for attributes in published:
-        found = misses(filter, attributes)
-        if len(found) == fewest:
-            wrong.update(miss.predicate for miss in found)
+        missed = misses(filter, attributes)
+        if len(missed) == fewest:
+            wrong.update(miss.predicate for miss in missed)
             if len(examples) < SHOWN:
-                examples += [str(miss) for miss in found if miss.kind == VALUE]
+                examples += [str(miss) for miss in missed if miss.kind == VALUE]
     predicate, count = wrong.most_common(1)[0]
     return answer(
         "value never seen",

@@ -103,8 +103,8 @@ class History:
             case "stop" if row.filter is not None:
                 self.stopped.append(row)
             case "tree":
-                told = json.loads(row.detail or "{}")
-                links = [(a, b) for a, _, b in (link.partition("-") for link in told["links"])]
+                tree = json.loads(row.detail or "{}")
+                links = [(a, b) for a, _, b in (link.partition("-") for link in tree["links"])]
                 self.trees.append((row.time_us, links))
             case _:
                 pass
@@ -120,13 +120,13 @@ class History:
     @cached_property
     def _last_before(self) -> dict[str, TimeUs]:
         """Per broker, its last row before its last start."""
-        found: dict[str, TimeUs] = {}
+        ends: dict[str, TimeUs] = {}
         last: dict[str, TimeUs] = {}
         for row in self.rows:
             if row.kind == "start" and row.broker in last:
-                found[row.broker] = last[row.broker]
+                ends[row.broker] = last[row.broker]
             last[row.broker] = row.time_us
-        return found
+        return ends
 
     def _end_broker(self, broker: str, time_us: TimeUs, reason: str) -> None:
         lives = self.brokers[broker]
@@ -144,11 +144,11 @@ class History:
                 known.until_us, known.ended = None, ""
             return
         detail = row.detail or ""
-        told = json.loads(detail) if detail.startswith("{") else {}
+        extra = json.loads(detail) if detail.startswith("{") else {}
         if row.reason:
-            told["reason"] = row.reason
+            extra["reason"] = row.reason
         table[name] = Interested(
-            name, row.broker, row.client or "", row.filter or "TRUE", row.time_us, detail=told
+            name, row.broker, row.client or "", row.filter or "TRUE", row.time_us, detail=extra
         )
 
     def _drop(self, table: dict[str, Interested], name: str, row: Row) -> None:
@@ -170,10 +170,10 @@ class History:
     # Questions.
 
     def filter(self, text: str) -> Filter:
-        found = self._filters.get(text)
-        if found is None:
-            found = self._filters[text] = parse(text)
-        return found
+        parsed = self._filters.get(text)
+        if parsed is None:
+            parsed = self._filters[text] = parse(text)
+        return parsed
 
     @cached_property
     def _filters(self) -> dict[str, Filter]:
@@ -222,7 +222,7 @@ class History:
 
     def entries(self, broker: str, peer: str, time_us: TimeUs) -> dict[str, TimeUs]:
         """What a neighbour had asked this broker for by then, and since when."""
-        found: dict[str, TimeUs] = {}
+        entries: dict[str, TimeUs] = {}
         up_us = max((life.since_us for life in self.links.get((broker, peer), ())
                      if life.since_us <= time_us), default=None)  # fmt: skip
         for row in self.asked.get(broker, ()):
@@ -232,10 +232,10 @@ class History:
                 continue
             text = str(row.filter)
             if asks(row):
-                found.setdefault(text, row.time_us)
+                entries.setdefault(text, row.time_us)
             else:
-                found.pop(text, None)
-        return found
+                entries.pop(text, None)
+        return entries
 
     def asked_later(self, broker: str, peer: str, filter: Filter, time_us: TimeUs) -> Row | None:
         """When this filter, or one that covers it, did come over this link after all."""

@@ -45,20 +45,20 @@ def misses(filter: Filter, attributes: Mapping[str, Scalar | None]) -> list[Miss
     """
     best: list[Miss] | None = None
     for conjunction in filter.conjunctions:
-        found = _misses(conjunction, attributes)
-        if best is None or len(found) < len(best):
-            best = found
+        wrong = _misses(conjunction, attributes)
+        if best is None or len(wrong) < len(best):
+            best = wrong
     return best or []
 
 
 def _misses(conjunction: Conjunction, attributes: Mapping[str, Scalar | None]) -> list[Miss]:
-    found = []
+    wrong = []
     for name, constraint in conjunction:
         value = attributes.get(name)
         if not constraint.accepts(value):
             predicate = " AND ".join(constraint.sql(name))
-            found.append(Miss(name, predicate, value, _kind(constraint, value)))
-    return found
+            wrong.append(Miss(name, predicate, value, _kind(constraint, value)))
+    return wrong
 
 
 def _kind(constraint: Constraint, value: Scalar | None) -> str:

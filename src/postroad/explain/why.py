@@ -110,7 +110,7 @@ class Answer:
 
 
 class _Found(Exception):
-    """The cause, where it was found."""
+    """Ends the search: the cause is established."""
 
     def __init__(self, cause: str, sentence: str, broker: str | None = None) -> None:
         super().__init__(sentence)
@@ -124,10 +124,10 @@ def explain(history: History, publication: str, client: str) -> Answer:
     question = _Question(history, rows, name, client)
     try:
         question.answer()
-    except _Found as found:
+    except _Found as verdict:
         return Answer(
-            name, client, found.cause == "delivered", found.cause, found.sentence, found.broker,
-            question.steps(),
+            name, client, verdict.cause == "delivered", verdict.cause, verdict.sentence,
+            verdict.broker, question.steps(),
         )  # fmt: skip
     raise AssertionError("every question has an answer")
 
@@ -148,7 +148,7 @@ def _rows_of(history: History, publication: str) -> tuple[list[Row], str]:
 
 
 def _ms(time_us: TimeUs) -> str:
-    """A span of time as people say it."""
+    """A duration with its unit."""
     if time_us < 1000:
         return f"{time_us} µs"
     return f"{time_us / 1000:,.1f} ms" if time_us < 1_000_000 else f"{time_us / 1e6:,.1f} s"
@@ -177,12 +177,12 @@ class _Question:
         for row in self.rows:
             order.setdefault(row.broker, []).append(row)
         way = self._way()
-        found = []
+        visits = []
         for broker, rows in order.items():
             first = next((row for row in rows if row.kind in ("publish", "receive")), rows[0])
             following = way[way.index(broker) + 1] if broker in way[:-1] else None
             entry, wrong = self._closest(broker, following, first.time_us)
-            found.append(
+            visits.append(
                 Visit(
                     broker,
                     first.time_us - start_us,
@@ -198,7 +198,7 @@ class _Question:
                     following, entry, wrong,
                 )
             )  # fmt: skip
-        return found
+        return visits
 
     def _way(self) -> list[str]:
         """Over the tree from the publisher's broker to the client's."""

@@ -12,7 +12,7 @@ from postroad.sim.scenario import Scenario
 
 
 def write(scenario: Scenario, out: Path) -> None:
-    """The scenario and the comparison as files that `simulate` and `compare` read."""
+    """Write `scenario.toml`, `comparison.toml` and the files of the workload to a folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

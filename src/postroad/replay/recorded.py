@@ -1,15 +1,15 @@
-"""A recorded stretch as a scenario for the simulator, with what was measured beside it.
+"""Recorded traces as a scenario for the simulator, with what was measured beside it.
 
-The network comes from the `start` rows, latencies from what brokers measured of their links,
-subscriptions and advertisements with their times, publications with theirs. Faults are what the
-rows show: brokers that ended and started again, links of the tree that were down. Publishers that a
-scheme had moved stand where they first were: the scheme moves them again.
+The network comes from the `start` rows. Subscriptions, advertisements and publications keep their
+times. Faults are those that the rows show: brokers that stopped and started again, links of the
+tree that were down. A publisher that a scheme had moved starts at its first broker: the scheme
+moves it again.
 
-Latency of a link: the median of what messages took, both ways together, so that clocks that differ
-cancel out; without any, as its ends measured it by heartbeats (`load` rows); otherwise a
-millisecond. How messages deviate from it is kept: `exact` has every message take as long as it
-took, so that the same scheme does the same again; otherwise deviations are drawn from these.
-Service time: a broker's CPU time over its steps.
+Latency of a link: the median transit time of messages over both directions, in which an offset
+between the two clocks cancels out; without messages, the heartbeats of its ends (`load` rows);
+otherwise one millisecond. Deviations from it are kept: in `exact` each message takes its recorded
+time, so that the same scheme repeats the run; in `scenario` deviations are drawn from the recorded
+ones. Service time: a broker's CPU time divided by its steps.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ STEPS_MIN = 1000  # of a broker, before its time per step is taken from them
 
 @dataclass(frozen=True)
 class Recorded:
-    """What traces hold. Times of the scenario count from `zero_us`."""
+    """A scenario and the measurements of its traces. Times of the scenario count from `zero_us`."""
 
     scenario: Scenario  # on links with measured latencies, deviations from them drawn
-    exact: Scenario  # with every message as long under way as it was, and the plan that was
+    exact: Scenario  # each message takes its recorded time, on the plan of the live network
     zero_us: TimeUs
     until_us: TimeUs  # the last row, from `zero_us`
     deliveries: Counter[tuple[PublicationKey, SubscriptionId]]
@@ -59,8 +59,8 @@ class Recorded:
 
 
 def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
-    """The scenario that these rows tell of. `plan` is the plan's file, if not where it was."""
-    told = _description(rows)
+    """The scenario that these rows describe. `plan` is the plan's file, if it has moved."""
+    network = _description(rows)
     warnings: list[str] = []
     first_life = {row.broker: row for row in reversed(rows)}
     cut = [broker for broker, row in sorted(first_life.items()) if row.sequence > 1]
@@ -71,16 +71,16 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
         )
     live = any(row.life for row in rows)
     zero_us = min(row.time_us for row in rows) if live else 0
-    names: list[str] = told["brokers"]
+    names: list[str] = network["brokers"]
     number = {name: broker for broker, name in enumerate(names)}
     known = [row for row in rows if row.broker in number]
     if live:
         known = _ordered(known)
     if len(known) < len(rows):
         warnings.append("rows of brokers that are not in the network any more are left out")
-    overlay = _overlay(told, known, plan, warnings)
+    overlay = _overlay(network, known, plan, warnings)
     names, number = list(overlay.names), {n: b for b, n in enumerate(overlay.names)}
-    workload, refused = _workload(known, number, zero_us, live, told["relocation"] is not None)
+    workload, refused = _workload(known, number, zero_us, live, network["relocation"] is not None)
     if not workload.postings:
         raise InputError("no publications were recorded", remedy="record some, or a larger sample")
     if refused:
@@ -88,11 +88,11 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     sampled = _sampled(known)
     if sampled:
         warnings.append(sampled)
-    scheme = SCHEMES[told["scheme"]]
-    config = Section(told["parameters"], "traces", "parameters").configure(scheme.config)
-    moving, moving_config = told["relocation"], None
+    scheme = SCHEMES[network["scheme"]]
+    config = Section(network["parameters"], "traces", "parameters").configure(scheme.config)
+    moving, moving_config = network["relocation"], None
     if moving is not None:
-        section = Section(told["relocation_parameters"], "traces", moving)
+        section = Section(network["relocation_parameters"], "traces", moving)
         moving_config = section.configure(relocation.RELOCATIONS[moving].config)
     kinds = {message.kind for message in scheme.messages}
     if moving is not None:
@@ -100,13 +100,13 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     until_us = max(row.time_us for row in known) - zero_us
     service_us = _service_us(known)
     scenario = Scenario(
-        scheme=told["scheme"],
+        scheme=network["scheme"],
         overlay=overlay,
         workload=workload,
         config=config,
-        seed=told["seed"],
-        service_us=told.get("service_us") or 0,
-        copy_us=told.get("copy_us") or 0,
+        seed=network["seed"],
+        service_us=network.get("service_us") or 0,
+        copy_us=network.get("copy_us") or 0,
         faults=_faults(known, overlay, zero_us, until_us),
         relocation=moving,
         relocation_config=moving_config,
@@ -114,7 +114,7 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     )
     exact = replace(scenario, until_us=max(0, until_us))
     if live:
-        exact = replace(exact, overlay=_assumed(overlay, told))
+        exact = replace(exact, overlay=_assumed(overlay, network))
         exact = replace(exact, measured=Deviations(_transits_us(known, exact, kinds), True))
         scenario = replace(
             scenario, measured=Deviations(_transits_us(known, scenario, kinds), False)
@@ -150,33 +150,35 @@ def _description(rows: Iterable[Row]) -> dict[str, Any]:
             "no broker's start was recorded, so the network is not known",
             remedy="keep trace files longer: traces.keep_s, traces.keep_bytes",
         )
-    told: dict[str, Any] = json.loads(starts[-1].detail or "{}")
-    return told
+    network: dict[str, Any] = json.loads(starts[-1].detail or "{}")
+    return network
 
 
 def _overlay(
-    told: Mapping[str, Any], rows: Sequence[Row], plan: Path | None, warnings: list[str]
+    network: Mapping[str, Any], rows: Sequence[Row], plan: Path | None, warnings: list[str]
 ) -> Overlay:
-    names: list[str] = told["brokers"]
+    names: list[str] = network["brokers"]
     number = {name: broker for broker, name in enumerate(names)}
     measured = measured_us(rows)
-    given = dict(zip(map(tuple, told["links"]), told.get("latency_us") or [], strict=False))
-    if told["plan"] is not None or plan is not None:
-        read_plan = SCHEMES[told["scheme"]].read_plan
+    simulated_us = dict(
+        zip(map(tuple, network["links"]), network.get("latency_us") or [], strict=False)
+    )
+    if network["plan"] is not None or plan is not None:
+        read_plan = SCHEMES[network["scheme"]].read_plan
         assert read_plan is not None
-        path = plan or Path(told["plan"])
+        path = plan or Path(network["plan"])
         if not path.exists():
             raise InputError(
                 f"the plan {str(path)!r} is not there", remedy="say with --plan where it is"
             )
         return read_plan(path, round(median(measured.values())) if measured else LATENCY_US)
-    links = [(a, b) for a, b in told["links"] if a in number and b in number]
-    if told.get("redundant"):
+    links = [(a, b) for a, b in network["links"] if a in number and b in number]
+    if network.get("redundant"):
         links = _last_tree(rows, links, number, warnings)
     unknown = 0
     latencies = []
     for a, b in links:
-        latency_us = given.get((a, b), measured.get((min(a, b), max(a, b))))
+        latency_us = simulated_us.get((a, b), measured.get((min(a, b), max(a, b))))
         unknown += latency_us is None
         latencies.append(LATENCY_US if latency_us is None else latency_us)
     if unknown:
@@ -191,13 +193,13 @@ _INPUTS = frozenset(
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
-    """The rows with times that grow with each input of a broker, so that their order is in them.
+    """The rows with times that increase with each input of a broker: times alone order them.
 
-    A broker takes many inputs at one reading of its clock. Each is put a microsecond after the one
-    before it, which is less than it took; what the broker sends has the time of its cause.
+    A broker takes many inputs at one reading of its clock. Each is put one microsecond after its
+    predecessor, which is less than a step takes; what the broker sends has the time of its cause.
     """
     last: dict[tuple[str, int], TimeUs] = {}
-    found = []
+    ordered = []
     for row in sorted(rows, key=lambda row: (row.life, row.sequence)):
         key = (row.broker, row.life)
         before = last.get(key)
@@ -205,14 +207,14 @@ def _ordered(rows: Sequence[Row]) -> list[Row]:
         if before is not None:
             time_us = max(time_us, before + (row.kind in _INPUTS))
         last[key] = time_us
-        found.append(msgspec.structs.replace(row, time_us=time_us))
-    return sorted(found, key=lambda row: row.time_us)
+        ordered.append(msgspec.structs.replace(row, time_us=time_us))
+    return sorted(ordered, key=lambda row: row.time_us)
 
 
 def _transits_us(
     rows: Sequence[Row], scenario: Scenario, kinds: Collection[str]
 ) -> dict[tuple[BrokerId, BrokerId], list[TimeUs]]:
-    """Per link and direction, how much longer than the simulated link's latency each took."""
+    """Per link and direction, the transit time of each message less the latency of the link."""
     plan = plan_of(scenario)
     number = {name: broker for broker, name in enumerate(scenario.overlay.names)}
     left: dict[tuple[BrokerId, BrokerId], list[TimeUs]] = defaultdict(list)
@@ -225,7 +227,7 @@ def _transits_us(
             else:
                 came[there, here].append(row.time_us)
     peers = plan.links()
-    found = {}
+    deviations_us = {}
     for (here, there), sent in left.items():
         got = came.get((here, there), [])
         if len(got) == len(sent):  # links are FIFO: the n-th to arrive is the n-th that was sent
@@ -233,21 +235,21 @@ def _transits_us(
             if usual_us is None:
                 usual_us = plan.direct_us(here, there)
             pairs = zip(sent, got, strict=True)
-            found[here, there] = [after - before - usual_us for before, after in pairs]
-    return found
+            deviations_us[here, there] = [after - before - usual_us for before, after in pairs]
+    return deviations_us
 
 
-def _assumed(overlay: Overlay, told: Mapping[str, Any]) -> Overlay:
+def _assumed(overlay: Overlay, network: Mapping[str, Any]) -> Overlay:
     """The overlay as the live network's planner knew it."""
-    if told["plan"] is not None:
+    if network["plan"] is not None:
         return overlay
-    return replace(overlay, latency_us=np.full_like(overlay.latency_us, told["assumed_us"]))
+    return replace(overlay, latency_us=np.full_like(overlay.latency_us, network["assumed_us"]))
 
 
 def measured_us(rows: Sequence[Row]) -> dict[tuple[str, str], TimeUs]:
-    """One way per pair of brokers: as messages took it both ways, or as heartbeats measured it.
+    """The one-way latency of each pair of brokers, from messages in both directions or heartbeats.
 
-    What a message takes includes the turn that writes it and the turn that reads it.
+    A message's transit time includes the turns of the event loops that write and read it.
     """
     beats: dict[tuple[str, str], list[int]] = defaultdict(list)
     left: dict[tuple[str, str, str, str], TimeUs] = {}
@@ -266,21 +268,21 @@ def measured_us(rows: Sequence[Row]) -> dict[tuple[str, str], TimeUs]:
             if since is not None:
                 pair = (min(row.broker, row.peer), max(row.broker, row.peer))
                 took[pair][row.broker].append(row.time_us - since)
-    found = {pair: round(median(values)) for pair, values in beats.items()}
+    one_way_us = {pair: round(median(values)) for pair, values in beats.items()}
     for pair, ways in took.items():
         both = sum(median(values) for values in ways.values()) / len(ways)
-        if len(ways) == 2 or pair not in found:  # one way alone trusts that clocks agree
-            found[pair] = max(0, round(both))
-        elif both > found[pair]:  # of one machine's clock, or near: heartbeats miss the turns
-            found[pair] = round(both)
-    return found
+        if len(ways) == 2 or pair not in one_way_us:  # one way alone trusts that clocks agree
+            one_way_us[pair] = max(0, round(both))
+        elif both > one_way_us[pair]:  # of one machine's clock, or near: heartbeats miss the turns
+            one_way_us[pair] = round(both)
+    return one_way_us
 
 
 def _last_tree(
     rows: Sequence[Row], links: list[tuple[str, str]], number: Mapping[str, int],
     warnings: list[str],
 ) -> list[tuple[str, str]]:  # fmt: skip
-    """Of redundant links, those that carried the traffic last."""
+    """Of redundant links, those of the last spanning tree."""
     trees = [row for row in rows if row.kind == "tree"]
     if trees:
         named = json.loads(trees[-1].detail or "{}")["links"]
@@ -426,18 +428,18 @@ def _service_us(rows: Sequence[Row]) -> dict[str, float]:
     for row in rows:
         if row.kind == "load":
             loads[row.broker, row.life].append(json.loads(row.detail or "{}"))
-    found: dict[str, tuple[int, float]] = {}
-    for (broker, _), told in loads.items():
-        steps = told[-1]["steps"] - told[0]["steps"]
-        if steps > max(STEPS_MIN, found.get(broker, (0, 0.0))[0]):
-            found[broker] = (steps, (told[-1]["cpu_us"] - told[0]["cpu_us"]) / steps)
-    return {broker: cost for broker, (_, cost) in sorted(found.items())}
+    costs: dict[str, tuple[int, float]] = {}
+    for (broker, _), readings in loads.items():
+        steps = readings[-1]["steps"] - readings[0]["steps"]
+        if steps > max(STEPS_MIN, costs.get(broker, (0, 0.0))[0]):
+            costs[broker] = (steps, (readings[-1]["cpu_us"] - readings[0]["cpu_us"]) / steps)
+    return {broker: cost for broker, (_, cost) in sorted(costs.items())}
 
 
 def _faults(
     rows: Sequence[Row], overlay: Overlay, zero_us: TimeUs, until_us: TimeUs
 ) -> tuple[Fault, ...]:
-    """Brokers that were down between two lives, and links of the tree that were."""
+    """Brokers that were down between two lives, and links of the tree that were down."""
     number = {name: broker for broker, name in enumerate(overlay.names)}
     links = {frozenset(pair) for pair in overlay.ends.tolist()}
     faults: list[Fault] = []
@@ -477,8 +479,8 @@ def _faults(
 
 
 def _bytes(rows: Iterable[Row]) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
+    totals: Counter[tuple[str, str]] = Counter()
     for row in rows:
         if row.kind == "send" and not row.part and row.bytes is not None:
-            found[row.broker, str(row.peer)] += row.bytes
-    return found
+            totals[row.broker, str(row.peer)] += row.bytes
+    return totals

@@ -1,4 +1,4 @@
-"""What a replay shows: how true it is to what was recorded, and what a change would bring."""
+"""Reports on a replay: its fidelity to the recording, the effect of a change, spare capacity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from postroad.model import TimeUs
 from postroad.replay.recorded import Recorded
 from postroad.sim.run import Result, percentile, plan_of
 
-WINDOW_US = 1_000_000  # in which a broker's load is looked at
+WINDOW_US = 1_000_000  # over which a broker's load is measured
 MOST = 5  # brokers and links that changed most
 
 
@@ -76,7 +76,7 @@ def delays_us(result: Result) -> list[TimeUs]:
 
 
 def figures(result: Result) -> dict[str, float]:
-    """One run in a few numbers."""
+    """The key figures of a run."""
     summary = result.summary()
     messages: Mapping[str, int] = summary["messages"]
     publications = max(1, summary["publications"])
@@ -110,11 +110,11 @@ def broker_load(result: Result) -> dict[str, int]:
 def link_load(result: Result) -> dict[str, int]:
     """Messages over each link, both ways."""
     names = result.scenario.overlay.names
-    found: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
     for link in result.links:
         a, b = sorted((names[link.source], names[link.target]))
-        found[f"{a}-{b}"] += sum(link.messages.values())
-    return dict(found)
+        messages[f"{a}-{b}"] += sum(link.messages.values())
+    return dict(messages)
 
 
 def changed_most(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[str, int, int]]:
@@ -127,17 +127,17 @@ def changed_most(before: Mapping[str, int], after: Mapping[str, int]) -> list[tu
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """How much more a broker or a link takes, if everything grows alike."""
+    """The headroom of a broker or a link, if the whole workload grows in proportion."""
 
     name: str
-    utilisation: float  # of its busiest second, now
-    growth: float  # at which that second is full
+    utilisation: float  # in its busiest second, now
+    growth: float  # factor at which that second is full
 
 
 def capacity(
     result: Result, recorded: Recorded, link_bytes_per_s: float | None = None
 ) -> list[Capacity]:
-    """Brokers, and links if it is known what one carries, the first to be full first.
+    """Brokers, and links if their bandwidth is known, the first to saturate first.
 
     A broker's CPU time per step is measured; one without has the mean of the others. Its
     messages are spread over the run as the publications are, and the busiest second counts.

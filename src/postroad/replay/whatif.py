@@ -1,7 +1,7 @@
 """Changes to a recorded scenario: a broker that is gone or new, a slower link, a publisher
 elsewhere, more of everything.
 
-Each returns another scenario, and says in a sentence what it took for granted.
+Each returns another scenario and, in a sentence, the assumptions that it made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from postroad.workloads.model import Interest, Posting, Workload
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """In this order: brokers come, brokers go, links change, publishers move, all grows."""
+    """Applied in this order: brokers added, brokers removed, links, publishers, growth."""
 
     added: Sequence[tuple[str, str, TimeUs]] = ()  # a broker, the one it is joined to, the latency
     without: Sequence[str] = ()
@@ -42,7 +42,7 @@ class Changes:
 
 
 def apply(scenario: Scenario, changes: Changes) -> tuple[Scenario, list[str]]:
-    """The scenario after all changes, and what was taken for granted."""
+    """The scenario after all changes, and the assumptions behind them."""
     said: list[str] = []
     for name, to, latency_us in changes.added:
         scenario = _add(scenario, name, to, latency_us)
@@ -77,7 +77,7 @@ def _add(scenario: Scenario, name: str, to: str, latency_us: TimeUs) -> Scenario
 
 
 def _without(scenario: Scenario, name: str) -> tuple[Scenario, list[str]]:
-    """Its clients are gone with it; its neighbours are joined to the nearest of them."""
+    """Its clients are removed with it; its neighbours are linked to the nearest of them."""
     overlay = scenario.overlay
     gone = _number(overlay, name, "--without")
     if overlay.brokers_count == 1:
@@ -184,7 +184,7 @@ def _move(scenario: Scenario, publisher: str, broker: str) -> Scenario:
 
 
 def _grow(scenario: Scenario, subscriptions_x: float, publications_x: float) -> Scenario:
-    """Copies: whole ones of everything, then of a drawn share. Publications go in between."""
+    """Whole copies of everything, then copies of a random share; publications are interleaved."""
     workload, seed = scenario.workload, scenario.seed
     subscriptions = [
         one if copy == 0 else replace(one, id=f"{one.id}~{copy}")
@@ -215,7 +215,7 @@ def _copies(factor: float, seed: int, purpose: str, number: int) -> int:
 
 
 def _gap_us(postings: Sequence[Posting]) -> TimeUs:
-    """The mean time between two publications of the network."""
+    """The mean time between two publications anywhere in the network."""
     if len(postings) < 2:
         return 0
     times = [posting.time_us for posting in postings]

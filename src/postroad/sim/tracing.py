@@ -23,7 +23,7 @@ ROWS_MAX = 50_000  # gathered before they are written
 
 
 class Tracing:
-    """What `Simulator` tells; `rows` are those that are not written, or all without `files`."""
+    """Records what a `Simulator` does; `rows` are those not yet written, all without `files`."""
 
     def __init__(
         self, scenario: Scenario, trace_id: str, recording: Recording, files: Files | None = None
@@ -41,7 +41,7 @@ class Tracing:
             recorder.started(self._description, 0)
 
     def has_settled(self, zero_us: TimeUs) -> None:
-        """From here on time counts from 0."""
+        """Times count from here."""
         self.settled = True
         for row in self.rows:
             row.time_us = min(row.time_us - zero_us, -1)
@@ -60,15 +60,15 @@ class Tracing:
             self.files.close()
 
     def stopped(
-        self, broker: BrokerId, given: Input, reason: str, now: TimeUs, peer: BrokerId | None = None
+        self, broker: BrokerId, input: Input, reason: str, now: TimeUs, peer: BrokerId | None = None
     ) -> None:
-        """An input is lost, and with it the publications that it brings."""
+        """An input was lost, with the publications that it carries."""
         recorder = self.recorders[broker]
-        if isinstance(given, Publish):  # its router never had it
-            recorder.published(given.publication, now)
-            recorder.stopped(given.publication, reason, now)
-        elif isinstance(given, Received):
-            recorder.lost(given.message, reason, now, peer)
+        if isinstance(input, Publish):  # its router never had it
+            recorder.published(input.publication, now)
+            recorder.stopped(input.publication, reason, now)
+        elif isinstance(input, Received):
+            recorder.lost(input.message, reason, now, peer)
 
     def crashed(self, broker: BrokerId, now: TimeUs) -> None:
         self.recorders[broker].crashed(now)
@@ -78,7 +78,7 @@ class Tracing:
 
 
 def description(scenario: Scenario) -> dict[str, Any]:
-    """All that a replay has to know of a simulated network."""
+    """All that a replay needs to know of a simulated network."""
     overlay = scenario.overlay
     config = scenario.config or SCHEMES[scenario.scheme].config()
     moving = scenario.relocation_config

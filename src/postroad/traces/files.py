@@ -149,7 +149,7 @@ def _complete(path: Path) -> None:
 
 @dataclass(slots=True)
 class Read:
-    """What reading found besides rows."""
+    """Problems met while reading."""
 
     repeated: int = 0
     bad: list[str] = field(default_factory=list)  # where, and what was wrong
@@ -164,18 +164,18 @@ def paths(source: Path, hidden: bool = False) -> list[Path]:
         raise InputError("no such file or folder", where=str(source), remedy="name trace files")
     if source.is_file():
         return [source]
-    found = list(source.rglob("traces-*.jsonl"))
+    files = list(source.rglob("traces-*.jsonl"))
     if hidden:
-        found += source.rglob(".traces-*.jsonl")
-    found.sort(key=_place)
-    found += sorted(path for path in source.rglob("*.parquet") if path.is_file())
-    if not found:
+        files += source.rglob(".traces-*.jsonl")
+    files.sort(key=_place)
+    files += sorted(path for path in source.rglob("*.parquet") if path.is_file())
+    if not files:
         raise InputError(
             "no trace files",
             where=str(source),
             remedy="record some: `traces` in a network file, or postroad simulate --traces",
         )
-    return found
+    return files
 
 
 def _place(path: Path) -> tuple[str, str, int]:
@@ -185,36 +185,36 @@ def _place(path: Path) -> tuple[str, str, int]:
 
 
 def read(source: Path, trace_id: str | None = None, hidden: bool = False) -> tuple[list[Row], Read]:
-    """All rows of a folder or file, each once, by time; and what was wrong with the others."""
-    found: dict[tuple[str, str, int, int], Row] = {}
+    """All rows of a folder or file, without duplicates, by time; and the problems met."""
+    by_key: dict[tuple[str, str, int, int], Row] = {}
     about = Read()
     for path in paths(source, hidden):
         for where, row in _rows(path):
             if isinstance(row, str):
                 about.bad.append(f"{where}: {row}")
             elif trace_id is None or row.trace_id == trace_id:
-                if row.key in found:
+                if row.key in by_key:
                     about.repeated += 1
-                found[row.key] = row
-    ids = sorted({row.trace_id for row in found.values()})
+                by_key[row.key] = row
+    ids = sorted({row.trace_id for row in by_key.values()})
     if len(ids) > 1:
         raise InputError(
             f"traces of {len(ids)} networks or runs",
             where=str(source),
             remedy=f"choose one with --trace-id: {', '.join(ids[:5])}",
         )
-    if not found:
+    if not by_key:
         first = f": {about.bad[0]}" if about.bad else ""
         raise InputError(f"no rows{first}", where=str(source), remedy="record some")
     lives: dict[tuple[str, str, int], list[int]] = {}
-    for trace, broker, life, sequence in found:
+    for trace, broker, life, sequence in by_key:
         lives.setdefault((trace, broker, life), []).append(sequence)
     for key, numbers in sorted(lives.items()):
         missing = max(numbers) - min(numbers) + 1 - len(numbers)
         if missing:
             about.gaps[key] = missing
     # Rows of one time stay as they were written: a simulation has many, and they have an order.
-    rows = sorted(found.values(), key=lambda row: row.time_us)
+    rows = sorted(by_key.values(), key=lambda row: row.time_us)
     for row in rows:
         if row.kind == "start":
             version = msgspec.json.decode(row.detail or "{}").get("schema")

@@ -1,7 +1,8 @@
-"""One broker's events as rows: a driver tells what it did, and takes the rows when it likes.
+"""One broker's events as rows: its driver reports each event, and takes the rows when it likes.
 
 No clock and no file. Of publications only a share is recorded, the same ones at every broker:
-whether one is follows from its key. What clients and brokers say about routes is always recorded.
+the sample is a function of the key. Control traffic (subscriptions, advertisements, links, moves)
+is always recorded.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Recorder:
         self.configure(recording)
 
     def configure(self, recording: Recording) -> None:
-        """What is recorded from now on."""
+        """Change what is recorded from now on."""
         self.recording = recording
         self._all = recording.sample >= 1
         self._below = int(recording.sample * 2**32)
@@ -95,7 +96,7 @@ class Recorder:
         self._hidden = frozenset(recording.exclude)
 
     def sampled(self, publication: Publication) -> bool:
-        """Whether this publication is recorded, here and everywhere."""
+        """Whether this publication is in the sample, which is the same at every broker."""
         if self._all or publication is self._last:
             return self._sampled
         self._last = publication
@@ -122,51 +123,51 @@ class Recorder:
     # The broker itself.
 
     def started(self, network: Mapping[str, Any], now: TimeUs) -> None:
-        """`network` is all that a replay has to know of it."""
+        """`network` is all that a replay needs to know of it."""
         self.row("start", now, detail=_json({"schema": VERSION, **network}).decode())
 
     def loaded(self, measured: Mapping[str, Any], now: TimeUs) -> None:
         self.row("load", now, detail=_json(measured).decode())
 
     def more(self, subscription: Subscription) -> dict[str, Any]:
-        """Columns that a driver knows of a subscription besides."""
+        """Further columns of a subscription that only the driver knows."""
         return {}
 
     # Steps of the router.
 
     def stepped(
         self,
-        given: Input,
+        input: Input,
         effects: Sequence[Effect],
         now: TimeUs,
         holds: Callable[[Publication], bool],
     ) -> None:
-        """One input and its effects. `holds` tells whether a publication waits at this broker."""
-        kind = type(given)
+        """One input and its effects. `holds` is whether a publication is queued at this broker."""
+        kind = type(input)
         if kind is Publish:  # by far the most frequent inputs first, and mostly not sampled
-            publication = given.publication  # type: ignore[union-attr]
+            publication = input.publication  # type: ignore[union-attr]
             if self.sampled(publication):
                 self.published(publication, now)
-                self._carried(given, (publication,), effects, now, holds)
+                self._carried(input, (publication,), effects, now, holds)
             elif effects and type(effects[0]) is Note:
                 self._done(effects[0], now)
             return
         if kind is Received:
-            message = given.message  # type: ignore[union-attr]
+            message = input.message  # type: ignore[union-attr]
             if not message.carries:
                 self._effects(effects, now)
                 return
             publications = message.publications
             if len(publications) != 1 or self.sampled(publications[0]):
-                self._carried(given, publications, effects, now, holds)
+                self._carried(input, publications, effects, now, holds)
             return
-        self._said(given, now)
+        self._said(input, now)
         self._effects(effects, now)
         if kind is LinkDown and self._held:
             for key, publication in list(self._held.items()):
                 if not holds(publication):
                     del self._held[key]
-                    self.stopped(publication, DOWN, now, peer=self.names[given.peer])  # type: ignore[union-attr]
+                    self.stopped(publication, DOWN, now, peer=self.names[input.peer])  # type: ignore[union-attr]
 
     def _effects(self, effects: Sequence[Effect], now: TimeUs) -> set[PublicationKey]:
         """Record effects; the publications that they send on or deliver."""
@@ -187,14 +188,14 @@ class Recorder:
 
     def _carried(
         self,
-        given: Input,
+        input: Input,
         publications: Sequence[Publication],
         effects: Sequence[Effect],
         now: TimeUs,
         holds: Callable[[Publication], bool],
     ) -> None:
         """An input that brings publications, of which some are sampled."""
-        again = isinstance(given, Received) and given.sender == self.number  # kept by this broker
+        again = isinstance(input, Received) and input.sender == self.number  # kept by this broker
         onward = self._effects(effects, now)
         for publication in publications:
             if self.sampled(publication):
@@ -207,12 +208,12 @@ class Recorder:
                 reason = NO_MATCH
                 if repeated:
                     reason = DUPLICATE
-                elif type(given) is Publish and effects and type(effects[0]) is Note:
+                elif type(input) is Publish and effects and type(effects[0]) is Note:
                     reason = UNADVERTISED  # a router notes why it takes no publication
                 self.stopped(publication, reason, now)
 
     def _seen(self, publication: Publication) -> bool:
-        """Whether this broker had it before; from now on it had."""
+        """Whether this broker has had it before; it is remembered from now on."""
         here, key = self._here, publication.key
         if key in here:
             return True
@@ -231,7 +232,7 @@ class Recorder:
         )  # fmt: skip
 
     def attributes(self, attributes: Mapping[str, Scalar]) -> str | None:
-        """As the operator wants them recorded."""
+        """As JSON, plain or hashed as the operator chose."""
         how = self.recording.attributes
         if how == NONE:
             return None
@@ -241,7 +242,7 @@ class Recorder:
         return _json(shown).decode()
 
     def _hash(self, value: Scalar) -> str:
-        """Equal values have equal hashes within a network; nobody without its key finds them."""
+        """A keyed hash: equal values of one network have equal hashes."""
         text = f"{type(value).__name__} {value}".encode()
         return hashlib.blake2b(text, digest_size=8, key=self._key).hexdigest()
 
@@ -254,9 +255,9 @@ class Recorder:
                 hops=effect.hops, mechanism=effect.via,
             )  # fmt: skip
 
-    def _said(self, given: Input, now: TimeUs) -> None:
-        """What clients and links tell a broker about routes."""
-        match given:
+    def _said(self, input: Input, now: TimeUs) -> None:
+        """Record control input: subscriptions, advertisements, links, moves."""
+        match input:
             case Subscribe(subscription):
                 self.row(
                     "subscribe", now, client=subscription.client, subscription=subscription.id,
@@ -316,7 +317,7 @@ class Recorder:
     def received(
         self, peer: BrokerId, message: Message, size: int | None, queue: int | None, now: TimeUs
     ) -> None:
-        """`queue` is how many wait here before it."""
+        """`queue` is the number of messages ahead of it."""
         self._message("receive", peer, message, size, queue, now)
 
     def _message(
@@ -351,14 +352,14 @@ class Recorder:
     # Where publications stop.
 
     def crashed(self, now: TimeUs) -> None:
-        """The broker forgets all that waited there."""
+        """The broker crashed, and lost all that was queued in it."""
         for publication in self._held.values():
             self.stopped(publication, CRASHED, now)
         self._held.clear()
         self.row("end", now, reason="crash")
 
     def lost(self, message: Message, reason: str, now: TimeUs, peer: BrokerId | None) -> None:
-        """A message, and with it the publications that it brings, goes no further."""
+        """A message was lost, with the publications that it carries."""
         name = None if peer is None else self.names[peer]
         publications = message.publications if message.carries else ()
         for publication in publications:
