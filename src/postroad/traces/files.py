@@ -10,6 +10,7 @@ a broker goes on without.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -95,7 +96,8 @@ class Files:
 
     def _open(self, now: TimeUs) -> None:
         self._number += 1
-        self._file = self._hidden().open("wb")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._file = os.fdopen(os.open(self._hidden(), flags, 0o600), "wb")
         self._size, self._since_us = 0, now
 
     def _close(self) -> None:
