@@ -4,6 +4,7 @@ means: who gets more or less, with an example, and what running brokers can take
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from postroad.checking.findings import NOTE, WARNING, Finding
 from postroad.checking.listed import Listed
 from postroad.checking.rights import publishes, sees
-from postroad.checking.witness import Witness, compare
+from postroad.checking.witness import Witness, compare, witness
 from postroad.errors import FilterError
 from postroad.filters import Filter, intersects
 from postroad.live.edge.users import User
@@ -30,24 +31,30 @@ def of_subscriptions(old: Sequence[Listed], new: Sequence[Listed], file: str) ->
     for one in new:
         was = before.pop(one.key, None)
         if was is None:
-            text = f"{_name(one)} is new and would get {one.filter}"
-            found.append(Finding(NOTE, "more", text, one.where, {"id": one.id}))
+            found.append(_whole("more", one, f"{_name(one)} is new and would get", one.where))
             continue
         if (was.client, was.broker) != (one.client, one.broker):
             found.append(
                 Finding(
-                    NOTE, "moved", f"{one.id} would be of client {one.client} at {one.broker}, "
-                    f"and is of client {was.client} at {was.broker}", one.where, {"id": one.id},
+                    NOTE, "moved", f"{one.id} moves from client {was.client} at {was.broker} to "
+                    f"client {one.client} at {one.broker}", one.where, {"id": one.id},
                 )
             )  # fmt: skip
         kind, text, value = _change(was.filter, one.filter)
         if kind != "same":
             what = f"{_name(one)} would now get {text}"
             found.append(Finding(NOTE, kind, what, one.where, {"id": one.id, **value}))
-    for was in before.values():
-        text = f"{_name(was)} is gone ({was.where}) and would get nothing of {was.filter}"
-        found.append(Finding(NOTE, "less", text, file, {"id": was.id}))
-    return found
+    return found + [
+        _whole("less", was, f"{_name(was)} ({was.where}) is gone and would no longer get", file)
+        for was in before.values()
+    ]
+
+
+def _whole(kind: str, one: Listed, text: str, where: str) -> Finding:
+    """A subscription that only one of the lists has."""
+    example = witness(one.filter).attributes
+    said = "" if example is None else f", for example {json.dumps(example)}"
+    return Finding(NOTE, kind, f"{text} {one.filter}{said}", where, {"id": one.id, kind: example})
 
 
 def _name(one: Listed) -> str:
@@ -66,12 +73,12 @@ def _change(old: Filter, new: Filter) -> tuple[str, str, dict[str, Any]]:
     said = "other things" if word == "other" else word
     if word == "other" and not intersects(old, new):
         said = "other things only"
-    parts = [*_example("as well", more), *_example("no longer", less)]
+    parts = [*_example("also", more), *_example("no longer", less)]
     return kind, f"{said}{': ' if parts else ''}{'; '.join(parts)} (was {old}, is {new})", value
 
 
-def _example(which: str, witness: Witness) -> list[str]:
-    return [] if witness.attributes is None else [f"{which} for example {witness.attributes}"]
+def _example(which: str, found: Witness) -> list[str]:
+    return [] if found.attributes is None else [f"{which} {json.dumps(found.attributes)}"]
 
 
 def of_networks(old: Network, new: Network, lines: Mapping[str, int]) -> list[Finding]:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from postroad.checking.findings import ERROR, NOTE, WARNING, Finding, some
+from postroad.checking.findings import ERROR, NOTE, WARNING, Finding, plural, some
 from postroad.checking.listed import Listed
 from postroad.checking.witness import witness
 from postroad.explain.filters import explain_filter
@@ -214,10 +214,10 @@ def against_publications(
             found.append(
                 Finding(
                     WARNING, "unwanted",
-                    f"nobody wants publications "
-                    f"{'without a class' if name is None else f'of class {name}'}: "
-                    f"{count:,} of them match no filter", where, name,
-                    "stop publishing them, or see which subscription is missing",
+                    f"nobody wants {'what has no class' if name is None else f'class {name}'}: "
+                    f"no filter matches any of {plural(count, 'publication')}",
+                    where, name,
+                    "stop publishing them, or see whose subscription is missing",
                 )
             )  # fmt: skip
     return found

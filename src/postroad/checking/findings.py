@@ -23,10 +23,6 @@ class Finding:
     value: Any = None  # as JSON has it
     remedy: str = ""
 
-    def __str__(self) -> str:
-        text = f"{self.where}: {self.what}"
-        return f"{text}; {self.remedy}" if self.remedy else text
-
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -93,11 +93,10 @@ def of_links(
     names: Sequence[str],
     pairs: Sequence[Pair],
     cyclic: bool,
-    file: str,
-    place: Callable[[Pair | None], str],
+    place: Callable[[Pair | str | None], str],
 ) -> list[Finding]:
     """All about the links that a file lists. `cyclic`: whether they may close loops; `place` says
-    where a link, or all of them, stand."""
+    where a link, a broker, or all links stand."""
     found: list[Finding] = []
     joined: set[frozenset[str]] = set()
     distinct: list[Pair] = []
@@ -130,7 +129,7 @@ def of_links(
             )
             for (a, b), way in closing
         ]  # fmt: skip
-    return found + _splits(names, distinct, cyclic, bool(closing), file, place)
+    return found + _splits(names, distinct, cyclic, bool(closing), place)
 
 
 def _splits(
@@ -138,8 +137,7 @@ def _splits(
     pairs: Sequence[Pair],
     cyclic: bool,
     redundant: bool,
-    file: str,
-    place: Callable[[Pair | None], str],
+    place: Callable[[Pair | str | None], str],
 ) -> list[Finding]:
     bridges, brokers = cuts(names, pairs)
     more = "add links that close loops through them" if cyclic else ""
@@ -169,7 +167,7 @@ def _splits(
         for a, b in bridges
     ] + [
         Finding(WARNING, "broker splits", f"the loss of broker {name} splits the network",
-                f"{file}: brokers.{name}", name,
+                place(name), name,
                 "join its neighbours by another way" if cyclic else "")
         for name in brokers
     ]  # fmt: skip

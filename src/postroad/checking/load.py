@@ -93,8 +93,9 @@ class _Sessions:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.holder: dict[str, str] = {}  # the client of a subscription
-        self.held: dict[str, set[str]] = defaultdict(set)  # the subscriptions of a client
+        self.holder: dict[str, tuple[str, str]] = {}  # of a subscription: the client and the topic
+        # By client, its subscriptions per topic: one that is made again comes before the old goes.
+        self.held: dict[str, Counter[str]] = defaultdict(Counter)
         self.broker: dict[str, str] = {}  # of a client that has a session
         self.count: Counter[str] = Counter()  # of sessions, by broker
         self.away: dict[str, TimeUs] = {}
@@ -119,23 +120,29 @@ class _Sessions:
         self._leave(row.client or "")
 
     def subscribe(self, row: Row) -> None:
-        client = row.client or ""
-        self.holder[str(row.subscription)] = client
-        self.held[client].add(str(row.subscription))
-        self.load.see("subscriptions_per_client", len(self.held[client]), f"client {client}")
+        client, name = row.client or "", str(row.subscription)
+        detail = json.loads(row.detail) if row.detail and row.detail.startswith("{") else {}
+        if name not in self.holder:
+            topic = detail.get("topic") or name
+            self.holder[name] = client, topic
+            self.held[client][topic] += 1
+            self.load.see("subscriptions_per_client", len(self.held[client]), f"client {client}")
 
     def unsubscribe(self, row: Row) -> None:
-        client = self.holder.pop(str(row.subscription), "")
-        self.held[client].discard(str(row.subscription))
+        client, topic = self.holder.pop(str(row.subscription), ("", ""))
+        held = self.held[client]
+        held[topic] -= 1
+        if held[topic] <= 0:
+            del held[topic]
         self._leave(client)
 
     def deliver(self, row: Row, size: int) -> None:
-        client = row.client or self.holder.get(str(row.subscription), "")
+        client = row.client or self.holder.get(str(row.subscription), ("", ""))[0]
         if client in self.away:
             self.waiting[client][str(row.publisher), str(row.publication)] = size + PARCEL_BYTES
 
     def stop(self, row: Row) -> None:
-        client = row.client or self.holder.get(str(row.subscription), "")
+        client = row.client or self.holder.get(str(row.subscription), ("", ""))[0]
         if row.reason == schema.FULL and row.client is not None:
             self.load.full[client] += 1
         if row.reason in (schema.EXPIRED, schema.ENDED):  # it had waited; others never did

@@ -32,8 +32,10 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         cyclic = values.get("scheme") in DURABLE and "relocation" not in values
         at = f"{path}:{lines['links']}" if "links" in lines else f"{path}: links"
 
-        def place(pair: Pair | None) -> str:
-            line = None if pair is None else _line(text, pair)
+        def place(what: Pair | str | None) -> str:
+            if isinstance(what, str):
+                return f"{path}:{lines.get(f'brokers.{what}', lines.get('brokers', 1))}"
+            line = None if what is None else _line(text, what)
             return at if line is None else f"{path}:{line}"
 
         known: list[Pair] = []
@@ -53,7 +55,7 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         stay = [name for name in names if name not in gone]
         between = [pair for pair in known if not gone & set(pair)]
         if stay:
-            found += of_links(stay, between, cyclic, str(path), place)
+            found += of_links(stay, between, cyclic, place)
         if stay and any(finding.severity == ERROR for finding in found):
             values = {**values, "links": [list(pair) for pair in _mended(stay, between)]}
     try:
@@ -76,9 +78,7 @@ def _planned(network: Network) -> list[Finding]:
     links = network.plan().links()
     pairs = sorted({(min(a, b), max(a, b)) for a, peers in enumerate(links) for b in peers})
     at = f"{network.path}: {'links' if network.plan_file is None else 'plan'}"
-    return of_links(
-        names, [(names[a], names[b]) for a, b in pairs], True, str(network.path), lambda _: at
-    )
+    return of_links(names, [(names[a], names[b]) for a, b in pairs], True, lambda _: at)
 
 
 def _listed(values: Mapping[str, Any]) -> tuple[list[str], list[Pair]] | None:

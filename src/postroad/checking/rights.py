@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def _narrowed(narrow: Rights, groups: list[Rights], file: str) -> Iterator[Findi
             f"{'user' if len(names) == 1 else 'users'} {some(names)} "
             f"{'sees' if len(names) == 1 else 'see'} {_topic(topic)} where {_users(narrow)} "
             f"{some(narrow.users)} {'is' if len(narrow.users) == 1 else 'are'} narrowed to "
-            f"{narrow.subscribe_where}, for example {wider[0][1]}",
+            f"{narrow.subscribe_where}, for example {json.dumps(wider[0][1])}",
             _at(narrow, file),
             {"topic": topic, "users": names, "narrowed": list(narrow.users),
              "to": narrow.subscribe_where, "example": wider[0][1]},

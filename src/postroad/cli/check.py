@@ -197,6 +197,8 @@ def _show(found: list[Finding], counts: Counter[str]) -> None:
     from postroad.checking.findings import SEVERITIES, plural
 
     for finding in found:
-        click.echo(f"{finding.severity:<7}  {finding}")
+        click.echo(f"{finding.severity:<7}  {finding.where}: {finding.what}")
+        if finding.remedy:
+            click.echo(f"{'':<9}{finding.remedy}")
     said = [plural(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
     click.echo(", ".join(said) or "nothing found")

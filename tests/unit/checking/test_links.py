@@ -72,7 +72,7 @@ def kinds(found: list[Finding]) -> list[tuple[str, str]]:
 
 def of(names: str, pairs: str, cyclic: bool) -> list[Finding]:
     linked = [(pair[0], pair[1]) for pair in pairs.split()]
-    return of_links(list(names), linked, cyclic, "n.toml", lambda pair: f"n.toml {pair}")
+    return of_links(list(names), linked, cyclic, lambda pair: f"n.toml {pair}")
 
 
 def test_a_tree_is_told_once_and_spare_links_one_by_one() -> None:
