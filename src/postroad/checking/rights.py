@@ -15,6 +15,8 @@ from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, intersects, p
 from postroad.live.edge.topics import as_filter
 from postroad.live.edge.users import ALL, User
 
+ANY_TOPIC = parse("class > ''")  # each publication has one
+
 
 @dataclass(frozen=True, slots=True)
 class Rights:
@@ -54,8 +56,9 @@ def publishes(user: User | Rights) -> Filter:
 
 def reach(topic: str, where: str | None) -> Filter:
     """What a right to a topic and all below it holds, with the filter that narrows it."""
-    pattern = ALL if topic == ALL else f"{topic.rstrip('/')}/#"
-    return as_filter(pattern, where)
+    if topic == ALL:
+        return ANY_TOPIC if where is None else conjoin(ANY_TOPIC, parse(where))
+    return as_filter(f"{topic.rstrip('/')}/#", where)
 
 
 def _useless(group: Rights, groups: list[Rights], file: str) -> Iterator[Finding]:

@@ -137,6 +137,8 @@ def test_like_is_mostly_decided() -> None:
         ("s LIKE '%a%' AND s LIKE '%b%'", "s LIKE '%ab%'", "found"),
         ("class LIKE 'a/%' AND NOT class LIKE 'a/%/%'", "class = 'a/a'", "found"),
         ("TRUE", "TRUE", "none"),
+        ("s > 'a' AND s < 'a '", "FALSE", "found"),
+        ("a LIKE '%a' AND a LIKE '%b' OR s = 'c'", "s = 'c'", "open"),
         ("TRUE", "FALSE", "found"),
     ],
 )

@@ -151,6 +151,14 @@ def test_every_wrong_thing_of_a_file_is_told(tmp_path: Path) -> None:
     assert found[-1].remedy == "did you mean 'session_queue'?"
 
 
+def test_a_broker_that_was_removed_need_not_be_reached(tmp_path: Path) -> None:
+    path = write(tmp_path / "n.toml", ["A", "B", "C"], [("A", "B"), ("B", "C")], "flooding")
+    path.write_text(path.read_text().replace("links =", 'removed = ["C"]\nlinks ='))
+    deployed, found = network.of_file(path)
+    assert deployed is not None
+    assert [(f.kind, f.value) for f in found] == [("link splits", [["A", "B"]])]
+
+
 @pytest.mark.parametrize("scheme", ["beaconvey", "kyra"])
 def test_a_scheme_that_plans_its_links_is_judged_by_those(tmp_path: Path, scheme: str) -> None:
     names = [f"n{n}" for n in range(8)]

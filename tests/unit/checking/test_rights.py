@@ -13,7 +13,7 @@ from postroad.filters import matches, parse
 from postroad.live.edge.users import User
 from postroad.model import Scalar
 
-TOPICS = ["a", "a/b", "a/b/c", "a/d", "e", "e/f"]
+TOPICS = ["a", "a/b", "a/b/c", "a/d", "a/g", "e", "e/f", "e/f/h", "g"]
 REGIONS: list[Scalar | None] = [None, "eu", "us", 1]
 EVERY = list(product(TOPICS, REGIONS))
 WHERES = [None, None, "region = 'eu'", "region <> 'eu'", "region IS NOT NULL"]
