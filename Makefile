@@ -33,7 +33,8 @@ test: check  ## All checks and all tests.
 	$(BIN)/python -m pytest -n 2
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
-	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py
+	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py \
+		tests/unit/checking/test_command.py
 
 demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo

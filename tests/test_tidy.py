@@ -29,7 +29,7 @@ LAYERS = [
     {"workloads"},
     {"traces"},
     {"sim", "live"},
-    {"replay", "explain"},
+    {"replay", "explain", "checking"},
     {"pipeline"},
     {"papers", "comparison"},
     {"report"},

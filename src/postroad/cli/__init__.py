@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "breakeven": "postroad.cli.cost:breakeven",
     "calibrate": "postroad.cli.calibrate:calibrate",
     "certs": "postroad.cli.live:certs",
+    "check": "postroad.cli.check:check",
     "compare": "postroad.cli.compare:compare",
     "demo": "postroad.cli.compare:demo",
     "estimate": "postroad.cli.cost:estimate",
