@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes fuzz java
+.PHONY: help setup check test golden demo bench soak schemes causes fuzz java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,7 +33,8 @@ test: check  ## All checks and all tests.
 	$(BIN)/python -m pytest -n 2
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
-	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py
+	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py \
+		tests/unit/checking/test_command.py
 
 demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo
@@ -43,6 +44,9 @@ soak: setup  ## Kill live brokers and cut their links 200 times under load; prin
 
 schemes: setup  ## Every scheme live, a thousand publications each, against an evaluator of its own.
 	POSTROAD_PUBLICATIONS=1000 $(BIN)/python -m pytest -q -s -n 2 tests/live/test_every_scheme.py
+
+causes: setup  ## A thousand causes put into networks, and whether `postroad explain` names each.
+	POSTROAD_CASES=1000 $(BIN)/python -m pytest -q tests/contract/test_explain.py
 
 fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (SECONDS=60).
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

@@ -14,6 +14,7 @@ import pytest
 from postroad import __version__
 from postroad.cli import COMMANDS, cli
 from postroad.routing import SCHEMES
+from postroad.traces import schema
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "postroad"
@@ -28,7 +29,7 @@ LAYERS = [
     {"workloads"},
     {"traces"},
     {"sim", "live"},
-    {"replay", "explain"},
+    {"replay", "explain", "checking"},
     {"pipeline"},
     {"papers", "comparison"},
     {"report"},
@@ -167,6 +168,32 @@ def test_schemes_page_is_current() -> None:
     if os.environ.get("POSTROAD_GOLDEN") == "rewrite":
         path.write_text(schemes_page(), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == schemes_page()
+
+
+def traces_tables() -> str:
+    """The schema of traces, as docs/traces.md has it."""
+    kinds = {name: f"{'sampled' if name in schema.SAMPLED else 'always'}" for name in schema.KINDS}
+    rows = ["| column | type | what |", "|---|---|---|"]
+    for name, text in schema.COLUMNS.items():
+        kind = "integer" if "int" in str(schema.Row.__annotations__[name]) else "text"
+        rows.append(
+            f"| `{name}` | {kind}{'' if name in schema.REQUIRED else ', or none'} | {text} |"
+        )
+    rows += ["", "| kind | recorded | what |", "|---|---|---|"]
+    rows += [f"| `{name}` | {kinds[name]} | {text} |" for name, text in schema.KINDS.items()]
+    rows += ["", f"Why a publication stops: {', '.join(schema.REASONS)}."]
+    return "\n".join(rows)
+
+
+def test_the_schema_of_traces_in_the_docs_is_current() -> None:
+    path = ROOT / "docs" / "traces.md"
+    head, mark, rest = path.read_text(encoding="utf-8").partition("<!-- schema -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    page = f"{head}{mark}{traces_tables()}\n{end}{tail}"
+    page = re.sub(r"## The schema, version \S+", f"## The schema, version {schema.VERSION}", page)
+    if os.environ.get("POSTROAD_GOLDEN") == "rewrite":
+        path.write_text(page, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == page
 
 
 def test_versions_agree_and_every_dependency_is_pinned() -> None:

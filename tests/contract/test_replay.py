@@ -69,7 +69,7 @@ def test_a_recorded_run_is_replayed_to_the_letter(name: str, config: Any, seed: 
             return
     recorded = record(scenario)
     if not scenario.faults:
-        same = fidelity(recorded, run(recorded.scenario))
+        same = fidelity(recorded, run(recorded.exact))
         assert same.same, same
         assert all(before == after for before, after in same.delays_us.values())
     else:

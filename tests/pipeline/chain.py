@@ -1,8 +1,10 @@
-"""The whole chain in one process: `chain.py MASTER FOLDER` prints its measures as JSON."""
+"""The whole chain in one process: `spark-submit --master … chain.py FOLDER PYTHON` prints its
+measures as JSON, and what a sweep finds wrong that looks at where and by which Python it is run."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,18 @@ def chain(folder: Path, job: run.Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    master, folder = sys.argv[1:]
-    with session(master, ["spark.sql.shuffle.partitions=4"]):
-        print(json.dumps(chain(Path(folder), run.Job(master))))
+    folder, python = sys.argv[1:]
+    conf = [
+        "spark.sql.shuffle.partitions=4",
+        f"spark.pyspark.python={python}",
+        f"spark.executorEnv.PYTHONPATH=./postroad_shipped:{Path(__file__).parent}",
+    ]
+    with session(conf=conf) as spark:
+        found = chain(Path(folder), run.Job())
+        (Path(folder) / "place.toml").write_text(
+            f'run = "points:place"\nreplicates = 2\n[fixed]\npython = "{python}"\n'
+            f'driver = "{os.getcwd()}"\n'
+        )
+        facts = run.sweep(f"{folder}/place.toml", f"{folder}/place", run.Job())
+        found |= {"master": spark.sparkContext.master, "error": facts["first_error"]}
+        print(json.dumps(found))

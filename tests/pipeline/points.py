@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -34,6 +36,18 @@ def point(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("x is two")
     if parameters.get("die") and parameters["x"] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
+    if parameters.get("mistyped") and parameters["x"] == 2:
+        return {"traces": [{"time_us": "soon"}]}  # which the worker cannot write
     time.sleep(parameters.get("sleep_s", 0))
     noise = draws.uniform(row["seed"], "point", 0, 0)
     return {"value": parameters["x"] + noise, "nested": {"noise": noise}, "text": "left out"}
+
+
+def place(row: dict[str, Any]) -> dict[str, Any]:
+    """Check that this is the Python that was asked for, away from the driver, with our package."""
+    import postroad
+
+    assert sys.executable == row["parameters"]["python"], sys.executable
+    assert os.getcwd() != row["parameters"]["driver"]
+    assert "postroad_shipped" in Path(postroad.__file__).parts, postroad.__file__
+    return {}

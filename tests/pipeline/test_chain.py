@@ -10,10 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
+from click.testing import CliRunner
+from pyspark.errors import PythonException
 
 from pipeline.chain import chain
+from postroad.cli import cli
 from postroad.pipeline import run
+from postroad.pipeline.session import failure_text
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a cluster on a busy machine is slow
 HERE = Path(__file__).parent
@@ -26,18 +31,50 @@ def environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHON": sys.executable, **more}
 
 
-def chain_on(master, folder):
+def submitted_chain(master, python, folder):
+    """The chain by spark-submit, from another working directory, its folder named relatively."""
     folder.mkdir()
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
     done = subprocess.run(
-        [sys.executable, str(HERE / "chain.py"), master, str(folder)],
-        env=environment(),
+        [submit, "--master", master, HERE / "chain.py", os.path.relpath(folder, elsewhere), python],
+        env=environment(
+            PYTHONPATH=f"{ROOT / 'src'}:{HERE}",
+            PYSPARK_DRIVER_PYTHON=sys.executable,
+            SPARK_HOME=pyspark.__path__[0],
+            SPARK_LOCAL_IP="127.0.0.1",
+        ),
+        cwd=elsewhere,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    assert not list(elsewhere.iterdir())
     return json.loads(done.stdout)
+
+
+@pytest.fixture
+def bare_python(tmp_path):
+    """Another Python with all that Postroad needs, but not Postroad."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "python"], check=True)
+    packages = next((tmp_path / "python").glob("lib/python*/site-packages"))
+    for path in Path(pyspark.__path__[0]).parent.iterdir():
+        if "postroad" not in path.name and not (packages / path.name).exists():
+            (packages / path.name).symlink_to(path)
+    python = str(tmp_path / "python" / "bin" / "python")
+    probe = subprocess.run(
+        [python, "-c", "import numba, pyspark, pyarrow; import postroad"],
+        env=environment(PYTHONPATH=""),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "No module named 'postroad'" in probe.stderr
+    return python
 
 
 @pytest.fixture
@@ -57,10 +94,14 @@ def cluster(tmp_path):
 
 
 @pytest.mark.timeout(900)  # four JVMs: minutes on a busy machine
-def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(spark, tmp_path, cluster):
+def test_the_chain_gives_the_same_numbers_on_local_and_on_a_cluster(
+    spark, tmp_path, cluster, bare_python
+):
     (tmp_path / "local").mkdir()
     here = json.loads(json.dumps(chain(tmp_path / "local", run.Job())))
-    there = chain_on(cluster, tmp_path / "remote")
+    there = submitted_chain(cluster, bare_python, tmp_path / "remote")
+    assert there.pop("master") == cluster
+    assert there.pop("error") is None
     assert here == there
     assert len(here["nodes"]) == 40
     assert {row["parameters"]["scheme"] for row in here["measures"]} == {
@@ -149,3 +190,31 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(tmp_path):
     assert done.stderr.count("\n") == 1
     assert "there is no" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", ["compare", "demo", "plan swico", "reproduce kyra", "pipeline sweep"]
+)
+def test_every_command_that_uses_spark_has_the_same_options(command):
+    found = CliRunner().invoke(cli, [*command.split(), "--help"])
+    assert found.exit_code == 0
+    assert {"--master", "--conf"} <= set(found.output.split())
+
+
+def test_the_last_exception_of_a_worker_is_what_is_told():
+    text = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "a.py", line 1, in one
+    first()
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in two
+ValueError: x is missing
+"""
+    assert failure_text(PythonException(text)) == "ValueError: x is missing"
+    assert "exited unexpectedly" in failure_text(
+        PythonException("x\nPython worker exited unexpectedly (crashed)\nCaused by: EOFException")
+    )

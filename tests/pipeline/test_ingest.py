@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from postroad.errors import InputError, RunFailed
-from postroad.pipeline import run, store
+from postroad.errors import FilterError, InputError, RunFailed
+from postroad.filters import parse
+from postroad.pipeline import ingest, run, store
 from postroad.pipeline.schemas import (
     EDGES,
     LATENCY,
@@ -186,6 +187,145 @@ def test_publications_need_attributes_and_a_time(spark, tmp_path):
         (4, "not a record of the file's format"),
     ]
     assert facts["quarantined"] == 3
+
+
+def test_publications_that_simulate_or_match_would_refuse(spark, tmp_path):
+    row = {"time": 1, "broker": "0", "publisher": "p", "attributes": {"x": 1}}
+    lines = [
+        row | {"id": 1},
+        row | {"id": 2, "attributes": {"x": {"y": 1}}},
+        row | {"id": 3, "attributes": {"x": [1]}},
+        row | {"id": 4, "attributes": {"x": "{[", "y": None}},
+        row | {"id": 1, "time": 2},
+        row | {"id": 1, "publisher": "q"},
+        row | {"id": 5, "time": -1},
+        row | {"id": 6, "time": "soon"},
+        row | {"id": 7, "time": None, "time_us": 2**61},
+        row | {"id": 8, "attributes": '{"x": 1}}'},
+        row | {"id": 9, "attributes": '{"x": 1, "x": 2}'},
+        row,
+        row,
+    ]
+    source = tmp_path / "p.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"id": 10} x\n')
+    facts = run.ingest([str(source)], "publications", str(tmp_path / "t"), JOB, bad_share=1)
+    table = rows(spark, tmp_path / "t/publications", PUBLICATIONS, "publisher", "publication")
+    assert [one[:2] for one in table if len(one[0]) == 1] == [("1", "p"), ("4", "p"), ("1", "q")]
+    assert len(table) == 5
+    assert [(line, why) for line, why, _ in quarantined(spark, tmp_path / "t", "publications")] == [
+        (2, "an attribute is an object or a list"),
+        (3, "an attribute is an object or a list"),
+        (5, "its publisher has used the id before"),
+        (7, "time_us is negative or too large"),
+        (8, "time_us is not of its type"),
+        (9, "time_us is negative or too large"),
+        (10, "attributes are not a JSON object"),
+        (11, "attributes are not a JSON object"),
+        (14, "not a record of the file's format"),
+    ]
+    assert sum(facts["reasons"].values()) == facts["quarantined"], "one value, one reason"
+
+
+def test_subscriptions_that_simulate_would_refuse(spark, tmp_path):
+    source = tmp_path / "s.csv"
+    source.write_text(
+        "id,broker,client,filter,time,until\n"
+        "s1,b,c,x = 1,,\n"
+        "s2,b,c,x =,,\n"
+        "s1,b,c,x = 2,,\n"
+        's3,b,c,"x = ""a""b",,\n'
+        's4,b,"c"d,x = 1,,\n'
+        's5,b,"c,x = 1,,\n'
+        "s6,b,c,x = 1,3,2\n"
+        's7,b,c"d,"x = \'a""b\'",1,2\n'
+        ",b,c,x = 1,,\n"
+        ",b,c,x = 1,,\n"
+    )
+    facts = run.ingest([str(source)], "subscriptions", str(tmp_path / "t"), JOB, bad_share=1)
+    table = rows(spark, tmp_path / "t/subscriptions", SUBSCRIPTIONS, "subscription")
+    assert [one[0] for one in table if len(one[0]) == 2] == ["s1", "s7"]
+    assert len(table) == 4
+    assert [one[2:4] for one in table if one[0] == "s7"] == [('c"d', "x = 'a\"b'")]
+    found = quarantined(spark, tmp_path / "t", "subscriptions")
+    assert [(line, why.partition(":")[0]) for line, why, _ in found] == [
+        (3, "filter does not parse"),
+        (4, "id is used twice"),
+        (5, "filter does not parse"),
+        (6, "not a record of the file's format"),
+        (7, "not a record of the file's format"),
+        (8, "until_us is before time_us"),
+    ]
+    with pytest.raises(FilterError) as parser:
+        parse("x =")
+    assert found[0][1] == f"filter does not parse: {parser.value.what}"
+    assert facts["reasons"]["filter does not parse"] == 2
+
+
+def test_rows_of_parquet_without_ids_are_told_apart(spark, tmp_path):
+    row = {"time_us": 1, "broker": "0", "publisher": "p", "attributes": "{}"}
+    spark.createDataFrame([row, row]).coalesce(1).write.parquet(str(tmp_path / "p.parquet"))
+    facts = run.ingest([str(tmp_path / "p.parquet")], "publications", str(tmp_path / "t"), JOB)
+    assert (facts["rows"], facts["quarantined"]) == (2, 0)
+
+
+def test_a_bad_row_does_not_make_ingest_parse_twice(spark, tmp_path, monkeypatch):
+    calls = spark.sparkContext.accumulator(0)
+    parsing = ingest.edges
+
+    def counted(lines):
+        def each(batches):
+            for batch in batches:
+                calls.add(batch.num_rows)
+                yield batch
+
+        return parsing(lines.mapInArrow(each, lines.schema))
+
+    monkeypatch.setattr(ingest, "edges", counted)
+    source = tmp_path / "graph.txt"
+    source.write_text("1 2\n2 2\n" + "3 4\n" * 200)
+    facts = run.ingest([str(source)], "edges", str(tmp_path / "t"), JOB)
+    assert facts["quarantined"] == 1
+    assert calls.value == 202
+
+
+def test_appending_gives_what_all_files_at_once_give_and_nothing_twice(spark, tmp_path):
+    row = {"time": 1, "broker": "0", "publisher": "p", "attributes": {"x": 1}}
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("".join(json.dumps(row | {"id": n}) + "\n" for n in (1, 2)) + "{\n")
+    second.write_text("".join(json.dumps(row | {"id": n}) + "\n" for n in (2, 3)))
+
+    def ingested(folder, *sources, **told):
+        paths = [str(source) for source in sources]
+        facts = run.ingest(paths, "publications", str(folder), JOB, bad_share=1, **told)
+        table = rows(spark, folder / "publications", PUBLICATIONS, "publication")
+        return facts, table, quarantined(spark, folder, "publications")
+
+    whole = ingested(tmp_path / "whole", first, second)
+    ingested(tmp_path / "t", first, append=True)  # there is no table yet
+    grown = ingested(tmp_path / "t", second, append=True)
+    again = ingested(tmp_path / "t", first, second, append=True)
+    assert [one[0] for one in grown[1]] == ["1", "2", "3"]
+    assert again[0]["unchanged"]
+    assert ingested(tmp_path / "t", first, second)[0]["unchanged"], "the same as at once"
+    for _, table, bad in (grown, again):
+        assert table == whole[1]
+        assert sorted(bad) == sorted(whole[2])
+    for facts in (grown[0], again[0]):
+        assert {**facts, "tables": 0, "unchanged": 0} == {**whole[0], "tables": 0, "unchanged": 0}
+    second.write_text("{}")
+    with pytest.raises(InputError, match=r"b.jsonl: has changed since it was ingested"):
+        ingested(tmp_path / "t", second, append=True)
+
+
+def test_appended_edges_are_merged_and_other_settings_refused(spark, tmp_path):
+    (tmp_path / "a.txt").write_text("1 2\n2 3\n")
+    (tmp_path / "b.txt").write_text("2 3\n3 4\n")
+    out = str(tmp_path / "t")
+    for name in ("a.txt", "b.txt"):
+        run.ingest([str(tmp_path / name)], "edges", out, JOB, append=True)
+    assert rows(spark, tmp_path / "t/edges", EDGES, "follower") == [(1, 2), (2, 3), (3, 4)]
+    with pytest.raises(InputError, match="undirected was False and is True"):
+        run.ingest([str(tmp_path / "b.txt")], "edges", out, JOB, append=True, undirected=True)
 
 
 def test_traces_of_unknown_kind_are_quarantined(spark, tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F
 
 from postroad.pipeline import measure
 from postroad.pipeline.schemas import RUNS, TRACES
+from postroad.traces.schema import Row
 
 pytestmark = pytest.mark.spark
 
@@ -29,6 +31,7 @@ VALUES = {
     "a": [0.1, 0.7, 0.30000000000000004, 1e9, 3.3],
     "b": [1.1, 1.7, 1.2, 1e9, 5.0],
     "c": [2.0],
+    "d": [3.0, 3.0, 3.0],
 }
 
 
@@ -47,11 +50,14 @@ def test_means_intervals_and_percentiles(spark, partitions):
         assert (row["min"], row["max"]) == (min(values), max(values))
     assert found["c"]["ci95_low"] is None
     assert found["c"]["mean"] == 2.0
+    assert found["d"]["ci95_low"] is None  # copies of one run
 
 
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_differences_are_paired_by_replicate(spark, partitions):
-    metrics = measure.run_metrics(runs(spark, VALUES, partitions), None)
+    metrics = measure.run_metrics(
+        runs(spark, {name: VALUES[name] for name in "abc"}, partitions), None
+    )
     found = {
         row["parameters"]["scheme"]: row
         for row in measure.differences(metrics, {"scheme": "a"}).collect()
@@ -68,11 +74,12 @@ def test_differences_are_paired_by_replicate(spark, partitions):
 
 def test_trace_metrics_need_no_join(spark):
     rows = [
-        ("r", "deliver", 10 + n, "0", None, "p", str(n), "s", 5, n % 3, "tree", None)
+        Row("r", "0", 0, n, "deliver", 10 + n, publisher="p", publication=str(n), subscription="s",
+            published_us=5, hops=n % 3, mechanism="tree")
         for n in range(100)
-    ]
-    rows += [("r", "send", 1, "0", "1", "p", "0", None, 0, None, None, 64)] * 3
-    traces = spark.createDataFrame(rows, TRACES)
+    ]  # fmt: skip
+    rows += [Row("r", "0", 0, 100, "send", 1, peer="1", publication="0", bytes=64)] * 3
+    traces = spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], TRACES)
     found = [
         {row["metric"]: row["value"] for row in measure.trace_metrics(part).collect()}
         for part in (traces.repartition(1), traces.repartition(7))

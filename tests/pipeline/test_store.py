@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from postroad import __version__
-from postroad.errors import InputError
+from postroad.cli import cli
+from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, store
 from postroad.pipeline.schemas import EDGES, conform
 from postroad.pipeline.store import Recipe
@@ -140,3 +144,91 @@ def test_names_of_the_place_beside():
     assert store.uri("hdfs://x/y") == "hdfs://x/y"
     assert store.uri("/x/y") == "file:///x/y"
     assert Path(store.local("x")[1]).is_absolute()
+
+
+def test_a_filter_on_a_table_reaches_its_files_and_a_foreign_table_is_checked(spark, tmp_path):
+    put(edges(spark, (1, 2), (3, 4)), tmp_path / "ours", {})
+    table = store.read(spark, str(tmp_path / "ours"), EDGES).where("follower = 3")
+    plan = table._jdf.queryExecution().executedPlan().toString()
+    assert "EqualTo(follower,3)" in plan.partition("PushedFilters")[2].partition("]")[0]
+    assert [tuple(row) for row in table.collect()] == [(3, 4)]
+    nulls = spark.createDataFrame([(1, None)], "follower bigint, followee bigint")
+    nulls.write.parquet(str(tmp_path / "foreign"))
+    with pytest.raises(Exception, match="column followee is null"):
+        store.read(spark, str(tmp_path / "foreign"), EDGES).collect()
+
+
+HOLD = """
+import sys, time
+from postroad.pipeline import store
+with store.locked(sys.argv[1], "postroad pipeline sweep grid.toml"):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_has_one_writer_and_a_killed_one_gives_it_up(tmp_path):
+    folder = str(tmp_path / "out")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        owner = rf"'{folder}' is being written by postroad pipeline sweep grid.toml \(process "
+        with pytest.raises(RunFailed, match=rf"{owner}{holder.pid} on ") as caught:
+            run.sample(str(tmp_path), folder, run.Job(), nodes=1)
+        assert "\n" not in str(caught.value)
+        holder.kill()
+        holder.wait()
+        assert (tmp_path / "out" / store.LOCK).exists(), "the killed one left its mark"
+        with store.locked(folder), pytest.raises(RunFailed), store.locked(folder):
+            pass
+        assert not list((tmp_path / "out").iterdir())
+        with store.locked(folder):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write to"), store.locked(str(tmp_path / "file")):
+        pass
+
+
+def test_a_table_of_another_schema_version_is_refused_with_a_remedy(spark, tmp_path):
+    path = tmp_path / "edges"
+    store.write(edges(spark, (1, 2)), str(path))
+    recipe = Recipe("ingest", {}, command="postroad pipeline ingest g.txt --as edges -o d")
+    store.publish(str(path), recipe)
+    assert store.is_current(str(path), recipe)
+    lineage = json.loads((path / store.LINEAGE).read_text())
+    (path / store.LINEAGE).write_text(json.dumps(lineage | {"schema": 99}))
+    told = r"edges: the table has schema version 99, this Postroad reads \d+; use .*"
+    with pytest.raises(InputError, match=told + "postroad pipeline ingest g.txt --as edges -o d"):
+        store.read(spark, str(path), EDGES)
+    assert not store.is_current(str(path), recipe), "it is made again"
+    del lineage["schema"]
+    (path / store.LINEAGE).write_text(json.dumps(lineage))
+    assert content(spark, path) == [(1, 2)]
+
+
+def test_the_tables_of_a_folder_are_listed(spark, tmp_path):
+    source = tmp_path / "graph.txt"
+    source.write_text("1 2\n2 3\n3 3\n")
+    job = run.Job(command="postroad pipeline ingest graph.txt")
+    run.ingest([str(source)], "edges", str(tmp_path / "t"), job, bad_share=0.5)
+    (tmp_path / "t/.edges.next.old").mkdir()
+    (tmp_path / "t/.edges.next.old/_lineage.json").write_text("not a table in its place")
+    found = CliRunner().invoke(cli, ["pipeline", "tables", str(tmp_path), "--json"])
+    rows = json.loads(found.output)
+    assert [(Path(row["table"]).name, row["rows"]) for row in rows] == [
+        ("edges", 2),
+        ("edges_quarantine", 1),
+    ]
+    assert rows[0]["quality"] == {"records": 3, "quarantined": 1}
+    assert rows[0]["inputs"] == [str(source)]
+    said = CliRunner().invoke(cli, ["pipeline", "tables", str(tmp_path)]).output
+    assert "edges: 2 rows, 3 records, 1 quarantined" in said
+    assert "by postroad pipeline ingest graph.txt" in said
+    assert CliRunner().invoke(cli, ["pipeline", "tables", "/nowhere"]).exception is not None

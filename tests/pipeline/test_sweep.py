@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,32 @@ def test_a_run_that_kills_its_python_worker_does_not_stop_the_rest(spark, tmp_pa
     assert {x for (x, _), (status, *_) in rows.items() if status == "ok"} == {"1", "3", "4"}
 
 
+def test_a_python_worker_that_fails_says_why_and_its_run_is_recorded(spark, tmp_path, monkeypatch):
+    text = POINT + "[vary]\nx = [1, 2, 3]\n[fixed]\nmistyped = true\n"
+    out = tmp_path / "out"
+    facts = run.sweep(experiment(tmp_path, text), str(out), run.Job())
+    assert (facts["runs"], facts["failed"]) == (3, 1)
+    assert re.match(r"the Python worker failed: Arrow\w+: .*soon", facts["first_error"])
+    rows = by_x(store.rows_of(str(out / "runs")))
+    assert rows["2", 0][0] == "failed"
+    assert {rows["1", 0][0], rows["3", 0][0]} == {"ok"}
+
+    # Without the package no run can be performed: all are recorded, with the cause.
+    def finish(tasks, runs, folder):
+        def each(batches):
+            import no_such_package  # noqa: F401
+
+            yield from batches
+
+        return tasks.mapInArrow(each, "id long")
+
+    monkeypatch.setattr(sweep, "finish", finish)
+    facts = run.sweep(experiment(tmp_path, POINT + "[vary]\nx = [1, 2]\n"), str(out), run.Job())
+    assert (facts["runs"], facts["failed"]) == (2, 2)
+    cause = "ModuleNotFoundError: No module named 'no_such_package'"
+    assert facts["first_error"] == f"the Python worker failed: {cause}"
+
+
 def test_kernels_are_not_compiled_again_for_every_task(spark, tmp_path, monkeypatch):
     text = 'run = "points:kernel"\nreplicates = 8\n[fixed]\nn = 10\n'
     run.sweep(experiment(tmp_path, text), str(tmp_path / "out"), run.Job())
@@ -150,6 +177,8 @@ selectivity = 0.3
     for scheme in ("flooding", "subscription_forwarding"):
         assert told[scheme, "deliveries"] == told[scheme, "trace.deliveries"] > 0
         assert told[scheme, "hops.mean"] == pytest.approx(told[scheme, "trace.hops_mean"])
+        # Nothing but publications is sent once the network has settled.
+        assert told[scheme, "trace.sends"] == told[scheme, "messages.publication"] > 0
     differences = {row["metric"]: row for row in store.rows_of(f"{out}/differences")}
     assert differences["deliveries"]["difference"] == 0
     assert differences["messages.publication"]["ratio"] < 1
@@ -159,5 +188,5 @@ selectivity = 0.3
 
 def test_spark_failures_are_one_line(spark, tmp_path):
     with pytest.raises(RunFailed, match=r"Spark failed: .*is null") as caught:
-        run._guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
+        run.guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
     assert "\n" not in str(caught.value)

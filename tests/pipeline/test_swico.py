@@ -43,6 +43,26 @@ def test_it_comes_near_the_exact_planner_whatever_the_partitions(spark: Any) -> 
     assert pairs_of(spark, interests, 7).tolist() == edges.tolist()
 
 
+def test_it_comes_near_with_many_more_topics_than_nodes(spark: Any) -> None:
+    """Nodes share a dozen topics or so: which finger is taken first matters."""
+    draw = np.random.default_rng(1)
+    weights = 1.0 / np.arange(1, 4001) ** 0.95
+    taste = draw.integers(20, size=4000)
+    nodes, topics = [], []
+    for node in range(400):
+        liked = np.isin(taste, draw.choice(20, 3, replace=False))
+        chance = weights * np.where(liked, 12.0, 1.0)
+        topics += draw.choice(4000, 50, replace=False, p=chance / chance.sum()).tolist()
+        nodes += [node] * 50
+    interests = from_pairs(nodes, topics, 400, 4000)
+    world = swico_candidates.build(interests, candidate_edges(spark, interests), 1)
+    exact = swico.build(interests, "SL", "chord", 1)
+    found, best = (
+        support(interests, swico.components_count(interests, each)) for each in (world, exact)
+    )
+    assert found > best - 0.015, (found, best)
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5, 33])
 def test_without_candidates_it_is_still_a_small_world(nodes: int) -> None:
     interests = from_pairs(list(range(nodes)), [0] * nodes, nodes, 1)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postroad.errors import InputError
@@ -24,6 +25,11 @@ def source(spark, partitions=2):
         lambda count: spark.range(0, count, 1, partitions),
         lambda columns, schema: session.small_table(spark, columns, schema),
     )
+
+
+def whole(frame):
+    """Nothing is cut."""
+    return frame
 
 
 def made_by(spark, partitions):
@@ -44,7 +50,7 @@ def made_by(spark, partitions):
         "class": workload.follower(rows, followers=None, exponent=1.5, **sizes),
         **{
             popularity: workload.topics(
-                rows, nodes=30, topics=50, popularity=popularity, per_node=5, publications=40
+                rows, whole, nodes=30, topics=50, popularity=popularity, per_node=5, publications=40
             )
             for popularity in ("zipf", "unif", "expo")
         },
@@ -169,7 +175,13 @@ def test_followers_decide_how_often_a_publisher_is_subscribed_to(spark):
 @pytest.mark.parametrize("popularity", ["zipf", "unif", "expo"])
 def test_every_node_gets_its_topics_and_popularity_is_as_asked(spark, popularity):
     one = workload.topics(
-        source(spark), nodes=1000, topics=100, popularity=popularity, publications=10, seed=1
+        source(spark),
+        DataFrame.cache,
+        nodes=1000,
+        topics=100,
+        popularity=popularity,
+        publications=10,
+        seed=1,
     )
     per_node = one.subscriptions.groupBy("client").agg(F.count_distinct("filter")).collect()
     assert {row[1] for row in per_node} == {20}
@@ -186,6 +198,35 @@ def test_every_node_gets_its_topics_and_popularity_is_as_asked(spark, popularity
     found = np.array([counts[f"topic = {n}"] for n in range(100)])
     assert np.abs(found - drawn).max() < 90  # five deviations of a difference of two counts
     assert found.sum() == 20_000
+
+
+def test_a_draw_of_topics_costs_in_proportion_to_what_is_drawn(spark):
+    numbers = []
+
+    def table(columns, schema):
+        numbers.append(len(next(iter(columns.values()))))
+        return session.small_table(spark, columns, schema)
+
+    rows = workload.Source(lambda count: spark.range(0, count, 1, 2), table)
+    weights = topics.popularity("zipf", 100_000, 1.0)
+    drawn = workload._taken(rows, 40, weights / weights.sum(), 20, 1).groupBy("node").count()
+    assert {row["count"] for row in drawn.collect()} == {20}
+    likely, counts, every = numbers
+    assert likely + counts < 400, "drawn for each node"
+    assert every == 100_000, "looked up, once for each draw"
+
+
+def test_topics_are_numbered_without_gaps_and_not_through_one_partition(spark):
+    rows = spark.range(0, 3000, 3, 7).withColumnRenamed("id", "topic")
+    numbered = workload._numbered(rows, "topic", "number")
+    found = sorted(row["number"] for row in numbered.collect())
+    assert found == list(range(1000))
+    again = workload._numbered(rows.repartition(3), "topic", "number")
+    assert sorted(numbered.collect()) == sorted(again.collect())
+    plan = numbered._jdf.queryExecution().executedPlan().toString()
+    windows = [line for line in plan.splitlines() if "Window [" in line or "Window(" in line]
+    assert windows
+    assert all("[_bucket" in line for line in windows), windows
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "zipf-uniform", "multimodal", "regional"])

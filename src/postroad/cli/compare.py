@@ -6,14 +6,18 @@ import json
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
+
+if TYPE_CHECKING:
+    from postroad.pipeline.run import Job
 
 OUT = click.option(
     "-o",
@@ -23,7 +27,6 @@ OUT = click.option(
     show_default=True,
     help="Folder for index.html, results.csv and results.parquet.",
 )
-MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 FORCE = click.option("--force", is_flag=True, help="Run again what an earlier call has run.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
@@ -33,34 +36,32 @@ COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
 @click.argument("workload", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--schemes", help="Compare only these, separated by commas.")
 @OUT
-@MASTER
+@on_spark
 @FORCE
 @JSON
-def compare(
-    workload: Path, schemes: str | None, out: Path, master: str, force: bool, as_json: bool
-) -> None:
+def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **told: Any) -> None:
     """Run every scheme on one workload and write a page that says which to run."""
     named = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    _compare(workload, named, out, master, force, as_json)
+    _compare(workload, named, out, job(told), as_json)
 
 
 @click.command()
 @OUT
-@MASTER
+@on_spark
 @FORCE
 @JSON
-def demo(out: Path, master: str, force: bool, as_json: bool) -> None:
+def demo(out: Path, as_json: bool, **told: Any) -> None:
     """Compare every scheme on the workload that comes with the package."""
     with as_file(files("postroad.comparison") / "demo.toml") as path:
-        _compare(path, None, out, master, force, as_json)
+        _compare(path, None, out, job(told), as_json)
 
 
 def _compare(
-    workload: Path, schemes: list[str] | None, out: Path, master: str, force: bool, as_json: bool
+    workload: Path, schemes: list[str] | None, out: Path, where: Job, as_json: bool
 ) -> None:
     from postroad.comparison import perform, settings
     from postroad.comparison.verdict import problems, verdict
-    from postroad.pipeline.run import Job
+    from postroad.pipeline import store
     from postroad.report.compare_page import page
 
     comparison = settings.load(workload, schemes)
@@ -88,12 +89,12 @@ def _compare(
                 tasks[word] = progress.add_task(word, total=total)
             progress.update(tasks[word], completed=min(done, total), total=total)
 
-        job = Job(master=master, force=force, command=f"postroad compare {workload}")
-        results = perform.perform(comparison, out, job, report)
-    target = out / "index.html"
-    partial = out / ".index.html.part"
-    partial.write_text(page(results), encoding="utf-8")
-    partial.replace(target)
+        with store.locked(str(out), where.command):
+            results = perform.perform(comparison, out, where, report)
+            target = out / "index.html"
+            partial = out / ".index.html.part"
+            partial.write_text(page(results), encoding="utf-8")
+            partial.replace(target)
     advice = verdict(results.outcomes, comparison.baseline, comparison.matters)
     wrong = problems(results.outcomes)
     if as_json:

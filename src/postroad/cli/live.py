@@ -365,7 +365,7 @@ def _address(text: str) -> tuple[str, int]:
     return host or "localhost", int(port)
 
 
-def _client(where: str, user: str | None, ca: Path | None) -> Any:
+def _client(where: str, name: str, user: str | None, ca: Path | None) -> Any:
     import os
     import ssl
 
@@ -377,7 +377,7 @@ def _client(where: str, user: str | None, ca: Path | None) -> Any:
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"--ca is {str(ca)!r}: {error}", remedy="name a PEM file") from None
     password = os.environ.get("POSTROAD_PASSWORD")
-    return Client(host, port, username=user, password=password, tls=tls)
+    return Client(host, port, client_id=name, username=user, password=password, tls=tls)
 
 
 def _run(awaitable: Any) -> None:
@@ -388,6 +388,7 @@ def _run(awaitable: Any) -> None:
 
 @click.command()
 @click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--client", default="", help="Its identifier; by default the broker gives one.")
 @click.option("--user", help="Who connects; the password is in POSTROAD_PASSWORD.")
 @click.option("--ca", type=FILE, help="Use TLS and trust this authority.")
 @click.option("--qos", type=click.IntRange(0, 1), default=0, show_default=True)
@@ -396,6 +397,7 @@ def _run(awaitable: Any) -> None:
 @click.argument("payload", required=False)
 def publish(
     where: str,
+    client: str,
     user: str | None,
     ca: Path | None,
     qos: int,
@@ -404,20 +406,21 @@ def publish(
     payload: str | None,
 ) -> None:
     """Publish a payload, or each line of standard input."""
-    connecting = _client(where, user, ca)
+    connecting = _client(where, client, user, ca)
 
     async def send() -> None:
-        async with connecting as client:
+        async with connecting as connected:
             lines = sys.stdin if payload is None else [payload]
             for line in lines:
                 text = line.rstrip("\n") if payload is None else line
-                await client.publish(topic, text.encode(), qos=qos, retain=retain)
+                await connected.publish(topic, text.encode(), qos=qos, retain=retain)
 
     _run(send())
 
 
 @click.command()
 @click.option("--broker", "where", default="localhost:1883", show_default=True)
+@click.option("--client", default="", help="Its identifier; by default the broker gives one.")
 @click.option("--user", help="Who connects; the password is in POSTROAD_PASSWORD.")
 @click.option("--ca", type=FILE, help="Use TLS and trust this authority.")
 @click.option("--where", "filter", help="A content filter, as in: price > 10 AND symbol = 'IBM'")
@@ -427,6 +430,7 @@ def publish(
 @click.argument("topic", default="#")
 def subscribe(
     where: str,
+    client: str,
     user: str | None,
     ca: Path | None,
     filter: str | None,
@@ -436,13 +440,13 @@ def subscribe(
     topic: str,
 ) -> None:
     """Print the publications that match a topic pattern and a content filter."""
-    connecting = _client(where, user, ca)
+    connecting = _client(where, client, user, ca)
 
     async def listen() -> None:
-        async with connecting as client:
-            await client.subscribe(topic, where=filter, qos=qos)
+        async with connecting as connected:
+            await connected.subscribe(topic, where=filter, qos=qos)
             seen = 0
-            async for message in client:
+            async for message in connected:
                 text = message.payload.decode(errors="replace")
                 if as_json:
                     click.echo(json.dumps({"topic": message.topic, "payload": text}))

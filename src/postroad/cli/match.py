@@ -10,34 +10,37 @@ from typing import Any
 import click
 
 from postroad.errors import FilterError, InputError
+from postroad.workloads.files import is_table, table_rows
 
 _FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--filters", required=True, type=_FILE, help="One `id<TAB>expression` per line.")
-@click.option("--publications", required=True, type=_FILE, help="One JSON object per line.")
+@click.option(
+    "--filters",
+    required=True,
+    type=_FILE,
+    help="One `id<TAB>expression` per line, or a table of subscriptions (Parquet).",
+)
+@click.option(
+    "--publications",
+    required=True,
+    type=_FILE,
+    help="One JSON object per line, or a table of publications (Parquet).",
+)
 @click.option("--json", "as_json", is_flag=True, help="The output is JSON lines in any case.")
 def match(filters: Path, publications: Path, as_json: bool) -> None:
     """Say for each publication which filters match it.
 
     Prints one JSON line per publication: {"publication": n, "filters": [ids]}, n counted
-    from 0, ids sorted. Attributes that a publication lacks, or has as null, are NULL.
+    from 0 (in tables by time, publisher and id), ids sorted. Attributes that a publication
+    lacks, or has as null, are NULL.
     """
     from postroad.filters import parse
     from postroad.matching import Index
 
     index: Index[str] = Index()
-    for where, line in _lines(filters):
-        id, tab, expression = line.partition("\t")
-        if not tab:
-            raise InputError(
-                f"{_shown(line)} has no TAB", where=where, remedy="write id<TAB>expression"
-            )
-        if not id:
-            raise InputError(
-                f"{_shown(line)} has no id", where=where, remedy="write id<TAB>expression"
-            )
+    for where, id, expression in _filters(filters):
         if id in index:
             raise InputError(f"id {id!r} is there twice", where=where, remedy="give each its own")
         try:
@@ -54,8 +57,43 @@ def match(filters: Path, publications: Path, as_json: bool) -> None:
         click.echo(answer)
 
 
-def _publications(path: Path) -> Iterator[dict[str, Any]]:
+def _filters(path: Path) -> Iterator[tuple[str, str, str]]:
+    if is_table(path):
+        for where, row in table_rows(path):
+            assert isinstance(row, dict)
+            id = row.get("subscription", row.get("id"))
+            if id is None or "filter" not in row:
+                raise InputError(
+                    f"columns {', '.join(row)}", where=where, remedy="give subscription and filter"
+                )
+            yield where, str(id), str(row["filter"])
+        return
     for where, line in _lines(path):
+        id, tab, expression = line.partition("\t")
+        if not tab:
+            raise InputError(
+                f"{_shown(line)} has no TAB", where=where, remedy="write id<TAB>expression"
+            )
+        if not id:
+            raise InputError(
+                f"{_shown(line)} has no id", where=where, remedy="write id<TAB>expression"
+            )
+        yield where, id, expression
+
+
+def _contents(path: Path) -> Iterator[tuple[str, str]]:
+    if not is_table(path):
+        yield from _lines(path)
+        return
+    for where, row in table_rows(path):
+        assert isinstance(row, dict)
+        if "attributes" not in row:
+            raise InputError(f"columns {', '.join(row)}", where=where, remedy="give attributes")
+        yield where, str(row["attributes"])
+
+
+def _publications(path: Path) -> Iterator[dict[str, Any]]:
+    for where, line in _contents(path):
         try:
             attributes = json.loads(line)
         except (ValueError, RecursionError) as error:

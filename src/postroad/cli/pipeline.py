@@ -1,42 +1,25 @@
-"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure."""
+"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure, tables."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from postroad.cli.spark import Command, job, on_spark
 from postroad.errors import InputError, RunFailed
 
-if TYPE_CHECKING:
-    from postroad.pipeline.run import Job
-
-Command = Callable[..., Any]
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 
 
 @click.group()
 def pipeline() -> None:
     """Prepare data, make workloads, run sweeps and measure them, on Spark."""
-
-
-def on_spark(command: Command) -> Command:
-    """The options that every command that may start Spark has."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON."),
-        click.option(
-            "--conf", multiple=True, metavar="K=V", help="A setting of Spark; may be repeated."
-        ),
-        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
-    ):
-        command = option(command)
-    return command
 
 
 def to_folder(command: Command) -> Command:
@@ -57,7 +40,7 @@ def workload_options(command: Command) -> Command:
         click.option("--seed", default=0, show_default=True),
     ):
         command = option(command)
-    return on_spark(to_folder(option_rate(command)))
+    return on_spark(to_folder(option_rate(JSON(command))))
 
 
 def option_rate(command: Command) -> Command:
@@ -76,6 +59,9 @@ def option_rate(command: Command) -> Command:
     help="What the files hold.",
 )
 @click.option("--bad-share", default=0.01, show_default=True, help="Bad rows a file may have.")
+@click.option(
+    "--append", is_flag=True, help="Add the files to the table; those that it has are left out."
+)
 @click.option("--undirected", is_flag=True, help="Edges: keep each pair both ways.")
 @click.option(
     "--unit",
@@ -104,11 +90,12 @@ def option_rate(command: Command) -> Command:
 )
 @to_folder
 @on_spark
+@JSON
 def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **options: Any) -> None:
     """Read raw files into a table; bad rows go to its quarantine."""
     from postroad.pipeline import run
 
-    facts = run.ingest(sources, kind, output, _job(options), **options)
+    facts = run.ingest(sources, kind, output, job(options), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")
@@ -126,11 +113,12 @@ def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **op
 @click.option("--seed", default=0, show_default=True, help="Chooses the users to begin from.")
 @to_folder
 @on_spark
+@JSON
 def sample(edges: str, output: str, as_json: bool, **options: Any) -> None:
     """Breadth-first sample of a graph, with all edges among the visited users."""
     from postroad.pipeline import run
 
-    facts = run.sample(edges, output, _job(options), **options)
+    facts = run.sample(edges, output, job(options), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['nodes']:,} users and {facts['edges']:,} edges in {facts['tables'][0]}")
@@ -142,13 +130,14 @@ def sample(edges: str, output: str, as_json: bool, **options: Any) -> None:
 @click.argument("edges", metavar="EDGES")
 @click.option("--table", metavar="FILE", help="Write the quantiles of follower counts as CSV.")
 @on_spark
+@JSON
 def followers(edges: str, table: str | None, as_json: bool, **options: Any) -> None:
     """Follower statistics of a graph."""
     from pathlib import Path
 
     from postroad.pipeline import run
 
-    facts = run.followers(edges, _job(options))
+    facts = run.followers(edges, job(options))
     quantiles = facts.pop("quantiles")
     if table:
         head = "# Made by `postroad pipeline followers EDGES --table FILE`.\n"
@@ -268,10 +257,10 @@ def patterns_workload(**options: Any) -> None:
 def _workload(kind: str, options: dict[str, Any], inputs: dict[str, str]) -> None:
     from postroad.pipeline import run
 
-    output, as_json, job = options.pop("output"), options.pop("as_json"), _job(options)
+    output, as_json, where = options.pop("output"), options.pop("as_json"), job(options)
     if options["rate_per_s"] is None:
         del options["rate_per_s"]
-    facts = run.workload(kind, output, job, inputs=inputs, **options)
+    facts = run.workload(kind, output, where, inputs=inputs, **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     for name in ("subscriptions", "advertisements", "publications"):
@@ -283,6 +272,7 @@ def _workload(kind: str, options: dict[str, Any], inputs: dict[str, str]) -> Non
 @click.argument("experiment", metavar="EXPERIMENT.TOML")
 @to_folder
 @on_spark
+@JSON
 def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
     """Run an experiment's grid; a killed sweep goes on where it was."""
     from postroad.pipeline import run
@@ -300,7 +290,7 @@ def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
         def report(done: int, total: int) -> None:
             progress.update(task, completed=min(done, total), total=total)
 
-        facts = run.sweep(experiment, output, _job(options), report=report)
+        facts = run.sweep(experiment, output, job(options), report=report)
     if as_json or facts["unchanged"]:
         _tell(facts, as_json)
     else:
@@ -319,6 +309,7 @@ def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
 @click.option("--metric", multiple=True, help="Print only these metrics; all are written.")
 @to_folder
 @on_spark
+@JSON
 def measure(
     runs: str,
     traces: str | None,
@@ -333,7 +324,7 @@ def measure(
     from postroad.pipeline.session import parse_conf
 
     facts = run.measure(
-        runs, output, _job(options), traces_path=traces, baseline=parse_conf(baseline)
+        runs, output, job(options), traces_path=traces, baseline=parse_conf(baseline)
     )
     if as_json:
         facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
@@ -343,6 +334,27 @@ def measure(
             path, [row for row in store.rows_of(path) if not metric or row["metric"] in metric]
         )
     return None
+
+
+@pipeline.command()
+@click.argument("folder", metavar="DIR")
+@JSON
+def tables(folder: str, as_json: bool) -> None:
+    """The tables in a folder: rows, how each was made and from what, and what was wrong."""
+    from postroad.pipeline import run
+
+    found = run.tables(folder)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for one in found:
+        quality = "".join(f", {count:,} {word}" for word, count in one["quality"].items())
+        click.echo(f"{one['table']}: {one['rows']:,} rows{quality}")
+        click.echo(f"  by {one['command'] or one['stage']} (Postroad {one['version']})")
+        for path in one["inputs"]:
+            click.echo(f"  from {path}")
+    if not found:
+        click.echo(f"no tables in {folder}")
 
 
 def _print_measures(title: str, rows: list[dict[str, Any]]) -> None:
@@ -359,17 +371,6 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return "" if value is None else str(value)
-
-
-def _job(options: dict[str, Any]) -> Job:
-    from postroad.pipeline.run import Job
-
-    return Job(
-        master=options.pop("master"),
-        conf=tuple(options.pop("conf")),
-        force=options.pop("force", False),
-        command=shlex.join(["postroad", *sys.argv[1:]]),
-    )
 
 
 def _tell(facts: dict[str, Any], as_json: bool) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError
 
+if TYPE_CHECKING:
+    from postroad.overlay import IntArray
+
 FILE = click.Path(path_type=Path, dir_okay=False)
+TABLE = click.Path(path_type=Path)
 
 
 @click.group()
@@ -19,7 +25,7 @@ def plan() -> None:
 
 
 @plan.command()
-@click.option("--interests", type=FILE, required=True, help="Rows node,topic: CSV or Parquet.")
+@click.option("--interests", type=TABLE, required=True, help="Rows node,topic: CSV or Parquet.")
 @click.option(
     "--overlay",
     type=click.Choice(["SL", "S", "L", "-"]),
@@ -40,7 +46,7 @@ def plan() -> None:
     is_flag=True,
     help="Choose among candidate edges that Spark finds, for more nodes than 10,000s.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@on_spark
 @click.option("-o", "--out", type=FILE, required=True, help="Where to write the overlay (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def swico(
@@ -49,9 +55,9 @@ def swico(
     long: str,
     seed: int,
     approximate: bool,
-    master: str,
     out: Path,
     as_json: bool,
+    **told: Any,
 ) -> None:
     """A small-world ring whose neighbours share interests (BeaConvey's overlays)."""
     from postroad.kernels.swico import build, components_count
@@ -67,11 +73,14 @@ def swico(
     began = perf_counter()
     if approximate:
         from postroad.kernels import swico_candidates
-        from postroad.pipeline.session import session
+        from postroad.pipeline.run import guarded
         from postroad.pipeline.swico import candidate_edges
 
-        with session(master) as spark:
-            edges = candidate_edges(spark, wanted)
+        def candidates() -> IntArray:
+            with job(told).session() as spark:
+                return candidate_edges(spark, wanted)
+
+        edges = guarded(candidates)
         world = swico_candidates.build(wanted, edges, seed)
     else:
         world = build(wanted, overlay, long, seed)
@@ -113,8 +122,10 @@ def swico(
     "--servers", type=click.IntRange(min=1), help="Or: a transit-stub network of so many."
 )
 @click.option("--multi-homed", type=float, default=0.0, show_default=True, help="Of its domains.")
-@click.option("--subscriptions", type=FILE, required=True, help="As a scenario's: CSV or JSONL.")
-@click.option("--publications", type=FILE, help="Likewise; without them filters stand for them.")
+@click.option(
+    "--subscriptions", type=TABLE, required=True, help="As a scenario's: CSV, JSONL or Parquet."
+)
+@click.option("--publications", type=TABLE, help="Likewise; without them filters stand for them.")
 @click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
 @click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
 @click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")

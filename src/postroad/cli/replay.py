@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 @click.option("--link-mbit", type=float, help="What a link carries, in Mbit/s, for capacity.")
 @click.option("--compare", is_flag=True, help="Every scheme on this workload, as a page in -o.")
 @click.option("-o", "--out", type=FOLDER, help="Write the scenario, or the comparison, here.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--check", is_flag=True, help="Exit 1 if the replay differs from what was recorded.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@on_spark
 def replay(
     traces: Path,
     trace_id: str | None,
@@ -56,9 +57,9 @@ def replay(
     link_mbit: float | None,
     compare: bool,
     out: Path | None,
-    master: str,
     check: bool,
     as_json: bool,
+    **spark: Any,
 ) -> None:
     """Simulate a recorded stretch again, as it was or changed.
 
@@ -79,7 +80,7 @@ def replay(
     if compare:
         folder = out or Path("report")
         export.write(changed, folder)
-        perform(folder / "comparison.toml", None, folder, master, False, as_json)
+        perform(folder / "comparison.toml", None, folder, job(spark), as_json)
         return
     if out is not None:
         export.write(changed, out)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,11 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
+    from postroad.pipeline.run import Job
     from postroad.report.papers import Asked, Paper, Rows
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -60,7 +64,8 @@ def _command(name: str, paper: Paper) -> click.Command:
             type=click.IntRange(min=1),
             default=os.cpu_count() or 1,
             show_default="one per core",
-            help="Cores for a Spark sweep; with 1, one run after the other without Spark.",
+            help="Cores for a local Spark sweep; with 1 and no --master, one run after the other "
+            "without Spark.",
         ),
         click.Option(
             ["--force"], is_flag=True, help="Run again what an earlier call to this folder has run."
@@ -74,7 +79,10 @@ def _command(name: str, paper: Paper) -> click.Command:
         ),
     ]
 
+    @on_spark
     def callback(**options: Any) -> None:
+        from postroad.pipeline import store
+        from postroad.pipeline.session import is_submitted
         from postroad.report.papers import Asked
 
         files = {file: options[file].resolve() for file in paper.files if options[file] is not None}
@@ -84,14 +92,21 @@ def _command(name: str, paper: Paper) -> click.Command:
         choices = {choice: options[choice] for choice in paper.choices}
         asked = Asked(not options["quick"], files, choices)
         page = options["page"] or options["out"] / "page.md"
-        _reproduce(name, paper, asked, options["out"], page, options["workers"], options["force"])
+        workers, where = options["workers"], job(options)
+        alone = where.master is None and not is_submitted()
+        if alone:
+            where = replace(where, master=f"local[{workers}]")
+        with store.locked(str(options["out"]), where.command):
+            here = alone and workers == 1
+            _reproduce(name, paper, asked, options["out"], page, None if here else where)
 
-    return click.Command(name, params=parameters, callback=callback, help=paper.about)
+    return click.command(name, params=parameters, help=paper.about)(callback)
 
 
 def _reproduce(
-    name: str, paper: Paper, asked: Asked, out: Path, page: Path, workers: int, force: bool
+    name: str, paper: Paper, asked: Asked, out: Path, page: Path, where: Job | None
 ) -> None:
+    """All of a paper; `where` is None to run one after the other, here."""
     todo = paper.rows(asked)
     folder = out / "figures"
     for needed in (folder, page.parent):
@@ -106,7 +121,7 @@ def _reproduce(
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(name, total=len(todo))
-        if workers == 1:
+        if where is None:
             rows, ran = _here(paper, todo, lambda: progress.advance(task)), len(todo)
         else:
             progress.update(task, description="starting Spark")
@@ -114,7 +129,7 @@ def _reproduce(
             def report(done: int) -> None:
                 progress.update(task, description=name, completed=done)
 
-            rows, ran = _sweep(paper, asked, todo, out, workers, force, report)
+            rows, ran = _sweep(paper, asked, todo, out, where, report)
     took, spent = perf_counter() - began, _processor_s() - busy
     findings = paper.findings(rows, asked)
     for title, figure in findings.figures.items():
@@ -127,9 +142,13 @@ def _reproduce(
     how = (
         f"Made by `postroad reproduce {name} {' '.join(words)}`{sources if asked.files else ''}: "
         f"{len(todo):,} runs, {ran:,} of them in the last call, which took {took:.0f} s on "
-        f"{workers} core{'s' if workers > 1 else ''}"
     )
-    how += f", {spent:.0f} s of processor time." if workers == 1 else ", Spark's start included."
+    if where is None:
+        how += f"1 core, {spent:.0f} s of processor time."
+    else:
+        local = re.fullmatch(r"local\[(\d+)\]", where.master or "")
+        how += f"{local[1]} cores" if local else "a Spark cluster"
+        how += ", Spark's start included."
     shown = Path(os.path.relpath(folder, page.parent)).as_posix()
     page.write_text(findings.page(how, shown), encoding="utf-8")
     for line in findings.summary:
@@ -156,13 +175,12 @@ def _sweep(
     asked: Asked,
     todo: Rows,
     out: Path,
-    workers: int,
-    force: bool,
+    where: Job,
     report: Callable[[int], None],
 ) -> tuple[Rows, int]:
     """All rows as a sweep, and how many were left to run; an earlier one is gone on with."""
     from postroad.pipeline import store
-    from postroad.pipeline.run import Job, cases
+    from postroad.pipeline.run import cases
 
     ran = 0
 
@@ -172,8 +190,7 @@ def _sweep(
         report(done)
 
     inputs = {str(path): store.fingerprint(str(path)) for path in asked.files.values()}
-    job = Job(f"local[{workers}]", force=force, command="postroad reproduce")
-    outcomes = cases(paper.run, todo, str(out / "sweep"), job, inputs=inputs, report=progressed)
+    outcomes = cases(paper.run, todo, str(out / "sweep"), where, inputs=inputs, report=progressed)
     for row, (_, error) in zip(todo, outcomes, strict=True):
         if error is not None:
             raise RunFailed(f"the point {row} failed: {error}; call again to run only what failed")

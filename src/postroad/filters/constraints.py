@@ -335,6 +335,8 @@ def meet_all(demands: Sequence[Constraint]) -> Constraint | None:
         if result is None or each is None:
             return None
         result = each.meet(result)
+    if isinstance(result, Null) and len(rest) < len(demands):
+        return None  # it must be there, and missing
     return result
 
 

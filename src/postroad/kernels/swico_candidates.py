@@ -4,7 +4,7 @@ The exact planner looks at every pair of nodes that share a topic. Here the ring
 pass over candidate edges that it is given, by overlap. Fingers are sought along the subscriber
 lists of a position's topics, as the exact planner does, but of a long list only a few members
 in each phase are looked at, from a random place on; and each position takes its fingers in
-turn, first those that contribute much, then any that contribute. What is left open is filled
+turn, first those that contribute most, then less and less. What is left open is filled
 without regard to interest: open ends in random order, fingers from a random place in the phase.
 Memory is in proportion to interests, candidates and fingers.
 """
@@ -33,10 +33,10 @@ from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
 from postroad.planning.swico import TopicInterests, phase_starts, ring_ties
 
-_SHORT = 64  # subscribers of a topic that are all looked at
+_SHORT = 512  # subscribers of a topic that are all looked at
 _LOOKED_AT = 8  # subscribers of any other topic that are looked at in each phase
 _TARGETS = 4  # per phase, that a position chooses from
-_LEAST = (2, 1)  # contributions of the fingers that are taken in each turn
+_LEAST = (8, 6, 5, 4, 3, 2, 1)  # contributions of the fingers that are taken in each turn
 _TRIES = 64  # for a target without a finger of the phase, where nothing contributes
 
 

@@ -2,7 +2,8 @@
 
 A parser turns lines (`file`, `block`, `position`, `text`) into the same lines with the table's
 columns and `reason`, the names of the rules a line breaks; an empty text means it is good.
-`good` keeps the good ones as the table, `bad` makes the quarantine of the others.
+`good` keeps the good ones as the table, `bad` makes the quarantine of the others. Lines are parsed
+once, whether or not some are bad: `run.ingest` writes what was parsed away (`slim`).
 
 Line numbers come natively: within a split Spark reads lines in order, so `position` minus the
 split's first position counts them, and the line counts of the splits before it in the same
@@ -14,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from postroad.errors import InputError
+from postroad.errors import FilterError, InputError
+from postroad.filters import parse
 from postroad.pipeline.schemas import (
     EDGES,
     LATENCY,
@@ -26,6 +29,7 @@ from postroad.pipeline.schemas import (
     QUARANTINE,
     QUOTES,
     SUBSCRIPTIONS,
+    TEXT,
     TRACES,
     conform,
 )
@@ -34,6 +38,13 @@ from postroad.traces.schema import KINDS
 LINE = ("file", "block", "position", "text")
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 TRIPS = {"one-way": 1, "round-trip": 2}  # how often a measured time crosses the network
+TIMES = ("time_us", "until_us", "published_us")
+TIME_MAX_US = 2**60
+# Quantifiers are possessive (*+), because Java's others recurse and long texts overflow its stack.
+_CSV_FIELD = r'(?:"[^"]*+(?:""[^"]*+)*+"(?=,|$)|(?!")[^,]*+)'
+_CSV_RECORD = f"^{_CSV_FIELD}(?:,{_CSV_FIELD})*+$"
+_JSON_TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_FLAT_OBJECT = rf'^\s*+\{{(?:{_JSON_TEXT}|[^"{{}}\[\]])*+\}}\s*$'
 _MISSING = ("", "-", "na", "n/a", "null", "none", "nan")
 _DATES = ("yyyy-MM-dd", "yyyyMMdd", "M/d/yyyy")
 
@@ -41,6 +52,11 @@ _DATES = ("yyyy-MM-dd", "yyyyMMdd", "M/d/yyyy")
 def good(parsed: DataFrame, schema: StructType) -> DataFrame:
     """The lines that break no rule, as the table."""
     return conform(parsed.where(F.col("reason") == ""), schema)
+
+
+def slim(parsed: DataFrame) -> DataFrame:
+    """Parsed lines without what only the quarantine needs, where they are good."""
+    return parsed.withColumn("text", F.when(F.col("reason") != "", F.col("text")))
 
 
 def bad(parsed: DataFrame, lines: DataFrame | None) -> DataFrame:
@@ -206,9 +222,10 @@ def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[s
             .alias(name)
             for name in wanted
         ]
-        malformed = F.col("_record._malformed").isNotNull().alias("_malformed")
+        # The parser is lenient with quotes: text after a closing one, a last one never closed.
+        malformed = F.col("_record._malformed").isNotNull() | ~F.col("text").rlike(_CSV_RECORD)
         parsed = records.select(*LINE, record.alias("_record"))
-        frames.append(parsed.select(*LINE, *picked, malformed))
+        frames.append(parsed.select(*LINE, *picked, malformed.alias("_malformed")))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -226,8 +243,15 @@ def json_columns(lines: DataFrame, wanted: Sequence[str]) -> DataFrame:
     )
     said = lines.where(F.trim("text") != "").select(*LINE, record.alias("_record"))
     columns = [F.col(f"_record.{name}").alias(name) for name in wanted]
-    malformed = F.col("_record._malformed").isNotNull().alias("_malformed")
-    return said.select(*LINE, *columns, malformed)
+    malformed = F.col("_record._malformed").isNotNull() | ~_is_one_object()
+    return said.select(*LINE, *columns, malformed.alias("_malformed"))
+
+
+def _is_one_object() -> Column:
+    """Whether nothing follows the object of a line: the parser stops at the object's end."""
+    bare = F.regexp_replace("text", _JSON_TEXT, "")
+    opened, closed = (F.length(F.regexp_replace(bare, rf"[^{brace}]", "")) for brace in "{}")
+    return (opened == closed) & bare.rlike(r"\}\s*$") & ~bare.rlike(r"\}\s*+\{")
 
 
 def parquet_columns(rows: DataFrame, wanted: Sequence[str]) -> DataFrame:
@@ -240,9 +264,11 @@ def parquet_columns(rows: DataFrame, wanted: Sequence[str]) -> DataFrame:
             columns.append(F.to_json(name).alias(name))
         else:
             columns.append(F.col(name).cast("string").alias(name))
-    whole = F.to_json(F.struct(*[name for name in rows.columns if name != "_file"]))
+    whole = F.to_json(F.struct(*[name for name in rows.columns if name not in ("_file", "_row")]))
     return rows.select(
         F.regexp_replace("_file", "^file:/+", "/").alias("file"),
+        F.lit(0).cast("bigint").alias("block"),
+        F.col("_row").alias("position"),
         whole.alias("text"),
         *columns,
         F.lit(False).alias("_malformed"),
@@ -270,6 +296,7 @@ def quotes(records: DataFrame) -> DataFrame:
     )
     for name in prices:
         whole &= F.col(name).isNotNull() & ~F.isnan(F.coalesce(name, F.lit(0.0)))
+    negative = F.least(*prices) < 0
     outside = (F.least("open", "close") < F.col("low")) | (
         F.greatest("open", "close") > F.col("high")
     )
@@ -278,13 +305,12 @@ def quotes(records: DataFrame) -> DataFrame:
         reason(
             (~whole, "a field is missing or not of its type"),
             (whole & (F.greatest(*prices) == 0), "all prices are zero"),
-            (whole & (F.least(*prices) < 0), "a price is negative"),
+            (whole & negative, "a price is negative"),
             (whole & (F.col("volume") < 0), "the volume is negative"),
-            (whole & outside, "open or close outside low..high"),
+            (whole & ~negative & outside, "open or close outside low..high"),
         ),
     )
-    place = [name for name in LINE if name in judged.columns]
-    same_day = Window.partitionBy("date", "symbol").orderBy(F.length("reason"), *place)
+    same_day = Window.partitionBy("date", "symbol").orderBy(F.length("reason"), *LINE[:3])
     named = F.col("date").isNotNull() & F.col("symbol").isNotNull()
     again = named & (F.row_number().over(same_day) > 1)
     return judged.withColumn("_again", again).withColumn(
@@ -292,29 +318,59 @@ def quotes(records: DataFrame) -> DataFrame:
         F.concat_ws(
             "; ",
             F.when(F.col("reason") != "", F.col("reason")),
-            F.when(F.col("_again"), F.lit("duplicate of a date and symbol")),
+            F.when(F.col("_again"), F.lit(_SAME_DAY)),
         ),
     )
 
 
 def subscriptions(records: DataFrame) -> DataFrame:
     """Subscriptions; a row without an id is named after its place."""
-    named = _identified(records, "subscription", "s")
-    return _judged(named, SUBSCRIPTIONS, ("broker", "client", "filter"))
+    early = F.col("until_us") < F.coalesce("time_us", F.lit(0))
+    judged = _judged(
+        _identified(records, "subscription", "s"),
+        SUBSCRIPTIONS,
+        ("broker", "client", "filter"),
+        (F.coalesce(early, F.lit(False)), "until_us is before time_us"),
+    )
+    wrong = F.concat(F.lit("filter does not parse: "), _complaints("filter"))
+    said = F.nullif("reason", F.lit(""))
+    parsed = judged.withColumn("reason", F.concat_ws("; ", said, wrong))
+    return _unique(parsed, ("subscription",), _ID_TWICE)
+
+
+@F.arrow_udf(TEXT)  # type: ignore[attr-defined, untyped-decorator]
+def _complaints(texts: pa.Array) -> pa.Array:
+    """Why each filter does not parse; null where it does. The parser is the brokers' own."""
+    different = texts.dictionary_encode()
+    said = [_complaint(text) for text in different.dictionary.to_pylist()]
+    return pa.array(said, pa.string()).take(different.indices)
+
+
+def _complaint(text: str) -> str | None:
+    try:
+        parse(text)
+    except FilterError as error:
+        return error.what.replace("; ", ", ")
+    return None
 
 
 def publications(records: DataFrame) -> DataFrame:
     """Publications; a row without an id is named after its place."""
-    object_text = (
-        F.col("attributes").startswith("{")
-        & F.from_json("attributes", "map<string,string>").isNotNull()
+    content = F.try_variant_get(F.try_parse_json("attributes"), "$", "map<string,variant>")
+    nested = F.exists(
+        F.map_values(content), lambda value: F.schema_of_variant(value).rlike("^(OBJECT|ARRAY)")
     )
-    return _judged(
+    nested = F.coalesce(nested, F.lit(False))
+    # The parser of variants does not see what follows the object.
+    flat = content.isNotNull() & F.col("attributes").rlike(_FLAT_OBJECT)
+    judged = _judged(
         _identified(records, "publication", "p"),
         PUBLICATIONS,
         ("broker", "publisher", "time_us"),
-        (~F.coalesce(object_text, F.lit(False)), "attributes are not a JSON object"),
+        (nested, "an attribute is an object or a list"),
+        (~nested & ~F.coalesce(flat, F.lit(False)), "attributes are not a JSON object"),
     )
+    return _unique(judged, ("publisher", "publication"), _ID_BEFORE)
 
 
 def traces(records: DataFrame) -> DataFrame:
@@ -328,27 +384,36 @@ def traces(records: DataFrame) -> DataFrame:
     )
 
 
+def _unique(judged: DataFrame, key: Sequence[str], complaint: str) -> DataFrame:
+    """Of good rows with one key the first stays."""
+    same = Window.partitionBy(*key).orderBy(F.length("reason"), "file", "block", "position")
+    again = (F.col("reason") == "") & (F.row_number().over(same) > 1)
+    return judged.withColumn("_again", again).withColumn(
+        "reason", F.when(F.col("_again"), F.lit(complaint)).otherwise(F.col("reason"))
+    )
+
+
 def _identified(records: DataFrame, name: str, prefix: str) -> DataFrame:
-    place = [
-        column for column in ("file", "block", "position", "text") if column in records.columns
-    ]
-    hashed = F.concat(F.lit(prefix), F.hex(F.xxhash64(*place)))
-    return _timed(records).withColumn(name, F.coalesce(F.col(name), F.col("id"), hashed))
+    hashed = F.concat(F.lit(prefix), F.hex(F.xxhash64("file", "block", "position")))
+    given = F.coalesce(F.nullif(F.col(name), F.lit("")), F.nullif(F.col("id"), F.lit("")))
+    return _timed(records).withColumn(name, F.coalesce(given, hashed))
 
 
 def _timed(records: DataFrame) -> DataFrame:
-    """`time_us` in whole microseconds, or from `time` in seconds; `until` likewise."""
+    """`time_us` in whole microseconds, or from `time` in seconds; `until` likewise.
+
+    What the file says is kept in `_said_time_us`.
+    """
     timed = records
     for name in ("time", "until"):
-        if f"{name}_us" in records.columns:
-            seconds = F.col(name).try_cast("decimal(20,6)") if name in records.columns else None
-            micros = F.col(f"{name}_us").try_cast("bigint")
-            if seconds is not None:
-                micros = F.coalesce(micros, (seconds * 1_000_000).cast("bigint"))
-                read = F.coalesce(F.col(f"{name}_us"), F.col(name))
-            else:
-                read = F.col(f"{name}_us")
-            timed = timed.withColumn(f"_{name}", read).withColumn(f"{name}_us", micros)
+        column = f"{name}_us"
+        if column in records.columns:
+            said, micros = F.col(column), F.col(column).try_cast("bigint")
+            if name in records.columns:
+                exact = F.col(name).try_cast("decimal(26,6)") * 1_000_000
+                micros = F.when(said.isNotNull(), micros).otherwise(exact.try_cast("bigint"))
+                said = F.coalesce(said, F.col(name))
+            timed = timed.withColumn(f"_said_{column}", said).withColumn(column, micros)
     return timed
 
 
@@ -358,30 +423,55 @@ def _judged(
     needed: Sequence[str],
     *more: tuple[Column, str],
 ) -> DataFrame:
-    """Cast the columns and name what is missing or of the wrong type."""
-    rules: list[tuple[Column, str]] = [(F.col("_malformed"), "not a record of the file's format")]
+    """Cast the columns and say what is wrong with each, one thing of each, and what `more` says."""
     whole = ~F.col("_malformed")
-    rules += [
-        (whole & (F.coalesce(F.col(name).cast("string"), F.lit("")) == ""), f"{name} is missing")
-        for name in needed
-    ]
-    original = {"time_us": "_time", "until_us": "_until"}
-    typed = records
+    faults = [F.when(F.col("_malformed"), F.lit("not a record of the file's format"))]
+    typed = {}
     for field in schema.fields:
-        said = F.col(original.get(field.name, field.name))
-        cast = F.col(field.name).try_cast(field.dataType)
-        if field.name not in needed or field.name in original:
-            wrong = said.isNotNull() & (said.cast("string") != "") & cast.isNull()
-            rules.append((whole & wrong, f"{field.name} is not of its type"))
-        typed = typed.withColumn(f"_typed_{field.name}", cast)
-    rules += [(whole & broken, name) for broken, name in more]
-    place = [name for name in LINE if name in records.columns]
-    return typed.select(
-        *place,
-        *[F.col(f"_typed_{name}").alias(name) for name in schema.names],
-        reason(*rules).alias("reason"),
+        name = field.name
+        said = f"_said_{name}" if f"_said_{name}" in records.columns else name
+        absent = F.coalesce(F.col(said).cast("string"), F.lit("")) == ""
+        typed[name] = F.col(name).try_cast(field.dataType)
+        fault = F.when(~whole, F.lit(None))
+        fault = fault.when(absent, F.lit(f"{name} is missing" if name in needed else None))
+        fault = fault.when(typed[name].isNull(), F.lit(f"{name} is not of its type"))
+        if name in TIMES:
+            outside = ~typed[name].between(0, TIME_MAX_US)
+            fault = fault.when(outside, F.lit(f"{name} is negative or too large"))
+        faults.append(fault)
+    faults += [F.when(whole & broken, F.lit(name)) for broken, name in more]
+    return records.select(
+        *LINE,
+        *[column.alias(name) for name, column in typed.items()],
+        F.concat_ws("; ", *faults).alias("reason"),
     )
 
+
+def without_known(
+    parsed: DataFrame, old: DataFrame, key: Sequence[str], complaint: str
+) -> DataFrame:
+    """Good rows whose key the table has already are bad. Keys: `key` is unique in `old`."""
+    known = old.select(*key, F.lit(True).alias("_known"))
+    again = (F.col("reason") == "") & F.col("_known").isNotNull()
+    joined = parsed.join(known, on=list(key), how="left")
+    return joined.withColumn(
+        "reason", F.when(again, F.lit(complaint)).otherwise(F.col("reason"))
+    ).drop("_known")
+
+
+_ID_TWICE = "id is used twice"
+_ID_BEFORE = "its publisher has used the id before"
+_SAME_DAY = "duplicate of a date and symbol"
+
+KEYS: dict[str, tuple[StructType, tuple[str, ...], str]] = {
+    # kind: table, what is unique in it, and what is said of a row that repeats it ("": merged)
+    "edges": (EDGES, ("follower", "followee"), ""),
+    "latency": (LATENCY, (), ""),
+    "quotes": (QUOTES, ("date", "symbol"), _SAME_DAY),
+    "subscriptions": (SUBSCRIPTIONS, ("subscription",), _ID_TWICE),
+    "publications": (PUBLICATIONS, ("publisher", "publication"), _ID_BEFORE),
+    "traces": (TRACES, (), ""),
+}
 
 QUOTE_COLUMNS = ("date", "symbol", "open", "high", "low", "close", "adj_close", "volume")
 SUBSCRIPTION_COLUMNS = ("id", "time", "until", *SUBSCRIPTIONS.names)

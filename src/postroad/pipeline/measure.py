@@ -131,7 +131,11 @@ def differences(metrics: DataFrame, baseline: Mapping[str, str]) -> DataFrame:
 
 
 def _stated(grouped: DataFrame) -> DataFrame:
-    """`_values` as n, mean and the ends of its 95% interval (null for a single value)."""
+    """`_values` as n, mean and the ends of its 95% interval.
+
+    Null for a single value, and where all are equal: replicates of a workload from files are
+    copies of one run, and say nothing of how far another would be off.
+    """
     counted = grouped.withColumn("n", F.size("_values").cast("bigint"))
     centred = counted.withColumn("mean", _sum("_values") / F.col("n"))
     squares = F.aggregate(
@@ -141,7 +145,7 @@ def _stated(grouped: DataFrame) -> DataFrame:
     )
     freedom = F.col("n") - 1
     error = F.sqrt(F.try_divide(F.try_divide(squares, freedom), F.col("n")))
-    half = t_quantile_column(freedom) * error
+    half = F.when(error > 0, t_quantile_column(freedom) * error)
     return centred.withColumns(
         {"ci95_low": F.col("mean") - half, "ci95_high": F.col("mean") + half}
     )

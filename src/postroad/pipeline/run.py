@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -41,13 +41,14 @@ from postroad.pipeline.store import Recipe
 from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Job:
     """What every command is told: where Spark runs, whether to redo, the command itself."""
 
-    master: str = sessions.DEFAULT_MASTER
+    master: str | None = None
     conf: tuple[str, ...] = ()
     force: bool = False
     command: str = ""
@@ -65,7 +66,15 @@ def up_to_date(job: Job, recipe: Recipe, *paths: str) -> Facts | None:
     return {**lineage["facts"], "unchanged": True, "tables": list(paths)}
 
 
-def _guarded(action: Callable[[], Facts], *tables: str) -> Facts:
+def _once(
+    action: Callable[[], Facts], job: Job, recipe: Recipe, folder: str, *tables: str
+) -> Facts:
+    """Make the tables of a folder, unless they are there already; nobody else may meanwhile."""
+    with store.locked(folder, job.command):
+        return up_to_date(job, recipe, *tables) or guarded(action, *tables)
+
+
+def guarded(action: Callable[[], T], *tables: str) -> T:
     """Spark's own failures as one line; whatever fails, no half-written table stays behind."""
     try:
         return action()
@@ -75,6 +84,29 @@ def _guarded(action: Callable[[], Facts], *tables: str) -> Facts:
         if isinstance(error, sessions.ERRORS):
             raise RunFailed(f"Spark failed: {sessions.failure_text(error)}") from error
         raise
+
+
+def tables(folder: str) -> list[Facts]:
+    """What every table of a folder holds and how it was made, without Spark."""
+    rows = []
+    for path in store.tables(folder):
+        lineage = store.read_lineage(path)
+        assert lineage is not None
+        made = lineage["facts"]
+        quality = {key: made[key] for key in ("records", "quarantined", "failed") if key in made}
+        rows.append(
+            {
+                "table": path,
+                "rows": store.count(path),
+                "schema": lineage.get("schema", 1),
+                "stage": lineage["stage"],
+                "version": lineage["version"],
+                "command": lineage["command"],
+                "inputs": sorted(lineage["inputs"]),
+                "quality": quality,
+            }
+        )
+    return rows
 
 
 def ingest(
@@ -89,8 +121,10 @@ def ingest(
     layout: str = "matrix",
     undirected: bool = False,
     form: str | None = None,
+    append: bool = False,
 ) -> Facts:
-    """Raw files into the table `kind` and its quarantine."""
+    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet."""
+    sources, folder = [store.absolute(source) for source in sources], store.absolute(folder)
     table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
     parameters: Facts = {"kind": kind, "bad_share": bad_share}
     if kind == "latency":
@@ -109,57 +143,121 @@ def ingest(
     for source in sources:
         _check_magic(source, form)
     inputs = {source: store.fingerprint(source) for source in sources}
-    recipe = Recipe("ingest", parameters, inputs, job.command)
-    facts = up_to_date(job, recipe, table, quarantine)
-    if facts is not None:
-        return facts
+    with store.locked(folder, job.command):
+        earlier = _appended_to(table, quarantine, parameters, inputs) if append else None
+        if earlier is not None:
+            known = set(earlier["inputs"].values())
+            sources = [source for source in sources if inputs[source] not in known]
+            inputs = earlier["inputs"] | {source: inputs[source] for source in sources}
+        recipe = Recipe("ingest", parameters, inputs, job.command)
+        if earlier is not None and not sources:
+            return {**earlier["facts"], "unchanged": True, "tables": [table, quarantine]}
+        return up_to_date(job, recipe, table, quarantine) or guarded(
+            partial(_ingested, sources, table, quarantine, recipe, earlier, job), table, quarantine
+        )
 
-    def act() -> Facts:
-        with job.session() as spark:
-            lines, parsed, finished = _parsed(spark, sources, parameters)
-            seen = Observation("ingest")
-            counted = parsed.observe(
-                seen,
-                F.count(F.lit(1)).alias("records"),
-                F.count_if(F.col("reason") != "").alias("bad"),
+
+def _appended_to(
+    table: str, quarantine: str, parameters: Facts, inputs: Mapping[str, str]
+) -> Facts | None:
+    """The lineage of the table that these files are added to, or None where there is none."""
+    lineage, beside = store.read_lineage(table), store.read_lineage(quarantine)
+    if lineage is None:
+        return None
+    store.check_version(table, lineage)
+    afresh = "ingest all files again without --append"
+    if beside is None or beside["fingerprint"] != lineage["fingerprint"]:
+        raise InputError("its quarantine is not of the same files", where=table, remedy=afresh)
+    for key in parameters.keys() - {"bad_share", "form"}:
+        if lineage["parameters"].get(key) != parameters[key]:
+            raise InputError(
+                f"{key} was {lineage['parameters'].get(key)!r} and is {parameters[key]!r}",
+                where=table,
+                remedy=f"give the same as before, or {afresh}",
             )
-            store.write(finished(counted), table)
-            records, bad = seen.get["records"], seen.get["bad"]
-            by_reason: dict[str, int] = {}
-            if records == 0:
-                raise InputError(
-                    "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
-                )
-            if bad:
-                broken = ingesting.bad(parsed, lines)
-                store.write(broken, quarantine)
-                written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
-                several = lines if len(sources) > 1 else None
-                _check_share(written, several, records, bad_share, kind)
-                reasons = F.explode(F.split("reason", "; ")).alias("reason")
-                by_reason = {
-                    row["reason"]: row["count"]
-                    for row in written.select(reasons)
-                    .groupBy("reason")
-                    .count()
-                    .orderBy("reason")
-                    .collect()
-                }
-            else:
-                store.write_empty(quarantine, QUARANTINE)
-            facts = {
-                "kind": kind,
-                "records": records,
-                "good": records - bad,
-                "quarantined": bad,
-                "reasons": by_reason,
-                "rows": store.count(store.beside(table)),
-            }
-            store.publish(quarantine, recipe, facts)
-            store.publish(table, recipe, facts)
-            return {**facts, "unchanged": False, "tables": [table, quarantine]}
+    if parameters.get("layout") == "matrix":
+        raise InputError("a matrix is whole", where=table, remedy="leave --append out")
+    for source, mark in inputs.items():
+        if lineage["inputs"].get(source, mark) != mark:
+            raise InputError(
+                "has changed since it was ingested",
+                where=source,
+                remedy=f"give what is new as a file of its own, or {afresh}",
+            )
+    return lineage
 
-    return _guarded(act, table, quarantine)
+
+def _ingested(
+    sources: Sequence[str],
+    table: str,
+    quarantine: str,
+    recipe: Recipe,
+    earlier: Facts | None,
+    job: Job,
+) -> Facts:
+    """Parse the sources once; what is good goes to the table, the rest to its quarantine."""
+    kind, bad_share = recipe.parameters["kind"], recipe.parameters["bad_share"]
+    schema, key, complaint = ingesting.KEYS[kind]
+    with job.session() as spark, store.scratch(spark, table.rpartition("/")[0]) as keep:
+        lines, parsed, finished = _parsed(spark, sources, recipe.parameters)
+        if earlier is not None and complaint:
+            old = store.read(spark, table, schema)
+            parsed = ingesting.without_known(parsed, old, key, complaint)
+        seen = Observation("ingest")
+        counted = parsed.observe(
+            seen,
+            F.count(F.lit(1)).alias("records"),
+            F.count_if(F.col("reason") != "").alias("bad"),
+        )
+        parsed = keep(ingesting.slim(counted))
+        records, bad = seen.get["records"], seen.get["bad"]
+        by_reason: dict[str, int] = {}
+        if records == 0:
+            raise InputError(
+                "there is nothing in it", where=sources[0], remedy=f"give a file of {kind}"
+            )
+        if bad:
+            store.write(ingesting.bad(parsed, lines), quarantine)
+            written = store.read_files(spark, store.beside(quarantine), QUARANTINE)
+            _check_share(written, parsed, bad_share, kind)
+            # What follows a colon is about one row.
+            reasons = F.transform(
+                F.split("reason", "; "), lambda reason: F.substring_index(reason, ": ", 1)
+            )
+            by_reason = {
+                row["reason"]: row["count"]
+                for row in written.select(F.explode(reasons).alias("reason"))
+                .groupBy("reason")
+                .count()
+                .orderBy("reason")
+                .collect()
+            }
+        else:
+            store.write_empty(quarantine, QUARANTINE)
+        made = finished(parsed)
+        if earlier is not None and key and not complaint:
+            made = made.join(store.read(spark, table, schema), on=list(key), how="left_anti")
+        store.write(made, table)
+        before: Facts = {"records": 0, "quarantined": 0, "reasons": {}}
+        if earlier is not None:
+            before = earlier["facts"]
+            for path in (table, quarantine):
+                store.carry(path)
+        records, bad = records + before["records"], bad + before["quarantined"]
+        facts = {
+            "kind": kind,
+            "records": records,
+            "good": records - bad,
+            "quarantined": bad,
+            "reasons": {
+                reason: by_reason.get(reason, 0) + before["reasons"].get(reason, 0)
+                for reason in sorted(by_reason.keys() | before["reasons"].keys())
+            },
+            "rows": store.count(store.beside(table)),
+        }
+        store.publish(quarantine, recipe, facts)
+        store.publish(table, recipe, facts)
+        return {**facts, "unchanged": False, "tables": [table, quarantine]}
 
 
 def _parsed(
@@ -170,7 +268,7 @@ def _parsed(
     if options.get("form") == "parquet":
         parser, schema, columns, _ = ingesting.RECORDS[kind]
         rows = store.read_raw(spark, sources)
-        ingesting.check_header(kind, rows.columns, ", ".join(rows.columns[:-1]), sources[0])
+        ingesting.check_header(kind, rows.columns, ", ".join(rows.columns[:-2]), sources[0])
         parsed = parser(ingesting.parquet_columns(rows, columns))
         return None, parsed, lambda frame: ingesting.good(frame, schema)
     lines = store.read_lines(spark, sources)
@@ -243,15 +341,10 @@ def _check_magic(source: str, form: str | None) -> None:
         raise InputError(said, where=source, remedy="give --format, or the right file")
 
 
-def _check_share(
-    written: DataFrame, lines: DataFrame | None, records: int, bad_share: float, kind: str
-) -> None:
+def _check_share(written: DataFrame, parsed: DataFrame, bad_share: float, kind: str) -> None:
     """Too many bad rows in one file: it is not what the user says it is."""
     bad_of = {row["file"]: row["count"] for row in written.groupBy("file").count().collect()}
-    records_of = dict.fromkeys(bad_of, records)
-    if lines is not None and sum(bad_of.values()) <= records * bad_share:
-        counts = lines.groupBy("file").count().collect()
-        records_of = {row["file"]: row["count"] for row in counts}
+    records_of = {row["file"]: row["count"] for row in parsed.groupBy("file").count().collect()}
     for file, bad in sorted(bad_of.items()):
         if bad > records_of[file] * bad_share:
             first = written.where(F.col("file") == file).orderBy("line", "raw").head(1)[0]
@@ -268,6 +361,7 @@ def sample(
     edges_path: str, folder: str, job: Job, *, nodes: int, seeds: int = 5, seed: int = 0
 ) -> Facts:
     """A breadth-first sample of a graph into the tables `edges` and `nodes`."""
+    edges_path, folder = store.absolute(edges_path), store.absolute(folder)
     edges_out, nodes_out = store.join(folder, "edges"), store.join(folder, "nodes")
     if store.uri(edges_out) == store.uri(edges_path):
         raise InputError(f"{folder!r} holds the graph itself", remedy="give another --output")
@@ -275,9 +369,6 @@ def sample(
         raise InputError(f"nodes {nodes}, seeds {seeds}", remedy="give 1 or more")
     parameters = {"nodes": nodes, "seeds": seeds, "seed": seed}
     recipe = Recipe("sample", parameters, {edges_path: store.fingerprint(edges_path)}, job.command)
-    facts = up_to_date(job, recipe, edges_out, nodes_out)
-    if facts is not None:
-        return facts
 
     def act() -> Facts:
         with job.session() as spark, store.scratch(spark, folder) as keep:
@@ -298,7 +389,7 @@ def sample(
             store.publish(edges_out, recipe, facts)
             return {**facts, "unchanged": False, "tables": [edges_out, nodes_out]}
 
-    return _guarded(act, edges_out, nodes_out)
+    return _once(act, job, recipe, folder, edges_out, nodes_out)
 
 
 def followers(edges_path: str, job: Job) -> Facts:
@@ -311,7 +402,7 @@ def followers(edges_path: str, job: Job) -> Facts:
             rows = [(row["followers"], row["count"]) for row in counts.collect()]
         return follower_facts(rows)
 
-    return _guarded(act)
+    return guarded(act)
 
 
 def follower_facts(rows: Sequence[tuple[int, int]]) -> Facts:
@@ -359,19 +450,17 @@ def workload(
     **options: Any,
 ) -> Facts:
     """Subscriptions, advertisements and publications of one of the papers' workloads."""
-    inputs_of = dict(inputs or {})
+    inputs_of = {name: store.absolute(path) for name, path in (inputs or {}).items()}
+    folder = store.absolute(folder)
     tables = [
         store.join(folder, name) for name in ("publications", "subscriptions", "advertisements")
     ]
     marks = {path: store.fingerprint(path) for path in inputs_of.values()}
     recipe = Recipe("workload", {"kind": kind, "jsonl": jsonl, **options}, marks, job.command)
-    facts = up_to_date(job, recipe, *tables)
-    if facts is not None:
-        return facts
 
     def act() -> Facts:
-        with job.session() as spark:
-            tables = _tables_of(spark, kind, inputs_of, options)
+        with job.session() as spark, store.scratch(spark, folder) as keep:
+            tables = _tables_of(spark, kind, inputs_of, options, sessions.cutter(spark, keep))
             frames = {
                 "subscriptions": tables.subscriptions,
                 "advertisements": tables.advertisements,
@@ -394,11 +483,15 @@ def workload(
                 store.publish(store.join(folder, name), recipe, facts)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act, *tables)
+    return _once(act, job, recipe, folder, *tables)
 
 
 def _tables_of(
-    spark: SparkSession, kind: str, inputs: Mapping[str, str], options: Mapping[str, Any]
+    spark: SparkSession,
+    kind: str,
+    inputs: Mapping[str, str],
+    options: Mapping[str, Any],
+    cut: Callable[[DataFrame], DataFrame],
 ) -> workloads.WorkloadTables:
     source = workloads.Source(
         lambda count: sessions.numbers(spark, count),
@@ -417,7 +510,7 @@ def _tables_of(
             weights = followers_of(options["publishers"])
         return workloads.follower(source, followers=weights, **settings)
     if kind == "topics":
-        return workloads.topics(source, **settings)
+        return workloads.topics(source, cut, **settings)
     if kind == "social":
         return workloads.social(source, store.read(spark, inputs["edges"], EDGES), **settings)
     if kind == "content" and settings["distribution"] == "regional":
@@ -474,18 +567,16 @@ def perform(
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Facts:
     """The same for an experiment that is at hand."""
+    folder = store.absolute(folder)
     runs_out, traces_out = store.join(folder, "runs"), store.join(folder, "traces")
     tables = [runs_out, traces_out] if experiment.traces else [runs_out]
     recipe = Recipe("sweep", experiment.settings(), experiment.files, job.command)
-    facts = up_to_date(job, recipe, *tables)
-    if facts is not None and facts["failed"] == 0:
-        return facts
     rows = sweeping.expand(experiment)
     finished = store.join(folder, "runs.finished")
-    if job.force:
-        store.remove(finished)
 
     def act() -> Facts:
+        if job.force:
+            store.remove(finished)
         with job.session() as spark:
             store.make_folder(finished)
             earlier = None if job.force else _earlier(spark, runs_out)
@@ -533,7 +624,9 @@ def perform(
             store.remove(finished)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act, *tables)
+    with store.locked(folder, job.command):
+        facts = up_to_date(job, recipe, *tables)
+        return facts if facts and not facts["failed"] else guarded(act, *tables)
 
 
 def cases(
@@ -597,17 +690,33 @@ def _perform(
         job = sweeping.finish(sessions.tasks(spark, len(left)), listed, finished)
         before = total - len(left)
         try:
-            sessions.with_progress(spark, job.collect, partial(_ahead, report, before))
+            outcomes = sessions.with_progress(spark, job.collect, partial(_ahead, report, before))
+            lost = {row["run_id"]: row["error"] for row in outcomes if row["error"] is not None}
+            _record(left, lost, finished)
             return
         except sessions.ERRORS as error:
+            cause = sessions.failure_text(error)
             culprit = re.search(r"Task (\d+) in stage \S+ failed", str(error))
-            if culprit is None:
+            if culprit is not None:
+                lost = {left[int(culprit[1])].run_id: f"the Python worker died: {cause}"}
+            elif isinstance(error, sessions.WORKER_ERROR):
+                # Not a run's doing, or the run would have been recorded: none can be performed.
+                lost = {row.run_id: f"the Python worker failed: {cause}" for row in left}
+            else:
                 raise
-            dead = json.loads(left[int(culprit[1])].to_json())
-            died = f"the Python worker died: {sessions.failure_text(error)}"
-            sweeping.leave(sweeping.finished_row(dead, time.perf_counter(), error=died), finished)
             done = _known(finished)
             left = [row for row in left if done.get(row.run_id, ("", 0))[1] < row.attempt]
+            _record(left, lost, finished)
+            left = [row for row in left if row.run_id not in lost]
+
+
+def _record(runs: Sequence[sweeping.Run], lost: Mapping[str, str], finished: str) -> None:
+    """Leave a failed row for each run that could not leave its own."""
+    for run in runs:
+        if run.run_id in lost:
+            row = json.loads(run.to_json())
+            failed = sweeping.finished_row(row, time.perf_counter(), error=lost[run.run_id])
+            sweeping.leave(failed, finished)
 
 
 def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
@@ -623,15 +732,14 @@ def measure(
     baseline: Mapping[str, str] | None = None,
 ) -> Facts:
     """Measures of a sweep into `measures`, and against a baseline into `differences`."""
+    runs_path, folder = store.absolute(runs_path), store.absolute(folder)
+    traces_path = traces_path and store.absolute(traces_path)
     measures_out = store.join(folder, "measures")
     differences_out = store.join(folder, "differences")
     tables = [measures_out, differences_out] if baseline else [measures_out]
     paths = [runs_path, *([traces_path] if traces_path else [])]
     inputs = {path: store.fingerprint(path) for path in paths}
     recipe = Recipe("measure", {"baseline": dict(baseline or {})}, inputs, job.command)
-    facts = up_to_date(job, recipe, *tables)
-    if facts is not None:
-        return facts
 
     def act() -> Facts:
         with job.session() as spark:
@@ -652,7 +760,7 @@ def measure(
             store.publish(measures_out, recipe, facts)
             return {**facts, "unchanged": False, "tables": tables}
 
-    return _guarded(act, *tables)
+    return _once(act, job, recipe, folder, *tables)
 
 
 def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) -> None:

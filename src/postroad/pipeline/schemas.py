@@ -1,4 +1,5 @@
-"""What each table holds. Every stage ends with `conform`, so a table is what it says it is.
+"""What each table holds. Every stage ends with `conform`, so a table is what it says it is, and is
+read without another check.
 
 Identifiers of users and hosts are integers, as in the public data sets; brokers, clients and
 publishers are text, because people name them. Times are integer microseconds. A filter is SQL
@@ -24,6 +25,9 @@ from pyspark.sql.types import (
 )
 
 from postroad.traces.schema import Row
+
+VERSION = 1
+"""Of all schemas below: raised when a column changes what it means, or goes."""
 
 TEXT, LONG, INT, REAL, DATE = (
     StringType(),
@@ -136,6 +140,11 @@ DIFFERENCES = table(
     ci95_high=(REAL,),
     ratio=(REAL,),
 )
+
+
+def plainly(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The schema's columns of a table that is known to conform."""
+    return frame.select(*[F.col(field.name).cast(field.dataType) for field in schema.fields])
 
 
 def conform(frame: DataFrame, schema: StructType) -> DataFrame:

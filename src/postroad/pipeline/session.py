@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -19,7 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -32,18 +34,25 @@ PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = "postroad_shipped"
 SHIP = "spark.postroad.ship"
 """`--conf spark.postroad.ship=false`: the executors have the package installed already."""
+WORKER_ERROR = PythonException
+"""What Spark raises when Python code on an executor raised."""
 
 
 @contextmanager
-def session(master: str = DEFAULT_MASTER, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """A session for the time of the block; one that is already there is used and left alone."""
+def session(master: str | None = None, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """A session for the time of the block; one that is already there is used and left alone.
+
+    Without a master it is the one that spark-submit was given, else `local[*]`.
+    """
     running = SparkSession.getActiveSession()
     if running is not None:
         _observe_all(running)
         yield running
         return
     with tempfile.TemporaryDirectory(prefix="postroad-spark-") as scratch:
-        spark = _start(master, settings(master, parse_conf(conf), Path(scratch)), Path(scratch))
+        told = {**submitted(), **parse_conf(conf)}
+        master = master or told.get("spark.master", DEFAULT_MASTER)
+        spark = _start(master, settings(master, told, Path(scratch)), Path(scratch))
         _observe_all(spark)
         try:
             yield spark
@@ -55,6 +64,19 @@ def _observe_all(spark: SparkSession) -> None:
     """Keep what is observed below an empty result: this rule would drop it from the plan."""
     rule = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
     spark.conf.set("spark.sql.adaptive.optimizer.excludedRules", rule)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted() -> dict[str, str]:
+    """What spark-submit was told, where it started this process."""
+    if not is_submitted():
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
@@ -91,7 +113,7 @@ def settings(master: str, conf: Mapping[str, str], scratch: Path) -> dict[str, s
         conf_of["spark.executorEnv.PYTHONPATH"] = _python_path(f"./{SHIPPED}")
         others = conf.get("spark.archives")
         conf = {**conf, "spark.archives": f"{others},{archive}" if others else archive}
-    return conf_of | dict(conf)
+    return conf_of | dict(conf) | {"spark.master": master}
 
 
 def _python_path(package: str) -> str:
@@ -114,15 +136,14 @@ def _packed(scratch: Path) -> Path:
 
 
 def _start(master: str, conf: Mapping[str, str], scratch: Path) -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # PySpark would print a failed query and its stack as JSON; our errors are one line.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
     log = scratch / "spark.log"
-    builder = SparkSession.builder.master(master)
+    builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to(log):
+        with _stderr_to(log), _python(conf.get("spark.pyspark.python")):
             return builder.getOrCreate()
     except Exception as error:
         last = log.read_text(errors="replace").strip().splitlines()[-1:] or [""]
@@ -131,6 +152,20 @@ def _start(master: str, conf: Mapping[str, str], scratch: Path) -> SparkSession:
             f"Spark did not start with master {master!r}: {reason} {last[0]}".rstrip()
             + "; check --master, --conf and that Java 17 or newer is installed"
         ) from error
+
+
+@contextmanager
+def _python(told: str | None) -> Iterator[None]:
+    """PySpark reads the executors' Python from the environment alone, when a session starts."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = told or before or sys.executable
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = before
 
 
 @contextmanager
@@ -225,8 +260,16 @@ def with_progress(
 
 
 def failure_text(error: BaseException) -> str:
-    """The line of a Spark error that says what happened, without the stack."""
+    """The line of a Spark error that says what happened, without the stack.
+
+    Of a Python worker's traceback that is the exception's own line, the last if one led to another.
+    """
     text = str(error)
+    raised = re.findall(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text, re.M)
+    if raised:
+        return str(raised[-1]).strip()
+    if "Python worker exited unexpectedly" in text:
+        return "it exited unexpectedly: killed, out of memory, or crashed"
     for line in reversed(text.splitlines()):
         if "Caused by:" in line:
             return line.partition("Caused by:")[2].strip()

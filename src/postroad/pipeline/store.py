@@ -11,10 +11,14 @@ A stage whose table was made from the same inputs, parameters and version is not
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
 import os
+import socket
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,10 +32,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from postroad import __version__
-from postroad.errors import InputError
-from postroad.pipeline.schemas import conform
+from postroad.errors import InputError, RunFailed
+from postroad.pipeline.schemas import VERSION, conform, plainly
 
 LINEAGE = "_lineage.json"
+LOCK = ".postroad.lock"
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,17 @@ def local(path: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URI, and the path in it."""
     if "://" in path:
         return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
-    return fs.LocalFileSystem(), os.path.abspath(path)
+    return fs.LocalFileSystem(), absolute(path)
+
+
+def absolute(path: str) -> str:
+    """The path for whoever reads it: executors have working directories of their own."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def uri(path: str) -> str:
     """The path as Spark must see it, whatever a cluster's default file system is."""
-    return path if "://" in path else f"file://{os.path.abspath(path)}"
+    return path if "://" in path else f"file://{absolute(path)}"
 
 
 def join(folder: str, name: str) -> str:
@@ -77,6 +87,55 @@ def is_folder(path: str) -> bool:
     return bool(files.get_file_info(place).type == fs.FileType.Directory)
 
 
+@contextmanager
+def locked(folder: str, command: str = "") -> Iterator[None]:
+    """The folder is this command's own for the time of the block; a second one is refused.
+
+    The lock is the kernel's, on a file that names its owner, so that of a killed command is free
+    at once. Folders that are no local paths are not locked.
+    """
+    if "://" in folder:
+        yield
+        return
+    path = os.path.join(absolute(folder), LOCK)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = _lock(path)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder!r}: {error.strerror}", remedy="choose another folder"
+        ) from None
+    try:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        owner = f"process {os.getpid()} on {socket.gethostname()} since {moment}"
+        os.truncate(file, 0)
+        os.write(file, f"{command or 'another command'} ({owner})".encode())
+        yield
+    finally:
+        os.unlink(path)
+        os.close(file)
+
+
+def _lock(path: str) -> int:
+    """An open file with the lock; whoever had it may have removed the file that was opened."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            owner = os.pread(file, 4096, 0).decode(errors="replace")
+            os.close(file)
+            raise RunFailed(
+                f"{os.path.dirname(path)!r} is being written by {owner or 'another command'}; "
+                "wait for it, or choose another folder"
+            ) from None
+        os.close(file)
+
+
 def read_lineage(path: str) -> dict[str, Any] | None:
     """What made this table, or None where there is no table of ours."""
     recover(path)
@@ -89,10 +148,28 @@ def read_lineage(path: str) -> dict[str, Any] | None:
     return lineage
 
 
+def check_version(path: str, lineage: Mapping[str, Any]) -> None:
+    """Refuse a table of another schema version; what an earlier build wrote has version 1."""
+    version = lineage.get("schema", 1)
+    if version != VERSION:
+        remedy = f"make it again: {lineage['command'] or lineage['stage']}"
+        if version > VERSION:
+            remedy = f"use the Postroad that made it ({lineage['version']}), or {remedy}"
+        raise InputError(
+            f"the table has schema version {version}, this Postroad reads {VERSION}",
+            where=path,
+            remedy=remedy,
+        )
+
+
 def is_current(path: str, recipe: Recipe) -> bool:
     """Whether the table is there and was made by this recipe."""
     lineage = read_lineage(path)
-    return lineage is not None and lineage["fingerprint"] == recipe.fingerprint
+    return (
+        lineage is not None
+        and lineage["fingerprint"] == recipe.fingerprint
+        and lineage.get("schema", 1) == VERSION
+    )
 
 
 def fingerprint(path: str) -> str:
@@ -125,6 +202,9 @@ def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     recover(path)
     if not is_folder(path):
         raise InputError(f"there is no table {path!r}", remedy="make it with an earlier stage")
+    lineage = read_lineage(path)
+    if lineage is not None:
+        check_version(path, lineage)
     frame = spark.read.parquet(uri(path))
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
@@ -133,13 +213,18 @@ def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
             where=path,
             remedy=f"give a table with columns {', '.join(schema.names)}",
         )
-    return conform(frame, schema)
+    # Our own was checked when it was written; a check here would keep filters from the files.
+    return conform(frame, schema) if lineage is None else plainly(frame, schema)
 
 
 def read_raw(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Foreign Parquet as it is, with the file each row came from."""
+    """Foreign Parquet as it is, with the file each row came from and its place there."""
     frame = spark.read.parquet(*map(uri, paths))
-    return frame.select("*", F.col("_metadata.file_path").alias("_file"))
+    place = (
+        F.col("_metadata.file_path").alias("_file"),
+        F.col("_metadata.row_index").alias("_row"),
+    )
+    return frame.select("*", *place)
 
 
 def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -158,7 +243,7 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     """Loose Parquet files in a folder, such as the finished runs of a sweep."""
-    return conform(spark.read.schema(schema).parquet(uri(path)), schema)
+    return spark.read.schema(schema).parquet(uri(path))
 
 
 def write(frame: DataFrame, path: str) -> None:
@@ -166,6 +251,18 @@ def write(frame: DataFrame, path: str) -> None:
     recover(path)
     discard(path)
     frame.write.mode("error").parquet(uri(beside(path)))
+
+
+def carry(path: str) -> None:
+    """Add the table's own files to what `write` has written, without writing them again."""
+    files, place = local(path)
+    _, target = local(beside(path))
+    for info in files.get_file_info(fs.FileSelector(place)):
+        if info.is_file and info.base_name.endswith(".parquet"):
+            if isinstance(files, fs.LocalFileSystem):
+                os.link(info.path, f"{target}/{info.base_name}")
+            else:
+                files.copy_file(info.path, f"{target}/{info.base_name}")
 
 
 def write_text(frame: DataFrame, path: str) -> None:
@@ -226,6 +323,17 @@ def rows_of(path: str, columns: Sequence[str] | None = None) -> list[dict[str, A
     return rows
 
 
+def tables(folder: str) -> list[str]:
+    """The tables in a folder and the folders in it, by name."""
+    files, place = local(folder)
+    if files.get_file_info(place).type != fs.FileType.Directory:
+        raise InputError(f"there is no folder {folder!r}", remedy="check the path")
+    found = files.get_file_info(fs.FileSelector(place, recursive=True))
+    suffix = f"/{LINEAGE}"
+    paths = [info.path.removesuffix(suffix) for info in found if info.path.endswith(suffix)]
+    return sorted(path for path in paths if "/." not in path.removeprefix(place))
+
+
 def count(path: str) -> int:
     """The rows of a table, from its files' footers."""
     files, place = local(path)
@@ -238,7 +346,7 @@ def write_empty(path: str, schema: StructType) -> None:
     discard(path)
     files, place = local(beside(path))
     files.create_dir(place, recursive=True)
-    with files.open_output_stream(f"{place}/part-00000.parquet") as stream:
+    with files.open_output_stream(f"{place}/part-{uuid.uuid4()}.parquet") as stream:
         pq.write_table(to_arrow_schema(schema).empty_table(), stream)
 
 
@@ -263,7 +371,11 @@ def scratch(spark: SparkSession, folder: str) -> Iterator[Callable[[DataFrame], 
 def publish(path: str, recipe: Recipe, facts: Mapping[str, Any] | None = None) -> None:
     """Put what `write` has written, with its lineage, in the place of the table."""
     files, place = local(beside(path))
-    lineage = asdict(recipe) | {"fingerprint": recipe.fingerprint, "facts": dict(facts or {})}
+    lineage = asdict(recipe) | {
+        "fingerprint": recipe.fingerprint,
+        "facts": dict(facts or {}),
+        "schema": VERSION,
+    }
     with files.open_output_stream(f"{place}/{LINEAGE}") as stream:
         stream.write(json.dumps(lineage, indent=2, sort_keys=True).encode() + b"\n")
     files.move(place, local(beside(path, "next"))[1])

@@ -20,7 +20,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,16 +33,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from postroad import draws
 from postroad.errors import InputError, PostroadError
+from postroad.model import BrokerId, TimeUs
+from postroad.overlay.transit_stub import places
 from postroad.pipeline import store
 from postroad.pipeline.schemas import FINISHED, LONG, RUNS, TEXT, TRACES, conform, table
+from postroad.routing.base import Effect, Input, Send
 from postroad.settings import toml
 
 if TYPE_CHECKING:
+    from postroad.sim.engine import Observer
     from postroad.sim.run import Result
 
 SIMULATE = "postroad.pipeline.sweep:simulate"
 TASK = table(id=LONG, run=TEXT)
-OUTCOME = "run_id string, status string"
+OUTCOME = "run_id string, error string"
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "question": str,
     "seed": int,
@@ -183,7 +187,10 @@ def _scenario(value: Any, file: Path) -> tuple[dict[str, Any], str]:
 
 
 def files_named(value: Any, folder: Path) -> dict[str, str]:
-    """Every text in a scenario that names a file beside it, with the hash of its bytes."""
+    """Every text in a scenario that names a file beside it, with the hash of its bytes.
+
+    Of a table, the fingerprint.
+    """
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
@@ -191,8 +198,12 @@ def files_named(value: Any, folder: Path) -> dict[str, str]:
         for one in value:
             files |= files_named(one, folder)
         return files
-    if isinstance(value, str) and value and len(value) < 1000 and (folder / value).is_file():
-        return {str(folder / value): store.content_fingerprint(str(folder / value))}
+    if isinstance(value, str) and value and len(value) < 1000:
+        path = folder / value
+        if path.is_file():
+            return {str(path): store.content_fingerprint(str(path))}
+        if path.is_dir() and next(path.glob("*.parquet"), None):
+            return {str(path): store.fingerprint(str(path))}
     return {}
 
 
@@ -239,11 +250,51 @@ def simulate(row: dict[str, Any]) -> Mapping[str, Any]:
 
     scenario = resolved(row["scenario"], row["parameters"])
     scenario["seed"] = row["seed"]
-    result = run(from_dict(scenario, "scenario", Path(row["folder"])))
+    sends: list[tuple[TimeUs, BrokerId, Send]] = []
+    result = run(
+        from_dict(scenario, "scenario", Path(row["folder"])),
+        observer=_sends_into(sends) if row["traces"] else None,
+    )
     answer = dict(result.summary())
     if row["traces"]:
-        answer["traces"] = delivery_traces(result)
+        answer["traces"] = [*send_traces(result, sends), *delivery_traces(result)]
     return answer
+
+
+def _sends_into(sends: list[tuple[TimeUs, BrokerId, Send]]) -> Observer:
+    def observe(now: TimeUs, broker: BrokerId, given: Input, effects: Sequence[Effect]) -> None:
+        sends.extend((now, broker, effect) for effect in effects if isinstance(effect, Send))
+
+    return observe
+
+
+def send_traces(
+    result: Result, sends: Iterable[tuple[TimeUs, BrokerId, Send]]
+) -> list[dict[str, Any]]:
+    """A simulation's messages after the network had settled, as rows of the trace table.
+
+    One that carries several publications names none of them, as in live traces.
+    """
+    names = places(result.scenario.overlay)
+    rows = []
+    for now, broker, send in sends:
+        if now >= result.settled_us:
+            row = {
+                "kind": "send",
+                "time_us": now - result.settled_us,
+                "broker": names[broker],
+                "peer": names[send.peer],
+                "mechanism": send.message.kind,
+            }
+            if send.message.carries and send.message.size == 1:
+                publication = send.message.publications[0]
+                row |= {
+                    "publisher": publication.publisher,
+                    "publication": publication.id,
+                    "published_us": publication.time_us,
+                }
+            rows.append(row)
+    return rows
 
 
 def delivery_traces(result: Result) -> list[dict[str, Any]]:
@@ -310,7 +361,7 @@ def perform(run: Mapping[str, Any]) -> dict[str, Any]:
         metrics = flattened(answer)
     except PostroadError as complaint:
         return finished_row(run, started, error=str(complaint))
-    except Exception as complaint:  # a run of a sweep must not stop the others
+    except (Exception, SystemExit) as complaint:  # a run of a sweep must not stop the others
         return finished_row(run, started, error=f"{type(complaint).__name__}: {complaint}")
     return finished_row(run, started, metrics, traces)
 
@@ -358,20 +409,24 @@ def leave(row: Mapping[str, Any], folder: str) -> None:
 def finish(tasks: DataFrame, runs: DataFrame, folder: str) -> DataFrame:
     """Perform every run of the table, one per task; each leaves its row in `folder`.
 
-    Keys: `id` is unique in both tables.
+    The result says of each run why it could not leave its row, or null. Keys: `id` is unique in
+    both tables; `folder` is absolute.
     """
     rows = tasks.join(F.broadcast(runs), on="id", how="inner").select("run")
-    outcome = pa.schema([("run_id", pa.string()), ("status", pa.string())])
+    outcome = pa.schema([("run_id", pa.string()), ("error", pa.string())])
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 run = json.loads(row["run"])
-                _settle(run["entry"])
-                done = perform(run)
-                leave(done, folder)
+                error = None
+                try:
+                    _settle(run["entry"])
+                    leave(perform(run), folder)
+                except Exception as complaint:  # the driver records it
+                    error = f"the Python worker failed: {type(complaint).__name__}: {complaint}"
                 yield pa.RecordBatch.from_pylist(
-                    [{"run_id": done["run_id"], "status": done["status"]}], schema=outcome
+                    [{"run_id": run["run_id"], "error": error}], schema=outcome
                 )
 
     return rows.mapInArrow(each, OUTCOME)

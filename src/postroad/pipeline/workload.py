@@ -37,6 +37,7 @@ from postroad.workloads import patterns as pattern_weights
 from postroad.workloads import topics as topic_weights
 
 Weights = npt.NDArray[np.float64]
+_BUCKETS = 256
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ def follower(
 
 def topics(
     source: Source,
+    cut: Callable[[DataFrame], DataFrame],
     *,
     nodes: int,
     topics: int,
@@ -196,29 +198,65 @@ def topics(
 ) -> WorkloadTables:
     """BeaConvey §5.2 (1): each node subscribes to `per_node` different topics by popularity.
 
-    Drawing without replacement is a race: topic t arrives after an exponential time of rate
-    p(t), and the first `per_node` to arrive are taken. Only arrivals before a time by which
-    far more than enough are expected need to be told apart.
+    `cut` keeps who takes what, which all three tables are made from.
     """
     if per_node > topics:
         raise InputError(f"{per_node} of {topics} topics", remedy="give more topics than per node")
     weights = topic_weights.popularity(popularity, topics, exponent)
-    weights = weights / weights.sum()
+    taken = cut(_taken(source, nodes, weights / weights.sum(), per_node, seed))
+    return _social(source, taken, publications, brokers, rate_per_s, seed)
+
+
+def _taken(source: Source, nodes: int, weights: Weights, per_node: int, seed: int) -> DataFrame:
+    """Each node's draw without replacement: `node`, `topic`.
+
+    The draw is a race: topic t arrives after an exponential time of rate p(t), and the first
+    `per_node` to arrive are taken; only arrivals before a horizon count, by which more than
+    enough are expected. A topic that is likely to arrive by then draws its time for every node.
+    The others together are one Poisson process: how many arrivals, when each, and of which topic;
+    a topic's first arrival counts. So a node costs in proportion to `per_node`, not to all topics.
+    """
     horizon = _horizon(weights, per_node)
-    weighed = source.table(
-        {"topic": np.arange(topics), "_weight": weights},
+    likely = weights * horizon >= 1.0
+    chosen = source.table(
+        {"topic": np.flatnonzero(likely), "_weight": weights[likely]},
         table(topic=LONG, _weight=REAL),
     )
     arrival = -F.log(1.0 - uniform(seed, "topics.arrival", "id", "topic")) / F.col("_weight")
-    racers = source.numbers(nodes).crossJoin(F.broadcast(weighed)).withColumn("_arrival", arrival)
-    order = F.row_number().over(Window.partitionBy("id").orderBy("_arrival", "topic"))
-    taken = (
-        racers.where(F.col("_arrival") <= F.lit(horizon))
-        .withColumn("_place", order)
-        .where(F.col("_place") <= per_node)
-        .select(F.col("id").alias("node"), "topic", "_place")
+    racers = (
+        source.numbers(nodes)
+        .crossJoin(F.broadcast(chosen))
+        .select(F.col("id").alias("node"), "topic", arrival.alias("_arrival"))
+        .where(F.col("_arrival") <= F.lit(horizon))
     )
-    return _social(source, taken, publications, brokers, rate_per_s, seed)
+    if not likely.all():
+        rest = np.where(likely, 0.0, weights)
+        counted = choose(
+            source.numbers(nodes), source, _poisson(rest.sum() * horizon), "_count",
+            uniform(seed, "topics.count", "id"),
+        )  # fmt: skip
+        turns = F.explode(F.sequence(F.lit(1), F.col("_count"))).alias("_turn")
+        arrivals = counted.where("_count > 0").select("id", turns)
+        drawn = choose(
+            arrivals, source, rest, "topic", uniform(seed, "topics.topic", "id", "_turn")
+        )
+        moment = uniform(seed, "topics.moment", "id", "_turn") * horizon
+        racers = racers.unionByName(
+            drawn.select(F.col("id").alias("node"), "topic", moment.alias("_arrival"))
+        )
+    first = racers.groupBy("node", "topic").agg(F.min("_arrival").alias("_arrival"))
+    order = F.row_number().over(Window.partitionBy("node").orderBy("_arrival", "topic"))
+    return (
+        first.withColumn("_place", order).where(F.col("_place") <= per_node).select("node", "topic")
+    )
+
+
+def _poisson(mean: float) -> Weights:
+    """The chances of 0, 1, 2, … arrivals, as far as they are above 1e-18 or so."""
+    most = math.ceil(mean + 12.0 * math.sqrt(mean) + 30.0)
+    counts = np.arange(most + 1)
+    logs = counts * math.log(mean) - mean - np.array([math.lgamma(n + 1.0) for n in counts])
+    return np.asarray(np.exp(logs))
 
 
 def _horizon(weights: Weights, per_node: int) -> float:
@@ -278,7 +316,7 @@ def _social(
     within = Window.partitionBy("topic").orderBy("node")
     subscribers = taken.select("topic", "node").withColumn("_turn", F.row_number().over(within) - 1)
     sizes = taken.groupBy("topic").agg(F.count(F.lit(1)).alias("_subscribers"))
-    listed = sizes.withColumn("_number", F.row_number().over(Window.orderBy("topic")) - 1)
+    listed = _numbered(sizes, "topic", "_number")
     total = sizes.agg(F.count(F.lit(1)).alias("_topics"))
     published = (
         source.numbers(publications)
@@ -304,6 +342,37 @@ def _social(
             "time_us",
             F.concat(F.lit('{"topic":'), topic, F.lit("}")).alias("attributes"),
         ),
+    )
+
+
+def _numbered(rows: DataFrame, key: str, name: str) -> DataFrame:
+    """`rows` with column `name`: numbers from 0 up without gaps, by bucket and then by key.
+
+    Rows are numbered within buckets of the key's hash, so no partition sees all of them; where a
+    bucket begins is a sum over the buckets before it. Keys: `key` is unique.
+    """
+    placed = rows.withColumn("_bucket", F.pmod(F.xxhash64(key), F.lit(_BUCKETS)))
+    sizes = placed.groupBy("_bucket").agg(F.count(F.lit(1)).alias("_size"))
+    before = F.transform(
+        "_sizes",
+        lambda one: F.struct(
+            one["_bucket"].alias("_bucket"),
+            F.aggregate(
+                F.filter("_sizes", lambda other: other["_bucket"] < one["_bucket"]),
+                F.lit(0).cast("bigint"),
+                lambda total, other: total + other["_size"],
+            ).alias("_before"),
+        ),
+    )
+    begins = sizes.agg(F.collect_list(F.struct("_bucket", "_size")).alias("_sizes")).select(
+        F.inline(before)
+    )
+    within = F.row_number().over(Window.partitionBy("_bucket").orderBy(key)) - 1
+    return (
+        placed.withColumn(name, within)
+        .join(F.broadcast(begins), on="_bucket", how="inner")
+        .withColumn(name, F.col(name) + F.col("_before"))
+        .drop("_bucket", "_before")
     )
 
 
@@ -459,15 +528,16 @@ def stock(
     if subscribers == "enterprise" and spread < 2:
         raise InputError(f"spread {spread}", remedy="give enterprise subscribers 2 or more brokers")
     quoted = derived(quotes)
-    order = Window.orderBy(F.xxhash64(F.lit(seed), F.lit("stock.symbol"), "symbol"), "symbol")
+    order = (F.xxhash64(F.lit(seed), F.lit("stock.symbol"), "symbol"), F.col("symbol"))
     listed = (
         quoted.groupBy("symbol")
         .agg(
             F.percentile("high_low_diff", F.lit(0.9)).alias("_high_low"),
             F.percentile("volume", F.lit(0.5)).alias("_volume"),
         )
-        .withColumn("publisher_number", F.row_number().over(order) - 1)
-        .where(F.col("publisher_number") < publishers)
+        .orderBy(*order)
+        .limit(publishers)
+        .withColumn("publisher_number", F.row_number().over(Window.orderBy(*order)) - 1)
     )
     asked = _sinks(source, listed, subscribers, per_publisher, brokers, spread, seed)
     home = below(brokers, seed, "stock.home", "symbol")

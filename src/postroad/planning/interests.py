@@ -1,6 +1,7 @@
 """Who is interested in which topic: from files, or a sample of a social graph.
 
-Interests are rows `node,topic`, as CSV with that header or as Parquet with those columns.
+Interests are rows `node,topic`, as CSV with that header or as Parquet, a file or a folder, with
+those columns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
     from pyarrow import compute, csv, parquet
 
     try:
-        if path.suffix == ".parquet":
+        if path.suffix == ".parquet" or path.is_dir():
             table = parquet.read_table(path)
         else:
             as_text = csv.ConvertOptions(

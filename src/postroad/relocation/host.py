@@ -20,6 +20,8 @@ from postroad.routing.base import Effect
 
 
 class RelocationHost(AdvertisementForwarding):
+    stateless = False  # a publication may be traced
+
     def send_waiting(self, name: AdvertisementId) -> list[Effect]:
         """Send what still waits here of a publisher's publications."""
         return []

@@ -39,6 +39,7 @@ from postroad.traces.schema import Row
 from postroad.workloads.model import Interest, Posting, Workload
 
 LATENCY_US = 1000  # of a link that nobody measured
+STEPS_MIN = 1000  # of a broker, before its time per step is taken from them
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
         relocation_config=moving_config,
         blind=live,
     )
-    exact = scenario
+    exact = replace(scenario, until_us=max(0, until_us))
     if live:
-        exact = replace(scenario, overlay=_assumed(overlay, network))
+        exact = replace(exact, overlay=_assumed(overlay, network))
         exact = replace(exact, measured=Deviations(_transits_us(known, exact, kinds), True))
         scenario = replace(
             scenario, measured=Deviations(_transits_us(known, scenario, kinds), False)
@@ -430,7 +431,7 @@ def _service_us(rows: Sequence[Row]) -> dict[str, float]:
     costs: dict[str, tuple[int, float]] = {}
     for (broker, _), readings in loads.items():
         steps = readings[-1]["steps"] - readings[0]["steps"]
-        if steps > costs.get(broker, (0, 0.0))[0]:
+        if steps > max(STEPS_MIN, costs.get(broker, (0, 0.0))[0]):
             costs[broker] = (steps, (readings[-1]["cpu_us"] - readings[0]["cpu_us"]) / steps)
     return {broker: cost for broker, (_, cost) in sorted(costs.items())}
 

@@ -6,7 +6,6 @@ Each returns another scenario and, in a sentence, the assumptions that it made.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay
 from postroad.routing import SCHEMES
+from postroad.settings import toml
 from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
 from postroad.sim.scenario import Deviations, Scenario
@@ -238,8 +238,8 @@ def under(
         if not equals:
             raise InputError(f"--parameters is {text!r}", remedy="write it as KEY=VALUE")
         try:
-            values[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            values[key] = toml.parse(f"value = {value}", "--parameters")["value"]
+        except InputError:  # a word without quotes
             values[key] = value
     config = Section(values, "--parameters").configure(SCHEMES[name].config)
     overlay = scenario.overlay

@@ -13,6 +13,7 @@ dataclass takes several times as long to make.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -329,7 +330,12 @@ Effect = Send | Deliver | SetTimer | CancelTimer | Note | ToPublisher | Measure
 
 
 class Router(ABC):
-    """One broker's routing state. Schemes override the `on_*` handlers they need."""
+    """One broker's routing state. Schemes override the `on_*` handlers they need.
+
+    `stateless` says that a publication changes nothing in it but `matches_count`.
+    """
+
+    stateless: ClassVar[bool] = False
 
     def __init__(self, broker: BrokerId) -> None:
         self.broker = broker
@@ -409,6 +415,21 @@ class Router(ABC):
         A run ends when nothing is under way and every router is idle, whatever timers remain.
         """
         return True
+
+    def would(self, given: Publish | Received, now: TimeUs) -> tuple[list[Effect], bool]:
+        """What `step` would answer to a publication, and whether the router would then hold it;
+        nothing is changed by asking. A router that is not stateless is copied for it."""
+        router = self if self.stateless else copy.deepcopy(self, self._shared())
+        count = self.matches_count
+        effects = router.step(given, now)
+        self.matches_count = count
+        if isinstance(given, Publish):
+            return effects, router.holds(given.publication)
+        return effects, any(map(router.holds, given.message.publications))
+
+    def _shared(self) -> dict[int, object]:
+        """By identity, what a copy of this router shares: publications do not change it."""
+        return {}
 
     def holds(self, publication: Publication) -> bool:
         """Whether this publication waits here to be sent or delivered later."""

@@ -264,6 +264,7 @@ def plan(router_class: Any, plan_class: type[MeshPlan] = MeshPlan) -> Any:
 
 
 class Unicast(Router):
+    stateless = True
     tells = True  # whether servers tell each other their filters
 
     def __init__(self, broker: BrokerId, plan: MeshPlan) -> None:

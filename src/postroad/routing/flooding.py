@@ -22,6 +22,8 @@ class Config:
 
 
 class Flooding(Router):
+    stateless = True
+
     def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
         super().__init__(broker)
         self.local = SourceTable(pool)

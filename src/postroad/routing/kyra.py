@@ -449,6 +449,9 @@ class Kyra(Router):
             return self._at_seat(message, host, now)
         return [Send(host, message)]
 
+    def _shared(self) -> dict[int, object]:
+        return {id(self.plan): self.plan, id(self.plan.pool): self.plan.pool}
+
     def holds(self, publication: Publication) -> bool:
         waiting = [message for move in self.moves.values() for message in move.held]
         waiting += [message for move in self.moves.values() for message, _ in move.early]

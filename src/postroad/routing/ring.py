@@ -241,6 +241,8 @@ def build(
 
 
 class RingRouter(Router):
+    stateless = True
+
     """Local subscriptions, the membership, and the way towards a position."""
 
     def __init__(self, broker: BrokerId, plan: RingPlan) -> None:

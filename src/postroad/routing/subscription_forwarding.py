@@ -42,11 +42,16 @@ class Config:
 
 
 class SubscriptionForwarding(Router):
+    stateless = True
+
     def __init__(self, broker: BrokerId, config: Config, pool: FilterPool) -> None:
         super().__init__(broker)
         self.pool = pool
         self.table = SourceTable(pool)
         self.outgoing: dict[BrokerId, Outgoing] = {}
+
+    def _shared(self) -> dict[int, object]:
+        return {id(self.pool): self.pool}
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         self.outgoing[peer] = Outgoing(self.pool)

@@ -58,6 +58,7 @@ class Result:
     refused: frozenset[PublicationKey]
     notes: list[tuple[TimeUs, BrokerId, str]]
     moves: list[Moved]
+    settled_us: TimeUs  # on the simulator's own clock, which observers see
 
     def summary(self) -> dict[str, Any]:
         """The counters of the whole run, ready for JSON."""
@@ -233,6 +234,7 @@ def run(
         refused=frozenset(simulator.refused),
         notes=[(time_us - zero_us, number, text) for time_us, number, text in simulator.notes],
         moves=[replace(moved, time_us=moved.time_us - zero_us) for moved in simulator.moves],
+        settled_us=zero_us,
     )
 
 

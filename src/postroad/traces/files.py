@@ -10,6 +10,7 @@ a broker goes on without.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -89,7 +90,8 @@ class Files:
 
     def _open(self, now: TimeUs) -> None:
         self._number += 1
-        self._file = self._hidden().open("wb")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._file = os.fdopen(os.open(self._hidden(), flags, 0o600), "wb")
         self._size, self._since_us = 0, now
 
     def _close(self) -> None:
@@ -151,13 +153,17 @@ class Read:
     gaps: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
-def paths(source: Path) -> list[Path]:
-    """The complete trace files in a folder, or the one file that is named."""
+def paths(source: Path, hidden: bool = False) -> list[Path]:
+    """The complete trace files in a folder, or the one file that is named; with `hidden` also
+    those that are being written."""
     if not source.exists():
         raise InputError("no such file or folder", where=str(source), remedy="name trace files")
     if source.is_file():
         return [source]
-    files = sorted(source.rglob("traces-*.jsonl"), key=_place)
+    files = list(source.rglob("traces-*.jsonl"))
+    if hidden:
+        files += source.rglob(".traces-*.jsonl")
+    files.sort(key=_place)
     files += sorted(path for path in source.rglob("*.parquet") if path.is_file())
     if not files:
         raise InputError(
@@ -170,15 +176,15 @@ def paths(source: Path) -> list[Path]:
 
 def _place(path: Path) -> tuple[str, str, int]:
     """Files of one series in the order in which they were written."""
-    name, _, number = path.stem.rpartition("-")
+    name, _, number = path.stem.removeprefix(".").rpartition("-")
     return str(path.parent), name, int(number) if number.isdigit() else 0
 
 
-def read(source: Path, trace_id: str | None = None) -> tuple[list[Row], Read]:
+def read(source: Path, trace_id: str | None = None, hidden: bool = False) -> tuple[list[Row], Read]:
     """All rows of a folder or file, without duplicates, by time; and the problems met."""
     by_key: dict[tuple[str, str, int, int], Row] = {}
     about = Read()
-    for path in paths(source):
+    for path in paths(source, hidden):
         for where, row in _rows(path):
             if isinstance(row, str):
                 about.bad.append(f"{where}: {row}")
@@ -223,7 +229,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Row | str]]:
         return
     with path.open("rb") as file:
         for line, data in enumerate(file, 1):
-            if data.strip():
+            if data.strip() and (data.endswith(b"\n") or not path.name.startswith(".")):
                 try:
                     yield f"{path}:{line}", _decode(data)
                 except msgspec.DecodeError as error:

@@ -1,11 +1,13 @@
 """Workloads from files, or listed in a scenario itself.
 
-Files are CSV (with a header) or JSON Lines. Subscriptions have `broker, client, filter` and
+Files are CSV (with a header), JSON Lines or Parquet; a folder is a table of the pipeline, or any
+folder of Parquet files. Subscriptions have `broker, client, filter` and
 optionally `id`, `time` and `until`; publications `time, broker, publisher, attributes` and
 optionally `id`; advertisements `broker, publisher, filter` and optionally `id`, `time`,
 `until`. `time` and `until` are seconds after the network has settled; a subscription or
 advertisement without `time` is there from the beginning. `time_us` and `until_us` say the same
-in whole microseconds.
+in whole microseconds. The id may be called `subscription`, `publication` or `advertisement`, as in
+the pipeline's tables.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from postroad.workloads.model import (
 
 Row = tuple[str, dict[str, Any] | InputError]
 """Where a row stands (file and line, or key and number), and what it says, or why it cannot."""
+_ORDERS = (("time_us", "publisher", "publication"), ("subscription",), ("advertisement",))
 TABLES = ("subscriptions", "publications", "advertisements")
 
 
@@ -61,7 +64,7 @@ def _interests(
                 raise row
             text = _text(row, "filter")
             filter = parsed.get(text) or parsed.setdefault(text, _filter(text))
-            name = _identity(row, f"{key[0]}{position}")
+            name = _identity(row, key[:-1], f"{key[0]}{position}")
             interest = Interest(
                 name,
                 _broker(row, number),
@@ -70,7 +73,7 @@ def _interests(
                 _time(row, "time"),
                 _time(row, "until"),
             )
-            _finish(row, "broker", who, "filter", "id", "time", "until")
+            _finish(row, key[:-1], "broker", who, "filter", "id", "time", "until")
             if name in interests:
                 raise InputError(
                     f"id {name!r} is used twice", remedy="give each row an id of its own"
@@ -101,9 +104,9 @@ def _postings(rows: Iterable[Row], number: dict[str, BrokerId], bad: Bad) -> tup
             broker = _broker(row, number)
             publisher = _text(row, "publisher")
             count = counts[publisher] = counts.get(publisher, -1) + 1
-            name = _identity(row, str(count))
+            name = _identity(row, "publication", str(count))
             attributes = _attributes(row)
-            _finish(row, "time", "broker", "publisher", "attributes", "id")
+            _finish(row, "publication", "time", "broker", "publisher", "attributes", "id")
             if (publisher, name) in seen:
                 raise InputError(
                     f"publisher {publisher!r} has already published id {name!r}",
@@ -134,7 +137,44 @@ def rows(section: Section, key: str, folder: Path) -> Iterator[Row]:
     return file_rows(folder / value)
 
 
+def is_table(path: Path) -> bool:
+    """Whether it is Parquet: a file named so, or a folder."""
+    return path.suffix == ".parquet" or path.is_dir()
+
+
+def table_rows(path: Path) -> Iterator[Row]:
+    """The rows of Parquet files, in an order that does not depend on how they were divided."""
+    import pyarrow
+    from pyarrow import dataset
+
+    try:
+        found = dataset.dataset(path, format="parquet")
+        if not found.files:
+            raise InputError(
+                "there is no Parquet in it", where=str(path), remedy="check the folder"
+            )
+        table = found.to_table()
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {str(error).splitlines()[0]}",
+            remedy="give Parquet, or a folder of it",
+        ) from None
+    for keys in _ORDERS:
+        if set(keys) <= set(table.column_names):
+            table = table.sort_by([(key, "ascending") for key in keys])
+            break
+    number = 0
+    for batch in table.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            number += 1
+            said = {key: value for key, value in row.items() if value is not None}
+            yield f"{path}: row {number}", said
+
+
 def file_rows(path: Path) -> Iterator[Row]:
+    if is_table(path):
+        yield from table_rows(path)
+        return
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix == ".csv":
@@ -165,7 +205,7 @@ def file_rows(path: Path) -> Iterator[Row]:
                 raise InputError(
                     f"cannot tell the format of {path.name!r}",
                     where=str(path),
-                    remedy="name it .csv or .jsonl",
+                    remedy="name it .csv, .jsonl or .parquet",
                 )
     except OSError as error:
         raise InputError(
@@ -211,8 +251,9 @@ def _filter(text: str) -> Filter:
         raise error.at(f"filter {text[:60]!r}") from None
 
 
-def _identity(row: dict[str, Any], default: str) -> str:
-    return default if row.get("id") is None else _text(row, "id")
+def _identity(row: dict[str, Any], name: str, default: str) -> str:
+    key = "id" if row.get("id") is not None else name
+    return default if row.get(key) is None else _text(row, key)
 
 
 def _broker(row: dict[str, Any], number: dict[str, BrokerId]) -> BrokerId:
@@ -258,7 +299,7 @@ def _attributes(row: dict[str, Any]) -> dict[str, Scalar]:
     return {name: item for name, item in value.items() if item is not None}
 
 
-def _finish(row: dict[str, Any], *known: str) -> None:
+def _finish(row: dict[str, Any], identity: str, *known: str) -> None:
     for key in row:
-        if key not in known and key not in ("time_us", "until_us"):
+        if key not in known and key not in ("time_us", "until_us", identity):
             raise InputError(f"unknown column {key!r}", remedy=f"known: {', '.join(known)}")

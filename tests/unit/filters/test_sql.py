@@ -40,6 +40,8 @@ from postroad.filters import EVERYTHING, Filter, matches, parse
         ("a = 1 AND a = 2", "FALSE"),
         ("a = 1 AND a = '1'", "FALSE"),
         ("a = 1 AND a IS NULL", "FALSE"),
+        ("a IS NOT NULL AND a IS NULL AND a IS NOT NULL", "FALSE"),
+        ("a IS NULL AND a IS NULL AND a IS NULL", "a IS NULL"),
         ("a = NULL OR NOT (a = NULL)", "FALSE"),
         ("TRUE OR a = 1", "TRUE"),
         ("NOT FALSE", "TRUE"),

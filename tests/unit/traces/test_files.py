@@ -34,7 +34,9 @@ def test_a_reader_sees_complete_files_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no trace files"):
         read(tmp_path)
     files.write([], 5 * SECOND)  # old enough
-    assert [path.name for path in tmp_path.iterdir()] == ["traces-A-1.jsonl"]
+    (path,) = tmp_path.iterdir()
+    assert path.name == "traces-A-1.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600  # attributes and topics are nobody else's
     found, about = read(tmp_path)
     assert found == rows(3)
     assert (about.repeated, about.bad, about.gaps) == (0, [], {})

@@ -57,7 +57,7 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.traces.schema import EXPIRED, LEVELS, MALFORMED, NO_LOCAL
+from postroad.traces.schema import AWAY, ENDED, EXPIRED, LEVELS, MALFORMED, NO_LOCAL
 
 log = logging.getLogger("postroad.clients")
 
@@ -1429,6 +1429,21 @@ class Clients:
             self._hand(session, wanted, letter, publication, now)
         self.delivered += count
         return at
+
+    def would_deliver(self, effect: Deliver) -> dict[str, str | None]:
+        """What would become of a delivery: to whom, and why it would stop or wait."""
+        held = self.holders.get(effect.subscription_id)
+        if held is None:
+            return {"subscription": effect.subscription_id, "client": None, "reason": ENDED}
+        session, publication = held.session, effect.publication
+        reason = None
+        if held.no_local and publication.publisher == session.client_id:
+            reason = NO_LOCAL
+        elif held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
+            reason = LEVELS
+        elif session.connection is None:
+            reason = "waits for the client" if held.qos else AWAY
+        return {"subscription": held.id, "client": session.client_id, "reason": reason}
 
     def _hand(
         self,

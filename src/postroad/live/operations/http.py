@@ -1,24 +1,37 @@
-"""`/metrics` for Prometheus, `/healthz`, and `/status` as JSON, on loopback."""
+"""`/metrics` for Prometheus, `/healthz`, `/status` as JSON, and `/would`, on loopback.
+
+POST `/would` asks what this broker would do with a publication, of a client or from another broker;
+nothing is sent, and nothing changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from postroad.errors import InputError
+from postroad.filters import matches
 from postroad.live.broker import Broker
+from postroad.live.links.messages import BadMessage
 from postroad.live.network import Network
 from postroad.live.traces import Traces
-from postroad.model import TimeUs
+from postroad.model import Publication, TimeUs
+from postroad.routing import SCHEMES
+from postroad.routing.base import Deliver, Note, Publish, Received, Send
 
 REQUEST_MAX = 8192
+BODY_MAX = 1 << 20
+COPY_MAX = 20_000  # table entries of a router that is copied to be asked: that takes time
 OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
@@ -66,7 +79,7 @@ class Protocol(asyncio.Protocol):
         if self.answered:
             return
         self.request += data
-        if b"\r\n\r\n" in self.request or len(self.request) > REQUEST_MAX:
+        if len(self.request) >= wanted_bytes(self.request):
             self.answered = True
             code, kind, body = answer(self.server, self.request)
             head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
@@ -74,8 +87,27 @@ class Protocol(asyncio.Protocol):
             self.transport.close()
 
 
+def wanted_bytes(request: bytes) -> int:
+    """How long a request is, as far as it has come; one that is too long is answered at once."""
+    head, end, _ = request.partition(b"\r\n\r\n")
+    if not end:
+        return REQUEST_MAX + 1
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length" and value.strip().isdigit():
+            return len(head) + 4 + min(int(value), BODY_MAX + 1)
+    return len(head) + 4
+
+
 def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
     words = request.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) == 3 and words[:2] == [b"POST", b"/would"]:
+        body = request.partition(b"\r\n\r\n")[2]
+        try:
+            told = would(server.broker, body[:BODY_MAX])
+        except (msgspec.DecodeError, InputError, BadMessage, ValueError) as error:
+            return "400 Bad Request", "text/plain", f"{error}\n".encode()
+        return "200 OK", "application/json", msgspec.json.encode(told)
     if len(words) != 3 or words[0] != b"GET":
         return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
     match words[1].partition(b"?")[0]:
@@ -92,6 +124,62 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
             return "200 OK", "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
         case _:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
+
+
+class Question(msgspec.Struct):
+    """A publication of a client of this broker, or a message from another broker, in base64."""
+
+    publisher: str = ""
+    attributes: dict[str, str | int | float | bool] = {}
+    message: str = ""
+    sender: str = ""
+
+
+def would(broker: Broker, body: bytes) -> dict[str, Any]:
+    """What the broker would send and deliver."""
+    asked = msgspec.json.decode(body, type=Question)
+    router, names, now = broker.router, broker.network.names, broker.now
+    if not router.stateless and router.table_entries() > COPY_MAX:
+        raise InputError(
+            f"{router.table_entries():,} entries would have to be copied",
+            remedy=f"ask where there are at most {COPY_MAX:,}, or use traces",
+        )
+    given: Publish | Received
+    if asked.message:
+        sender = broker.network.number(asked.sender)
+        given = Received(broker.codec.decode(base64.b64decode(asked.message)), sender)
+    else:
+        given = Publish(Publication(asked.publisher, "dry-run", asked.attributes, b"\x30", now))
+    effects, holds = router.would(given, now)
+    sends = [effect for effect in effects if isinstance(effect, Send) and effect.message.carries]
+    deliveries = [effect for effect in effects if isinstance(effect, Deliver)]
+    return {
+        "sends": [
+            {
+                "peer": names[send.peer],
+                "kind": send.message.kind,
+                "up": send.peer not in broker.peers or broker.peers[send.peer].link.up,
+                "message": base64.b64encode(broker.codec.encode(send.message)).decode(),
+            }
+            for send in sends
+        ],
+        "deliveries": [broker.clients.would_deliver(each) for each in deliveries],
+        "holds": holds,
+        "notes": [
+            *(effect.text for effect in effects if isinstance(effect, Note)),
+            *_unannounced(broker, given),
+        ],
+    }
+
+
+def _unannounced(broker: Broker, given: Publish | Received) -> list[str]:
+    """A warning, where a publisher would be announced before its publication is routed."""
+    if isinstance(given, Received) or not SCHEMES[broker.network.scheme].advertisements:
+        return []
+    known = (advertisement for _, advertisement in broker.clients.moves.known.values())
+    if any(matches(one.filter, given.publication.attributes) for one in known):
+        return []
+    return ["nobody here publishes this yet: a publisher would be announced first"]
 
 
 def status(server: Served) -> dict[str, Any]:

@@ -37,10 +37,10 @@ def contexts(network: Network, number: BrokerId) -> Contexts:
     )
 
 
-def check(old: Network, new: Network) -> None:
-    """Raise `InputError` if something changed that a running broker cannot take up."""
+def fixed(old: Network, new: Network) -> list[str]:
+    """The keys that changed and that a running broker cannot take up."""
     grows = old.scheme in DURABLE and old.relocation is None
-    fixed = {
+    same = {
         "name": old.name == new.name,
         "scheme": old.scheme == new.scheme,
         "seed": old.seed == new.seed,
@@ -58,7 +58,12 @@ def check(old: Network, new: Network) -> None:
         "tls": (old.tls is None) == (new.tls is None),
         "secret": (old.secret is None) == (new.secret is None),
     }
-    changed = [key for key, same in fixed.items() if not same]
+    return [key for key, alike in same.items() if not alike]
+
+
+def check(old: Network, new: Network) -> None:
+    """Raise `InputError` if something changed that a running broker cannot take up."""
+    changed = fixed(old, new)
     if changed:
         raise InputError(
             f"{', '.join(changed)} cannot change while a broker runs",

@@ -144,6 +144,8 @@ class Buffer:
 
 
 class PopSub(advertisement_forwarding.AdvertisementForwarding):
+    stateless = False
+
     def __init__(self, broker: BrokerId, config: Config, pool: FilterPool, seed: int = 0) -> None:
         super().__init__(broker, advertisement_forwarding.Config(), pool)
         self.popsub = config

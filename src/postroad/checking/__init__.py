@@ -1,0 +1,1 @@
+"""What is wrong, or will be, with a network that is about to be deployed: lists of findings."""

@@ -1,0 +1,106 @@
+"""`postroad replay` and `postroad explain` on recorded traces, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from postroad.cli import cli
+from postroad.errors import InputError, RunFailed
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "traces"
+    scenario = ROOT / "examples" / "quotes" / "scenario.toml"
+    result = CliRunner().invoke(cli, ["simulate", str(scenario), "--traces", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def call(*words: object) -> Any:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_a_replay_is_the_same_and_says_so(traces: Path) -> None:
+    result = call("replay", traces, "--check")
+    assert result.exit_code == 0
+    assert "the same 2 deliveries and the same 10 messages on every link" in result.output
+
+
+def test_a_change_is_shown_as_before_and_after(traces: Path) -> None:
+    result = call("replay", traces, "--scheme", "flooding", "--link", "london-paris=80ms", "--json")
+    told = json.loads(result.output)
+    assert told["fidelity"]["same"]
+    assert told["after_scheme"] == "flooding"
+    assert told["after"]["deliveries"] == told["before"]["deliveries"] == 2
+    assert told["after"]["delay_us_p50"] == told["before"]["delay_us_p50"] + 72_000
+    assert told["links"]
+    table = call("replay", traces, "--without", "milan", "--grow", "publications=3x")
+    assert "the clients of milan are gone with it" in table.output
+    assert "links that change most" in table.output
+
+
+def test_an_altered_trace_is_found_out(traces: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for path in traces.iterdir() for line in path.open()]
+    lost = next(n for n, row in enumerate(lines) if row["kind"] == "deliver")
+    del lines[lost]
+    copy = tmp_path / "traces-x-1.jsonl"
+    copy.write_text("\n".join(map(json.dumps, lines)) + "\nbad line\n")
+    result = call("replay", copy, "--check")
+    assert isinstance(result.exception, RunFailed)
+    assert "0 deliveries missing, 1 more" in result.output
+    assert "rows of broker" in result.output  # the gap
+    assert "1 bad rows left out" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--link", "london-paris"], "--link is"),
+        (["--link", "london-paris=soon"], "is no time"),
+        (["--move", "nobody"], "--move is"),
+        (["--add", "rome"], "--add and --to go together"),
+        (["--grow", "users=2x"], "--grow is"),
+        (["--grow", "publications=-1x"], "--grow is"),
+        (["--scheme", "floodin"], "scheme is 'floodin'"),
+        (["--parameters", "covering"], "--parameters is"),
+        (["--parameters", "coverin=true"], "coverin"),
+        (["--trace-id", "other"], "no rows"),
+    ],
+)
+def test_wrong_options_are_refused(traces: Path, words: list[str], wrong: str) -> None:
+    result = call("replay", traces, *words)
+    assert isinstance(result.exception, InputError)
+    assert wrong in str(result.exception)
+
+
+def test_what_can_be_asked_is_listed_and_answered(traces: Path) -> None:
+    listed = call("explain", traces)
+    assert listed.exit_code == 0
+    name = listed.output.splitlines()[1].split()[0]
+    client = listed.output.splitlines()[-1].split()[0]
+    answer = json.loads(
+        call("explain", traces, "--publication", name, "--client", client, "--json").output
+    )
+    assert answer["publication"] == name
+    assert answer["cause"] in call(
+        "explain", traces, "--publication", name, "--client", client
+    ).output  # fmt: skip
+    idle = call("explain", traces, "--filter", "colour = 'red'")
+    assert idle.output.startswith("attribute never seen")
+
+
+def test_nothing_to_read_is_said(tmp_path: Path) -> None:
+    for command in ("replay", "explain"):
+        result = call(command, tmp_path)
+        assert isinstance(result.exception, InputError)
+        assert "no trace files" in str(result.exception)
+        missing = call(command, tmp_path / "nowhere")
+        assert "no such file" in str(missing.exception)
