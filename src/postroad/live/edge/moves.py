@@ -17,7 +17,7 @@ routers do. It holds nothing of the broker and calls nobody.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -97,6 +97,9 @@ class Moves:
 
     def advertisement(self, advertisement_id: AdvertisementId) -> Advertisement:
         return self._known[advertisement_id][1]
+
+    def advertisements(self) -> Iterator[Advertisement]:
+        return (advertisement for _, advertisement in self._known.values())
 
     def withdrawn(self, advertisement_id: AdvertisementId) -> None:
         del self._known[advertisement_id]

@@ -144,13 +144,13 @@ def would(broker: Broker, body: bytes) -> dict[str, Any]:
             f"{router.table_entries():,} entries would have to be copied",
             remedy=f"ask where there are at most {COPY_MAX:,}, or use traces",
         )
-    given: Publish | Received
+    input: Publish | Received
     if asked.message:
         sender = broker.network.number(asked.sender)
-        given = Received(broker.codec.decode(base64.b64decode(asked.message)), sender)
+        input = Received(broker.codec.decode(base64.b64decode(asked.message)), sender)
     else:
-        given = Publish(Publication(asked.publisher, "dry-run", asked.attributes, b"\x30", now))
-    effects, holds = router.would(given, now)
+        input = Publish(Publication(asked.publisher, "dry-run", asked.attributes, b"\x30", now))
+    effects, holds = router.would(input, now)
     sends = [effect for effect in effects if isinstance(effect, Send) and effect.message.carries]
     deliveries = [effect for effect in effects if isinstance(effect, Deliver)]
     return {
@@ -167,17 +167,17 @@ def would(broker: Broker, body: bytes) -> dict[str, Any]:
         "holds": holds,
         "notes": [
             *(effect.text for effect in effects if isinstance(effect, Note)),
-            *_unannounced(broker, given),
+            *_unannounced(broker, input),
         ],
     }
 
 
-def _unannounced(broker: Broker, given: Publish | Received) -> list[str]:
+def _unannounced(broker: Broker, input: Publish | Received) -> list[str]:
     """A warning, where a publisher would be announced before its publication is routed."""
-    if isinstance(given, Received) or not SCHEMES[broker.network.scheme].advertisements:
+    if isinstance(input, Received) or not SCHEMES[broker.network.scheme].advertisements:
         return []
-    known = (advertisement for _, advertisement in broker.clients.moves.known.values())
-    if any(matches(one.filter, given.publication.attributes) for one in known):
+    known = broker.clients.moves.advertisements()
+    if any(matches(one.filter, input.publication.attributes) for one in known):
         return []
     return ["nobody here publishes this yet: a publisher would be announced first"]
 
