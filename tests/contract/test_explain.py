@@ -288,6 +288,37 @@ def test_simulated_causes_are_named() -> None:
     assert not wrong, f"{len(wrong)} of {CASES}: {wrong[:5]}"
 
 
+# Causes that do not depend on which way a scheme takes.
+ANYWHERE = [
+    predicate_false, attribute_missing, type_differs, never_matches, subscribed_later,
+    unsubscribed, source_down, target_down, queue_full, under_way, delivered,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_causes_are_named_whatever_the_scheme(name: str) -> None:
+    wrong = []
+    for seed in range(max(len(ANYWHERE), CASES // 10)):
+        draw = random.Random(seed)
+        count = draw.randint(2, 8)
+        source, target = draw.sample(range(count), 2)
+        parents = [0] + [draw.randrange(n) for n in range(1, count)]
+        case = Case(draw, name, SCHEMES[name].config(), parents, source, target)
+        inject = ANYWHERE[seed % len(ANYWHERE)]
+        cause = inject(case)
+        if case.since_us is not None:
+            case.since_us += 500_000  # after it has come, whichever way it went
+        if inject is under_way:
+            case.end_us = NOW + 1  # whichever way it goes, it is on its first link
+        scenario = case.scenario()
+        tracing = Tracing(scenario, "run", Recording(""))
+        run(scenario, tracing=tracing)
+        answer = explain(History(tracing.rows), *case.ask)
+        if answer.cause != cause:
+            wrong.append((seed, inject.__name__, cause, answer.cause, answer.sentence))
+    assert not wrong, f"{len(wrong)}: {wrong[:5]}"
+
+
 def test_two_hundred_brokers_are_answered_in_a_second() -> None:
     draw = random.Random(4)
     parents = [0] + [draw.randrange(n) for n in range(1, 200)]

@@ -433,7 +433,34 @@ class _Question:
                 schema.DOWN, schema.LOST, schema.FULL, schema.CRASHED
             ):  # fmt: skip
                 self._stopped(row)
+        if not self.tree:
+            self._look_around(held)
         self._look_at_subscription(held)
+
+    def _look_around(self, held: Interested) -> None:
+        """Schemes with ways of their own: what is still on a link, and what was down."""
+        history = self.history
+        came = {(row.peer, row.broker) for row in self.rows if row.kind == "receive"}
+        for row in self.rows:
+            if row.kind == "send" and (row.broker, row.peer) not in came:
+                raise _Found(
+                    "under way",
+                    f"{row.broker} sent it to {row.peer}, where it had not come yet",
+                    row.broker,
+                )
+        if not history.broker_up(held.broker, self.rows[0].time_us):
+            raise _Found("broker down", f"broker {held.broker} was down", held.broker)
+        visits = {row.broker: row.time_us for row in reversed(self.rows) if row.kind != "deliver"}
+        for broker, time_us in visits.items():
+            links = [pair for pair in history.links if pair[0] == broker]
+            links.sort(key=lambda pair: pair[1] != held.broker)  # straight there first
+            for here, there in links:
+                if not history.link_up(here, there, time_us):
+                    raise _Found(
+                        "link down",
+                        f"the link from {here} to {there} was down when {here} had it",
+                        here,
+                    )
 
     def _stopped(self, row: Row) -> None:
         cause = _AT_BROKER.get(str(row.reason))

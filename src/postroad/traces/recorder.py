@@ -50,6 +50,7 @@ from postroad.traces.schema import (
     DUPLICATE,
     HASH,
     NO_MATCH,
+    NO_WAY,
     NONE,
     UNADVERTISED,
     VERSION,
@@ -208,8 +209,9 @@ class Recorder:
                 reason = NO_MATCH
                 if repeated:
                     reason = DUPLICATE
-                elif type(input) is Publish and effects and type(effects[0]) is Note:
-                    reason = UNADVERTISED  # a router notes why it takes no publication
+                elif effects and type(effects[0]) is Note:  # a router notes why it drops one
+                    unknown = effects[0].text.startswith("dropped: nothing advertised")
+                    reason = UNADVERTISED if unknown else NO_WAY
                 self.stopped(publication, reason, now)
 
     def _seen(self, publication: Publication) -> bool:

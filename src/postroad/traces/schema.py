@@ -44,6 +44,7 @@ KINDS = {
 # Why a publication stops.
 NO_MATCH = "no entry matches"
 UNADVERTISED = "not advertised"
+NO_WAY = "no link leads there"
 DUPLICATE = "duplicate"
 LATE = "after its successors"  # on redundant links: delivered, it would be out of order
 EXPIRED = "expired"
@@ -60,7 +61,7 @@ AWAY = "client away at quality 0"
 SLOW = "client too slow at quality 0"
 MALFORMED = "malformed"
 REASONS = (
-    NO_MATCH, UNADVERTISED, DUPLICATE, LATE, EXPIRED, FULL, REFUSED, DOWN, LOST, CRASHED,
+    NO_MATCH, UNADVERTISED, NO_WAY, DUPLICATE, LATE, EXPIRED, FULL, REFUSED, DOWN, LOST, CRASHED,
     NO_LOCAL, LEVELS, LARGE, ENDED, AWAY, SLOW, MALFORMED,
 )  # fmt: skip
 
