@@ -191,17 +191,18 @@ def test_traces_are_rows_of_the_pipelines_table(chain: Processes) -> None:
 
     asyncio.run(asyncio.wait_for(talk(), 60))
     mine: list[dict[str, Any]] = []
-    for _ in range(100):  # a broker writes to its client first, then to its file
+    kinds = {"publish", "send", "receive", "deliver"}
+    for _ in range(1000):  # a broker writes to its client first, and completes its file later
         rows = [
             json.loads(line)
             for path in (chain.path.parent / "traces").glob("traces-*.jsonl")
             for line in path.read_text().splitlines()
         ]
         mine = [row for row in rows if row.get("publisher") == "tracer"]
-        if any(row["kind"] == "deliver" for row in mine):
+        if {row["kind"] for row in mine} == kinds:
             break
         time.sleep(0.05)
-    assert {row["kind"] for row in mine} == {"publish", "send", "receive", "deliver"}
+    assert {row["kind"] for row in mine} == kinds
     for row in rows:
         assert row["kind"] in KINDS
         assert set(row) <= set(TABLE.names)

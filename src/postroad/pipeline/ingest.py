@@ -1,7 +1,7 @@
 """Raw files into tables: parse every line, say of each bad one why it is bad.
 
 A parser turns lines (`file`, `block`, `position`, `text`) into the same lines with the table's
-columns and `reason`, the names of the rules a line breaks; an empty text means it is good.
+columns and `faults`, the names of the rules a line breaks; an empty text means it is good.
 `good` keeps the good ones as the table, `bad` makes the quarantine of the others. Lines are parsed
 once, whether or not some are bad: `run.ingest` writes what was parsed away (`slim`).
 
@@ -51,19 +51,22 @@ _DATES = ("yyyy-MM-dd", "yyyyMMdd", "M/d/yyyy")
 
 def good(parsed: DataFrame, schema: StructType) -> DataFrame:
     """The lines that break no rule, as the table."""
-    return conform(parsed.where(F.col("reason") == ""), schema)
+    return conform(parsed.where(F.col("faults") == ""), schema)
 
 
 def slim(parsed: DataFrame) -> DataFrame:
     """Parsed lines without what only the quarantine needs, where they are good."""
-    return parsed.withColumn("text", F.when(F.col("reason") != "", F.col("text")))
+    return parsed.withColumn("text", F.when(F.col("faults") != "", F.col("text")))
 
 
 def bad(parsed: DataFrame, lines: DataFrame | None) -> DataFrame:
     """The lines that break rules, with their numbers. `lines` is None where there are none."""
-    broken = parsed.where(F.col("reason") != "")
+    broken = parsed.where(F.col("faults") != "")
     placed = broken.withColumn("line", F.lit(None)) if lines is None else numbered(broken, lines)
-    return conform(placed.withColumnRenamed("text", "raw"), QUARANTINE)
+    named = placed.select(
+        "file", "line", F.col("faults").alias("reason"), F.col("text").alias("raw")
+    )
+    return conform(named, QUARANTINE)
 
 
 def numbered(some: DataFrame, lines: DataFrame) -> DataFrame:
@@ -109,7 +112,7 @@ def edges(lines: DataFrame) -> DataFrame:
     )
     two = F.col("follower").isNotNull() & F.col("followee").isNotNull()
     return said.withColumn(
-        "reason",
+        "faults",
         reason(
             (~two, "not two integers"),
             (F.col("follower") == F.col("followee"), "self-loop"),
@@ -140,13 +143,13 @@ def latency_matrix(lines: DataFrame, unit: str, times: str) -> DataFrame:
         reason(
             (odd, "not a number"),
             (F.size("_cells") != F.col("_rows"), "as many fields as rows expected"),
-        ).alias("reason"),
+        ).alias("faults"),
     )
 
 
 def matrix_pairs(parsed: DataFrame) -> DataFrame:
     """The pairs of a matrix: missing ones and the diagonal left out."""
-    pairs = parsed.where(F.col("reason") == "").select(
+    pairs = parsed.where(F.col("faults") == "").select(
         "a", F.posexplode("latencies_us").alias("b", "latency_us")
     )
     kept = F.col("latency_us").isNotNull() & (F.col("a") != F.col("b"))
@@ -167,7 +170,7 @@ def latency_triples(lines: DataFrame, unit: str, times: str) -> DataFrame:
     )
     whole = F.col("a").isNotNull() & F.col("b").isNotNull() & (F.size("_fields") == 3)
     return said.withColumn(
-        "reason",
+        "faults",
         reason(
             (~whole | F.col("_odd"), "not two integers and a latency"),
             (whole & (F.col("a") == F.col("b")), "pair of a host with itself"),
@@ -177,7 +180,7 @@ def latency_triples(lines: DataFrame, unit: str, times: str) -> DataFrame:
 
 def triple_pairs(parsed: DataFrame) -> DataFrame:
     """The pairs of a triple list that have a latency."""
-    return good(parsed.where((F.col("reason") != "") | F.col("latency_us").isNotNull()), LATENCY)
+    return good(parsed.where((F.col("faults") != "") | F.col("latency_us").isNotNull()), LATENCY)
 
 
 def _fields() -> Column:
@@ -301,7 +304,7 @@ def quotes(records: DataFrame) -> DataFrame:
         F.greatest("open", "close") > F.col("high")
     )
     judged = typed.withColumn(
-        "reason",
+        "faults",
         reason(
             (~whole, "a field is missing or not of its type"),
             (whole & (F.greatest(*prices) == 0), "all prices are zero"),
@@ -310,14 +313,14 @@ def quotes(records: DataFrame) -> DataFrame:
             (whole & ~negative & outside, "open or close outside low..high"),
         ),
     )
-    same_day = Window.partitionBy("date", "symbol").orderBy(F.length("reason"), *LINE[:3])
+    same_day = Window.partitionBy("date", "symbol").orderBy(F.length("faults"), *LINE[:3])
     named = F.col("date").isNotNull() & F.col("symbol").isNotNull()
     again = named & (F.row_number().over(same_day) > 1)
     return judged.withColumn("_again", again).withColumn(
-        "reason",
+        "faults",
         F.concat_ws(
             "; ",
-            F.when(F.col("reason") != "", F.col("reason")),
+            F.when(F.col("faults") != "", F.col("faults")),
             F.when(F.col("_again"), F.lit(_SAME_DAY)),
         ),
     )
@@ -333,8 +336,8 @@ def subscriptions(records: DataFrame) -> DataFrame:
         (F.coalesce(early, F.lit(False)), "until_us is before time_us"),
     )
     wrong = F.concat(F.lit("filter does not parse: "), _complaints("filter"))
-    said = F.nullif("reason", F.lit(""))
-    parsed = judged.withColumn("reason", F.concat_ws("; ", said, wrong))
+    said = F.nullif("faults", F.lit(""))
+    parsed = judged.withColumn("faults", F.concat_ws("; ", said, wrong))
     return _unique(parsed, ("subscription",), _ID_TWICE)
 
 
@@ -386,10 +389,10 @@ def traces(records: DataFrame) -> DataFrame:
 
 def _unique(judged: DataFrame, key: Sequence[str], complaint: str) -> DataFrame:
     """Of good rows with one key the first stays."""
-    same = Window.partitionBy(*key).orderBy(F.length("reason"), "file", "block", "position")
-    again = (F.col("reason") == "") & (F.row_number().over(same) > 1)
+    same = Window.partitionBy(*key).orderBy(F.length("faults"), "file", "block", "position")
+    again = (F.col("faults") == "") & (F.row_number().over(same) > 1)
     return judged.withColumn("_again", again).withColumn(
-        "reason", F.when(F.col("_again"), F.lit(complaint)).otherwise(F.col("reason"))
+        "faults", F.when(F.col("_again"), F.lit(complaint)).otherwise(F.col("faults"))
     )
 
 
@@ -435,7 +438,7 @@ def _judged(
         fault = F.when(~whole, F.lit(None))
         fault = fault.when(absent, F.lit(f"{name} is missing" if name in needed else None))
         fault = fault.when(typed[name].isNull(), F.lit(f"{name} is not of its type"))
-        if name in TIMES:
+        if name in TIMES and schema is not TRACES:  # a simulation settles before time 0
             outside = ~typed[name].between(0, TIME_MAX_US)
             fault = fault.when(outside, F.lit(f"{name} is negative or too large"))
         faults.append(fault)
@@ -443,7 +446,7 @@ def _judged(
     return records.select(
         *LINE,
         *[column.alias(name) for name, column in typed.items()],
-        F.concat_ws("; ", *faults).alias("reason"),
+        F.concat_ws("; ", *faults).alias("faults"),
     )
 
 
@@ -452,10 +455,10 @@ def without_known(
 ) -> DataFrame:
     """Good rows whose key the table has already are bad. Keys: `key` is unique in `old`."""
     known = old.select(*key, F.lit(True).alias("_known"))
-    again = (F.col("reason") == "") & F.col("_known").isNotNull()
+    again = (F.col("faults") == "") & F.col("_known").isNotNull()
     joined = parsed.join(known, on=list(key), how="left")
     return joined.withColumn(
-        "reason", F.when(again, F.lit(complaint)).otherwise(F.col("reason"))
+        "faults", F.when(again, F.lit(complaint)).otherwise(F.col("faults"))
     ).drop("_known")
 
 

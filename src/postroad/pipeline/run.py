@@ -207,7 +207,7 @@ def _ingested(
         counted = parsed.observe(
             seen,
             F.count(F.lit(1)).alias("records"),
-            F.count_if(F.col("reason") != "").alias("bad"),
+            F.count_if(F.col("faults") != "").alias("bad"),
         )
         parsed = keep(ingesting.slim(counted))
         records, bad = seen.get["records"], seen.get["bad"]
