@@ -950,7 +950,7 @@ def _measure_batch(folder: str, watermark_us: int, events: DataFrame, batch: int
     added = watching.facts(events, batch)
     if batch:
         earlier = store.read_files(spark, store.join(place, f"batch={batch - 1}"), WATCH_FACTS)
-        added = watching.still_open(earlier, watermark_us).unionByName(added)
+        added = watching.still_open(earlier, watermark_us, batch).unionByName(added)
     store.write_batch(watching.totals(added), place, batch)
     totals = store.read_files(spark, store.join(place, f"batch={batch}"), WATCH_FACTS)
     for name, (stage, _, key) in watching.TABLES.items():

@@ -228,10 +228,14 @@ def totals(facts: DataFrame) -> DataFrame:
     )
 
 
-def still_open(totals: DataFrame, watermark_us: int) -> DataFrame:
-    """The totals that a later batch may add to; and the starts of brokers, which say the scheme."""
-    last = F.broadcast(totals.agg(F.max("window_us").alias("_last")))
-    unclosed = F.col("window_us") > F.col("_last") - watermark_us
+def still_open(totals: DataFrame, watermark_us: int, batch: int) -> DataFrame:
+    """What `batch` may add to, of the totals before it; and the starts, which say the scheme.
+
+    Spark drops late rows by the watermark of two batches before, so later windows do not count.
+    """
+    seen = F.when(F.col("batch") < batch - 1, F.col("window_us"))
+    last = F.broadcast(totals.agg(F.max(seen).alias("_last")))
+    unclosed = F.col("_last").isNull() | (F.col("window_us") > F.col("_last") - watermark_us)
     kept = totals.crossJoin(last).where((F.col("view") == "start") | unclosed)
     return kept.select(*WATCH_FACTS.names)
 
