@@ -21,6 +21,7 @@ PARTS = {
     "safety": "postroad.bench.safety",
     "simulator": "postroad.bench.simulator",
     "traces": "postroad.bench.traces",
+    "watch": "postroad.bench.watch",
 }
 
 

@@ -1,9 +1,11 @@
-"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure, tables."""
+"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure, watch, tables."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -333,6 +335,76 @@ def measure(
         _print_measures(
             path, [row for row in store.rows_of(path) if not metric or row["metric"] in metric]
         )
+    return None
+
+
+class _Duration(click.ParamType[int]):
+    """`250ms`, `5s`, `1m`, `2h` as microseconds."""
+
+    name = "time"
+    units_us = MappingProxyType({"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000})
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+)(ms|s|m|h)", value)
+        if match is None:
+            self.fail(f"{value!r} is no time: write 250ms, 5s, 1m or 2h", param, ctx)
+        return int(match[1]) * self.units_us[match[2]]
+
+
+@pipeline.command()
+@click.argument("traces", metavar="TRACES|NETWORK.TOML")
+@click.option("-o", "--output", required=True, metavar="DIR", help="The folder of the tables.")
+@click.option("--once", is_flag=True, help="Measure the files that are there, and end.")
+@click.option(
+    "--window",
+    "window_us",
+    type=_Duration(),
+    default="5s",
+    show_default=True,
+    help="What a row of a table is about.",
+)
+@click.option(
+    "--trigger",
+    "trigger_us",
+    type=_Duration(),
+    default="5s",
+    show_default=True,
+    help="How often new files are taken up.",
+)
+@click.option(
+    "--watermark",
+    "watermark_us",
+    type=_Duration(),
+    default="1m",
+    show_default=True,
+    help="How late a row may come; a multiple of the window.",
+)
+@on_spark
+@JSON
+def watch(traces: str, output: str, as_json: bool, **options: Any) -> None:
+    """Measure a live network from its trace files, window by window, until interrupted.
+
+    TRACES is a folder of trace files; a network file names its own.
+    """
+    from postroad.pipeline import run
+
+    def report(batch: dict[str, Any]) -> None:
+        late = f", {batch['late']:,} too late" if batch["late"] else ""
+        took_s = batch["took_us"] / 1e6
+        click.echo(
+            f"batch {batch['batch']}: {batch['rows']:,} rows in {took_s:.1f} s{late}", err=True
+        )
+
+    facts = run.watch(traces, output, job(options), report=report, **options)
+    if as_json:
+        return _tell(facts, as_json)
+    end = "interrupted" if facts["interrupted"] else "done"
+    click.echo(
+        f"{end}: {facts['rows']:,} rows in {facts['batches']:,} batches, "
+        f"{facts['late']:,} too late, {facts['quarantined']:,} quarantined; tables in {output}"
+    )
     return None
 
 

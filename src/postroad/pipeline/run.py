@@ -12,19 +12,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from postroad.errors import InputError, RunFailed
+from postroad.live import network as networks
 from postroad.pipeline import ingest as ingesting
 from postroad.pipeline import measure as measuring
 from postroad.pipeline import sample as sampling
 from postroad.pipeline import session as sessions
 from postroad.pipeline import store
 from postroad.pipeline import sweep as sweeping
+from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
     EDGES,
@@ -35,6 +39,8 @@ from postroad.pipeline.schemas import (
     RUNS,
     TEXT,
     TRACES,
+    VERSION,
+    WATCH_FACTS,
     table,
 )
 from postroad.pipeline.store import Recipe
@@ -781,3 +787,194 @@ def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) ->
             where=where,
             remedy=f"the parameters are {', '.join(names)}",
         )
+
+
+FILES_MAX = 1_000
+"""Trace files in one batch of a watch: what a backlog is taken up in."""
+LOOK_S = 0.2
+
+
+def watch(
+    source: str,
+    folder: str,
+    job: Job,
+    *,
+    once: bool,
+    window_us: int,
+    trigger_us: int,
+    watermark_us: int,
+    files_max: int = FILES_MAX,
+    report: Callable[[Facts], None] = lambda facts: None,
+) -> Facts:
+    """Measure traces as their files appear, until interrupted; `once`, those that are there.
+
+    Batch N adds its events to the totals of open windows that batch N-1 left, and writes the rows
+    that it changed. A batch that is done again after a kill has the same files, the same state and
+    the same totals before it, and so writes the same.
+    """
+    source, folder = _traces_of(source), store.absolute(folder)
+    for name, value_us in (("window", window_us), ("trigger", trigger_us)):
+        if value_us <= 0 or value_us % 1000:
+            raise InputError(f"{name} is {value_us} us", remedy="give whole milliseconds above 0")
+    if watermark_us < window_us or watermark_us % window_us:
+        raise InputError(
+            f"watermark {watermark_us} us, window {window_us} us",
+            remedy="let the watermark be a multiple of the window",
+        )
+    settings = {"traces": source, "window_us": window_us, "watermark_us": watermark_us}
+    with store.locked(folder, job.command):
+        _check_same_watch(folder, settings)
+        return guarded(
+            partial(_watched, source, folder, job, settings, once, trigger_us, files_max, report)
+        )
+
+
+def _traces_of(source: str) -> str:
+    """The folder of trace files; a network file names it."""
+    if source.endswith(".toml"):
+        recording = networks.load(Path(source)).traces
+        if recording is None:
+            raise InputError(
+                "the network records no traces", where=source, remedy='add traces = "traces"'
+            )
+        source = recording.folder
+    source = store.absolute(source)
+    if not store.is_folder(source):
+        raise InputError(
+            f"there is no folder {source!r}", remedy="start the network, or check the path"
+        )
+    return source
+
+
+def _check_same_watch(folder: str, settings: Facts) -> None:
+    """What a stopped watch has begun goes on with the same settings only."""
+    said = {**settings, "schema": VERSION}
+    path = store.join(folder, "_watch.json")
+    if not store.exists(path):
+        store.write_json(path, said)
+        return
+    before = store.read_json(path)
+    for key, value in said.items():
+        if before.get(key) != value:
+            raise InputError(
+                f"{key} was {before.get(key)!r} and is {value!r}",
+                where=folder,
+                remedy="give the same as before, or another --output",
+            )
+
+
+def _watched(
+    source: str,
+    folder: str,
+    job: Job,
+    settings: Facts,
+    once: bool,
+    trigger_us: int,
+    files_max: int,
+    report: Callable[[Facts], None],
+) -> Facts:
+    window_us, watermark_us = settings["window_us"], settings["watermark_us"]
+    with job.session() as started:
+        spark = sessions.streaming(started)
+        lines = store.stream_lines(spark, source, "traces-*.jsonl", files_max)
+        events = watching.events(watching.judged(lines), window_us)
+        sinks = {
+            "facts": (
+                watching.distinct(events, watermark_us),
+                partial(_measure_batch, folder, watermark_us),
+            ),
+            "quarantine": (lines, partial(_quarantine_batch, folder)),
+        }
+        moment: Facts = (
+            {"availableNow": True}
+            if once
+            else {"processingTime": f"{trigger_us // 1000} milliseconds"}
+        )
+        queries = [
+            frame.writeStream.queryName(name)
+            .option("checkpointLocation", store.uri(store.join(folder, f"_checkpoint/{name}")))
+            .trigger(**moment)
+            .foreachBatch(sink)
+            .start()
+            for name, (frame, sink) in sinks.items()
+        ]
+        facts: Facts = {"batches": {}, "interrupted": False}
+        try:
+            while any(query.isActive for query in queries):
+                time.sleep(LOOK_S)
+                for query in queries:
+                    failure = query.exception()
+                    if failure is not None:
+                        raise failure
+                _follow(queries[0], facts["batches"], report)
+        except KeyboardInterrupt:
+            facts["interrupted"] = True
+        finally:
+            for query in queries:
+                query.stop()
+        _follow(queries[0], facts["batches"], report)
+        quarantined = store.read_batches(spark, store.join(folder, "quarantine"), QUARANTINE)
+        done = facts.pop("batches").values()
+        return {
+            **facts,
+            "batches": len(done),
+            "rows": sum(one["rows"] for one in done),
+            "late": sum(one["late"] for one in done),
+            "quarantined": quarantined.count(),
+            "tables": [store.join(folder, name) for name in (*watching.TABLES, "quarantine")],
+        }
+
+
+def _follow(
+    query: StreamingQuery, batches: dict[int, Facts], report: Callable[[Facts], None]
+) -> None:
+    """Batches with rows that have ended since the last look."""
+    for progress in query.recentProgress:
+        number = progress["batchId"]
+        if number in batches or not progress["numInputRows"]:
+            continue
+        states = progress["stateOperators"]
+        batches[number] = {
+            "batch": number,
+            "rows": progress["numInputRows"],
+            "late": sum(state["numRowsDroppedByWatermark"] for state in states),
+            "keys": sum(state["numRowsTotal"] for state in states),
+            "took_us": progress["durationMs"]["triggerExecution"] * 1000,
+        }
+        report(batches[number])
+
+
+def _measure_batch(folder: str, watermark_us: int, events: DataFrame, batch: int) -> None:
+    """Totals of the open windows with these events, and the rows of tables that they change."""
+    spark, place = events.sparkSession, store.join(folder, "_facts")
+    added = watching.facts(events, batch)
+    if batch:
+        earlier = store.read_files(spark, store.join(place, f"batch={batch - 1}"), WATCH_FACTS)
+        added = watching.still_open(earlier, watermark_us, batch).unionByName(added)
+    store.write_batch(watching.totals(added), place, batch)
+    totals = store.read_files(spark, store.join(place, f"batch={batch}"), WATCH_FACTS)
+    for name, (stage, _, key) in watching.TABLES.items():
+        changed = watching.latest(stage(totals), key, batch).drop("batch")
+        store.write_batch(changed, store.join(folder, name), batch)
+    for old in store.batches(place):
+        if old < batch - 1:  # the last is needed if this batch must be done again
+            store.remove(store.join(place, f"batch={old}"))
+
+
+def _quarantine_batch(folder: str, lines: DataFrame, batch: int) -> None:
+    """Bad lines with their file, number and reason; a batch without any leaves nothing."""
+    lines = lines.withColumn("position", F.monotonically_increasing_id())
+    broken = watching.faults(lines).persist()
+    try:
+        if not broken.isEmpty():
+            placed = ingesting.bad(broken, lines)
+            store.write_batch(placed, store.join(folder, "quarantine"), batch)
+    finally:
+        broken.unpersist()
+
+
+def watched(spark: SparkSession, folder: str, name: str) -> DataFrame:
+    """A table of a watch as it stands: of each key the rows of the last batch that changed it."""
+    _, schema, key = watching.TABLES[name]
+    rows = store.read_batches(spark, store.join(store.absolute(folder), name), schema)
+    return watching.latest(rows, key).drop("batch")

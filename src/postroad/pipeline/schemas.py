@@ -93,6 +93,70 @@ TRACES = StructType(
     ]
 )
 QUARANTINE = table(file=TEXT, line=(LONG,), reason=TEXT, raw=TEXT)
+_TRAFFIC: dict[str, DataType | tuple[DataType]] = {
+    "publications": LONG,
+    "sends": LONG,
+    "receives": LONG,
+    "deliveries": LONG,
+    "stops": LONG,
+    "bytes_published": LONG,
+    "bytes_sent": LONG,
+    "bytes_received": LONG,
+}
+_DELAYS: dict[str, DataType | tuple[DataType]] = {
+    f"delay_us_{name}": (REAL,) for name in ("mean", "p50", "p90", "p99")
+}
+WATCH_FACTS = table(
+    view=TEXT,
+    window_us=(LONG,),
+    trace_id=TEXT,
+    broker=(TEXT,),
+    life=(LONG,),
+    peer=(TEXT,),
+    publisher=(TEXT,),
+    **{"class": (TEXT,)},
+    scheme=(TEXT,),
+    bucket=(LONG,),
+    reason=(TEXT,),
+    **_TRAFFIC,
+    arrivals=LONG,
+    delay_us=LONG,
+    queue_max=(LONG,),
+    batch=LONG,
+)
+"""What the tables of a watch add up: `view` says which table counts it."""
+WATCH_BROKERS = table(
+    window_us=LONG, trace_id=TEXT, broker=TEXT, scheme=(TEXT,), **_TRAFFIC, **_DELAYS
+)
+WATCH_SCHEMES = table(
+    window_us=LONG, trace_id=TEXT, scheme=(TEXT,), brokers=LONG, **_TRAFFIC, **_DELAYS
+)
+WATCH_STOPS = table(window_us=LONG, trace_id=TEXT, broker=TEXT, reason=TEXT, stops=LONG)
+WATCH_LINKS = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    sender=TEXT,
+    receiver=TEXT,
+    sends=LONG,
+    receives=LONG,
+    bytes_sent=LONG,
+    bytes_received=LONG,
+    queue_max=(LONG,),
+)
+WATCH_CLASSES = table(
+    window_us=LONG, trace_id=TEXT, **{"class": (TEXT,)}, publications=LONG, bytes=LONG
+)
+WATCH_PUBLISHERS = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    publisher=TEXT,
+    home=(TEXT,),
+    broker=TEXT,
+    publications=LONG,
+    bytes=LONG,
+    arrivals=LONG,
+    deliveries=LONG,
+)
 RUNS = table(
     run_id=TEXT,
     attempt=INT,

@@ -219,6 +219,20 @@ def cutter(spark: SparkSession, scratch: Callable[[DataFrame], DataFrame]) -> Ca
     return scratch
 
 
+def streaming(spark: SparkSession) -> SparkSession:
+    """A session of the same application for streams: their state in RocksDB, on disk.
+
+    The state has as many partitions as there are cores when a stream first starts, and keeps them.
+    """
+    state = "spark.sql.streaming.stateStore"
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    apart = spark.newSession()
+    apart.conf.set(f"{state}.providerClass", provider)
+    apart.conf.set(f"{state}.rocksdb.changelogCheckpointing.enabled", "true")
+    apart.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+    return apart
+
+
 def with_progress(
     spark: SparkSession,
     action: Callable[[], Any],

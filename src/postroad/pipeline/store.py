@@ -29,11 +29,11 @@ from pyarrow import dataset, fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from postroad import __version__
 from postroad.errors import InputError, RunFailed
-from postroad.pipeline.schemas import VERSION, conform, plainly
+from postroad.pipeline.schemas import LONG, VERSION, conform, plainly
 
 LINEAGE = "_lineage.json"
 LOCK = ".postroad.lock"
@@ -142,10 +142,7 @@ def read_lineage(path: str) -> dict[str, Any] | None:
     files, place = local(join(path, LINEAGE))
     if files.get_file_info(place).type == fs.FileType.NotFound:
         return None
-    with files.open_input_stream(place) as stream:
-        lineage = json.loads(stream.read())
-    assert isinstance(lineage, dict)
-    return lineage
+    return read_json(join(path, LINEAGE))
 
 
 def check_version(path: str, lineage: Mapping[str, Any]) -> None:
@@ -241,6 +238,47 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
 
 
+def stream_lines(spark: SparkSession, folder: str, pattern: str, files_max: int) -> DataFrame:
+    """The lines of the files in a folder, and in those in it, as they appear: at most so many
+    files at once, the oldest first."""
+    options = {
+        "pathGlobFilter": pattern,
+        "recursiveFileLookup": "true",
+        "maxFilesPerTrigger": str(files_max),
+    }
+    return (
+        spark.readStream.options(**options)
+        .text(uri(folder))
+        .select(
+            F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias("file"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.col("value").alias("text"),
+        )
+    )
+
+
+def write_batch(frame: DataFrame, table: str, batch: int) -> None:
+    """The rows of a batch, in place of what an earlier attempt at the same batch left."""
+    frame.coalesce(1).write.mode("overwrite").parquet(uri(join(table, f"batch={batch}")))
+
+
+def read_batches(spark: SparkSession, table: str, schema: StructType) -> DataFrame:
+    """All batches of a table, with `batch`; no rows where nothing was written yet."""
+    batched = StructType([*schema.fields, StructField("batch", LONG, False)])
+    if not exists(table):
+        return spark.createDataFrame([], batched)
+    return spark.read.schema(batched).parquet(uri(table))
+
+
+def batches(table: str) -> list[int]:
+    """The numbers of a table's batches."""
+    files, place = local(table)
+    if files.get_file_info(place).type != fs.FileType.Directory:
+        return []
+    names = [info.base_name for info in files.get_file_info(fs.FileSelector(place))]
+    return sorted(int(name[6:]) for name in names if name.startswith("batch="))
+
+
 def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     """Loose Parquet files in a folder, such as the finished runs of a sweep."""
     return spark.read.schema(schema).parquet(uri(path))
@@ -300,6 +338,23 @@ def remove(folder: str) -> None:
 def make_folder(folder: str) -> None:
     files, place = local(folder)
     files.create_dir(place, recursive=True)
+
+
+def write_json(path: str, values: Mapping[str, Any]) -> None:
+    """A small file, put into place by a rename."""
+    files, place = local(path)
+    files.create_dir(place.rpartition("/")[0], recursive=True)
+    with files.open_output_stream(f"{place}.writing") as stream:
+        stream.write(json.dumps(values, indent=2, sort_keys=True).encode() + b"\n")
+    files.move(f"{place}.writing", place)
+
+
+def read_json(path: str) -> dict[str, Any]:
+    files, place = local(path)
+    with files.open_input_stream(place) as stream:
+        values = json.loads(stream.read())
+    assert isinstance(values, dict)
+    return values
 
 
 def head(path: str, count: int = 200) -> bytes:

@@ -1,0 +1,224 @@
+"""Watching traces: the stream's tables against one batch over the same files and a plain count."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import networks
+from postroad.cli import cli
+from postroad.errors import InputError
+from postroad.pipeline import run, store, watch
+from postroad.pipeline.schemas import QUARANTINE
+from postroad.sim.run import run as simulate
+from postroad.sim.tracing import Tracing
+from postroad.traces.files import Files, read
+from postroad.traces.schema import Recording
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parents[2]
+WINDOW_US, WATERMARK_US = 10_000, 60_000_000
+TIMES = {"window_us": WINDOW_US, "trigger_us": 1_000_000, "watermark_us": WATERMARK_US}
+GOOD = '{"trace_id":"run","broker":"B","life":1,"sequence":%d,"kind":"end","time_us":5}'
+BAD = {
+    '{"trace_id":"run","broker":': "not one JSON object",
+    GOOD % 1 + GOOD % 2: "not one JSON object",
+    GOOD % 1 + "," + GOOD % 2: "not one JSON object",
+    GOOD % 1 + " and more": "not one JSON object",
+    "[1]": "not one JSON object",
+    '{"trace_id":"run","broker":"B","life":1,"kind":"end","time_us":5}': "sequence is missing",
+    (GOOD % 1).replace("end", "finish"): "kind is unknown",
+    (GOOD % 1).replace(":5", ":5.5"): "time_us is not a whole number",
+    (GOOD % 1).replace(":5", ":true"): "time_us is not a whole number",
+    (GOOD % 1).replace(":5}", ':"x","bytes":"y"}'): (
+        "time_us is not a whole number; bytes is not a whole number"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """Traces of a simulated run in eight files, some rows and one file of them twice, some bad."""
+    folder = tmp_path_factory.mktemp("traces")
+    draw = random.Random(5)
+    scenario = networks.scenario(draw, "subscription_forwarding", None)
+    recording = Recording(str(folder), file_bytes=1)
+    tracing = Tracing(scenario, "run", Recording(""))
+    simulate(scenario, tracing=tracing)
+    rows, files = tracing.rows, Files(folder, "net", recording, 0)
+    assert {"publish", "send", "receive", "deliver", "stop"} <= {row.kind for row in rows}
+    for part in range(7):
+        files.write(rows[part::7], 0)  # out of order: each file has rows of all times
+    files.write(rows[:50], 0)
+    shutil.copy(folder / "traces-net-2.jsonl", folder / "traces-copy-1.jsonl")
+    with (folder / "traces-net-3.jsonl").open("a") as file:
+        file.write("\n" + "".join(f"{line}\n" for line in BAD))
+    return folder
+
+
+def arrived(traces, folder, *numbers):
+    """Some of the files, put into a folder as brokers do."""
+    folder.mkdir(exist_ok=True)
+    names = [f"traces-net-{number}.jsonl" for number in numbers]
+    for name in names or [path.name for path in traces.iterdir()]:
+        shutil.copy(traces / name, folder / f".{name}")
+        (folder / f".{name}").rename(folder / name)
+    return str(folder)
+
+
+def plain(frame):
+    return sorted((tuple(sorted(row.asDict().items())) for row in frame.collect()), key=str)
+
+
+@pytest.fixture(scope="module")
+def batch(spark, traces):
+    """All tables by one batch over all files."""
+    lines = store.read_lines(spark, [str(traces)])
+    events = watch.distinct(watch.events(watch.judged(lines), WINDOW_US), WATERMARK_US)
+    totals = watch.totals(watch.facts(events, 0)).localCheckpoint()
+    return {name: plain(stage(totals).drop("batch")) for name, (stage, *_) in watch.TABLES.items()}
+
+
+def as_watched(spark, folder):
+    return {name: plain(run.watched(spark, folder, name)) for name in watch.TABLES}
+
+
+def test_files_that_arrive_between_calls_give_what_one_batch_gives(spark, traces, batch, tmp_path):
+    out = str(tmp_path / "out")
+    for numbers in ([3, 1], [5], []):
+        source = arrived(traces, tmp_path / "source", *numbers)
+        facts = run.watch(source, out, run.Job(), once=True, files_max=2, **TIMES)
+        assert facts["late"] == 0
+    assert as_watched(spark, out) == batch
+    again = run.watch(source, out, run.Job(), once=True, **TIMES)
+    assert again["rows"] == 0
+    assert as_watched(spark, out) == batch
+    bad = store.read_batches(spark, f"{out}/quarantine", QUARANTINE).collect()
+    first = len((traces / "traces-net-3.jsonl").read_text().splitlines()) - len(BAD) + 1
+    assert sorted((row["line"], row["raw"], row["reason"]) for row in bad) == [
+        (first + place, line, why) for place, (line, why) in enumerate(BAD.items())
+    ]
+    assert {row["file"] for row in bad} == {f"{source}/traces-net-3.jsonl"}
+    with pytest.raises(InputError, match="window_us was 10000 and is 20000"):
+        run.watch(source, out, run.Job(), once=True, **{**TIMES, "window_us": 20_000})
+
+
+def test_tables_are_what_a_plain_count_of_the_rows_gives(traces, batch):
+    rows, _ = read(traces)
+    counts, links, classes = Counter(), Counter(), Counter()
+    delays, vectors, stops = defaultdict(list), Counter(), Counter()
+    for row in rows:
+        if row.time_us < 0:
+            continue
+        window = row.time_us // WINDOW_US * WINDOW_US
+        counts[window, row.broker, row.kind] += 1
+        if row.kind in ("send", "receive"):
+            ends = (row.broker, row.peer) if row.kind == "send" else (row.peer, row.broker)
+            links[(window, *ends, row.kind)] += 1
+        if row.kind == "publish":
+            classes[window, row.attributes.partition('"class":"')[2].partition('"')[0]] += 1
+        if row.kind == "stop":
+            stops[window, row.broker, row.reason] += 1
+        if row.kind == "deliver":
+            delays[window, row.broker].append(row.time_us - row.published_us)
+            vectors[window, row.publisher, row.broker] += 1
+    tables = {name: [dict(row) for row in found] for name, found in batch.items()}
+    kinds = {"publications": "publish", "sends": "send", "receives": "receive",
+             "deliveries": "deliver", "stops": "stop"}  # fmt: skip
+    assert tables["watch_brokers"]
+    assert {row["scheme"] for row in tables["watch_brokers"]} == {"subscription_forwarding"}
+    for row in tables["watch_brokers"]:
+        for name, kind in kinds.items():
+            assert row[name] == counts.pop((row["window_us"], row["broker"], kind), 0)
+        own = sorted(delays[row["window_us"], row["broker"]])
+        if own:
+            assert row["delay_us_mean"] == pytest.approx(sum(own) / len(own))
+            below, above = own[int(0.9 * (len(own) - 1))], own[-int(0.1 * (len(own) - 1)) - 1]
+            assert 0.99 * below - 1e-6 <= row["delay_us_p90"] <= 1.01 * above + 1e-6
+        else:
+            assert row["delay_us_p50"] is None
+    assert not {kind for _, _, kind in counts} & set(kinds.values())
+    for row in tables["watch_links"]:
+        key = row["window_us"], row["sender"], row["receiver"]
+        assert row["sends"] == links.pop((*key, "send"), 0)
+        assert row["receives"] == links.pop((*key, "receive"), 0)
+    assert not links
+    assert {
+        (row["window_us"], row["class"]): row["publications"] for row in tables["watch_classes"]
+    } == classes
+    assert {
+        (row["window_us"], row["broker"], row["reason"]): row["stops"]
+        for row in tables["watch_stops"]
+    } == stops
+    assert {
+        (row["window_us"], row["publisher"], row["broker"]): row["deliveries"]
+        for row in tables["watch_publishers"]
+        if row["deliveries"]
+    } == vectors
+
+
+def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, batch, tmp_path):
+    source, out = arrived(traces, tmp_path / "source"), tmp_path / "out"
+    script = "from postroad.pipeline import run; run.watch(*{!r}, run.Job('local[2]'), {}, **{!r})"
+    options = "once=True, files_max=1"
+    killed = subprocess.Popen(
+        [sys.executable, "-c", script.format((source, str(out)), options, TIMES)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        while not (out / "_facts" / "batch=2").exists():
+            assert killed.poll() is None, "it ended before it was killed"
+            time.sleep(0.01)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert len(store.batches(str(out / "watch_publishers"))) < 9
+    facts = run.watch(source, str(out), run.Job(), once=True, files_max=1, **TIMES)
+    assert facts["rows"]
+    assert as_watched(spark, str(out)) == batch
+
+
+def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path):
+    source, out = tmp_path / "source", str(tmp_path / "out")
+    source.mkdir()
+    row = '{"trace_id":"run","broker":"B","life":1,"sequence":%d,"kind":"stop","time_us":%d}\n'
+    for number, time_us in enumerate([0, 95_000, 96_000, 35_000, 54_000]):
+        path = source / f"traces-B-{number}.jsonl"
+        path.write_text(row % (number, time_us))
+        os.utime(path, (number, number))  # the oldest is taken up first
+    times = {**TIMES, "watermark_us": 50_000}
+    facts = run.watch(str(source), out, run.Job(), once=True, files_max=1, **times)
+    assert (facts["rows"], facts["late"]) == (5, 1)
+    counted = run.watched(spark, out, "watch_brokers").orderBy("window_us").collect()
+    assert [(row["window_us"], row["stops"]) for row in counted] == [
+        (0, 1), (50_000, 1), (90_000, 2),
+    ]  # fmt: skip
+
+
+def test_wrong_usage_is_told_in_one_line(tmp_path):
+    network = tmp_path / "network.toml"
+    network.write_text(
+        'name = "n"\nscheme = "flooding"\n[brokers.A]\nmqtt = 1\nlink = 2\nhttp = 3\n'
+    )
+    for arguments, said in (
+        ([str(tmp_path / "none")], "there is no folder"),
+        ([str(network)], "the network records no traces"),
+        ([str(tmp_path), "--watermark", "7s"], "a multiple of the window"),
+        ([str(tmp_path), "--window", "5"], "'5' is no time"),
+    ):
+        out = str(tmp_path / "out")
+        done = CliRunner().invoke(cli, ["pipeline", "watch", *arguments, "-o", out, "--once"])
+        assert done.exit_code != 0
+        assert said in done.output + str(done.exception)
