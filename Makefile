@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes fuzz java
+.PHONY: help setup check test golden demo bench soak schemes causes kills fuzz java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,6 +47,9 @@ schemes: setup  ## Every scheme live, a thousand publications each, against an e
 
 causes: setup  ## A thousand causes put into networks, and whether `postroad explain` names each.
 	POSTROAD_CASES=1000 $(BIN)/python -m pytest -q tests/contract/test_explain.py
+
+kills: setup java  ## Kill a watch of traces in mid-stream, start it again, compare its tables.
+	POSTROAD_KILLS=1 $(BIN)/python -m pytest -q tests/pipeline/test_watch.py -k killed
 
 fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (SECONDS=60).
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

@@ -97,7 +97,7 @@ def test_files_that_arrive_between_calls_give_what_one_batch_gives(spark, traces
     out = str(tmp_path / "out")
     for numbers in ([3, 1], [5], []):
         source = arrived(traces, tmp_path / "source", *numbers)
-        facts = run.watch(source, out, run.Job(), once=True, files_max=2, **TIMES)
+        facts = run.watch(source, out, run.Job(), once=True, files_max=4, **TIMES)
         assert facts["late"] == 0
     assert as_watched(spark, out) == batch
     again = run.watch(source, out, run.Job(), once=True, **TIMES)
@@ -167,6 +167,7 @@ def test_tables_are_what_a_plain_count_of_the_rows_gives(traces, batch):
     } == vectors
 
 
+@pytest.mark.skipif("POSTROAD_KILLS" not in os.environ, reason="takes long: make kills")
 def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, batch, tmp_path):
     source, out = arrived(traces, tmp_path / "source"), tmp_path / "out"
     script = "from postroad.pipeline import run; run.watch(*{!r}, run.Job('local[2]'), {}, **{!r})"

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from postroad.bench import live
 from postroad.traces.schema import Row
 
-TURNS = 3
+TURNS = 4
 SAMPLES = (None, 0.01, 1.0)
 ROWS = 100_000
 

@@ -18,7 +18,7 @@ from postroad.traces.schema import Recording, Row
 BROKERS, PUBLISHERS, CLASSES = 8, 100, 20
 ROWS_PER_S = 50_000
 FILE_S = 5
-SECONDS = 30
+SECONDS = 120
 BEGIN_US = 1_700_000_000_000_000
 JOB = run.Job("local[2]", ("spark.driver.memory=2g",))
 

@@ -370,8 +370,9 @@ class Broker:
         self.steps += 1
         if effects:
             return self.perform(input, effects, now)
-        if self.traces is not None:
-            self.traces.stepped(input, (), now, self._holds)
+        traces = self.traces
+        if traces is not None and _recorded(traces, input):
+            traces.stepped(input, (), now, self._holds)
         return False
 
     def _holds(self, publication: Publication) -> bool:
@@ -436,9 +437,12 @@ class Broker:
     def perform(self, input: Input, effects: list[Effect], now: TimeUs) -> bool:
         sent = False
         at, end = 0, len(effects)
-        if self.traces is not None:  # what is only said again, after a restart, has no effects
+        traces = self.traces
+        if traces is not None and (
+            _recorded(traces, input) or (effects and type(effects[0]) is Note)
+        ):  # what is only said again, after a restart, has no effects
             done = effects if self._replayed is None else ()
-            self.traces.stepped(input, done, now, self._holds)
+            traces.stepped(input, done, now, self._holds)
         while at < end:
             effect = effects[at]
             if type(effect) is Deliver:
@@ -537,8 +541,11 @@ class Broker:
             self._note("told", peer, message, data)
         kind = message.kind
         neighbour.sent[kind] = neighbour.sent.get(kind, 0) + 1
-        if self.traces is not None:
-            self.traces.sent(peer, message, len(data), len(link.queue), self.now)
+        traces = self.traces
+        if traces is not None and not (
+            type(message) is PublicationMessage and not traces.sampled(message.publication)
+        ):
+            traces.sent(peer, message, len(data), len(link.queue), self.now)
         if not self.congested and link.full:
             self.congested = True
 
@@ -844,8 +851,11 @@ class Broker:
         sender = neighbour.link.peer
         kind = message.kind
         neighbour.received[kind] = neighbour.received.get(kind, 0) + 1
-        if self.traces is not None:
-            self.traces.received(sender, message, size, None, now)
+        traces = self.traces
+        if traces is not None and not (
+            type(message) is PublicationMessage and not traces.sampled(message.publication)
+        ):
+            traces.received(sender, message, size, None, now)
         if isinstance(message, Retain):
             if message.kept:
                 Letter(message.kept)  # refuse now what could never be delivered
@@ -1189,6 +1199,15 @@ class Broker:
         """Connections to close once their buffers are written."""
         closing, self._closing = self._closing, []
         return closing
+
+
+def _recorded(traces: Traces, input: Input) -> bool:
+    """Whether traces tell of an input: of most publications they do not."""
+    if type(input) is Publish:
+        return traces.sampled(input.publication)
+    if type(input) is Received and type(input.message) is PublicationMessage:
+        return traces.sampled(input.message.publication)
+    return True
 
 
 def _statement(message: Message) -> tuple[str, bool]:

@@ -112,7 +112,7 @@ def faults(lines: DataFrame) -> DataFrame:
     ]
     said = _parsed(bad, dict.fromkeys(_NEEDED, "string"))
     why = F.coalesce(F.nullif(reason(*rules), F.lit("")), F.lit("a value is not of its type"))
-    return said.select(*lines.columns, why.alias("reason"))
+    return said.select(*lines.columns, why.alias("faults"))
 
 
 def events(judged: DataFrame, window_us: int) -> DataFrame:

@@ -35,6 +35,7 @@ from postroad.routing.base import (
     Move,
     Note,
     Paused,
+    PublicationMessage,
     Publish,
     Received,
     Resume,
@@ -58,10 +59,35 @@ from postroad.traces.schema import (
     Row,
 )
 
-STARTS_MAX = 4_096  # publishers whose checksum is remembered
+ANSWERS_MAX = 65_536  # remembered by a sampler
 HERE_MAX = 16_384  # publications that a broker remembers to have had, to tell repeated ones
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: neighbouring checksums go far apart
 _json = msgspec.json.Encoder(order="deterministic").encode
+
+
+def sampler(share: float) -> Callable[[Publication], bool]:
+    """Whether to record a publication, by the last characters of its identifier.
+
+    They change with each publication of a live broker, and there are few of them, so that an
+    answer is looked up: this is asked of every publication.
+    """
+    if share >= 1:
+        return lambda _: True
+    below = int(share * 2**32)
+    places = -4 if share >= 0.001 else -6  # ten thousand ends, or a million
+    answers: dict[str, bool] = {}
+
+    def sampled(publication: Publication) -> bool:
+        end = publication.id[places:]
+        answer = answers.get(end)
+        if answer is None:
+            if len(answers) >= ANSWERS_MAX:
+                answers.clear()
+            spread = crc32(end.encode()) * _SPREAD
+            answer = answers[end] = (spread >> 32) & 0xFFFFFFFF < below
+        return answer
+
+    return sampled
 
 
 class Recorder:
@@ -84,31 +110,14 @@ class Recorder:
         self._key = hashlib.sha256(key or trace_id.encode()).digest()
         self._here: OrderedDict[PublicationKey, None] = OrderedDict()
         self._held: dict[PublicationKey, Publication] = {}  # that wait here and went nowhere yet
-        self._starts: dict[str, int] = {}
         self.configure(recording)
 
     def configure(self, recording: Recording) -> None:
         """Change what is recorded from now on."""
         self.recording = recording
-        self._all = recording.sample >= 1
-        self._below = int(recording.sample * 2**32)
-        self._last: Publication | None = None  # and whether it is sampled
-        self._sampled = self._all
+        # Whether a publication is recorded, here and everywhere.
+        self.sampled = sampler(recording.sample)
         self._hidden = frozenset(recording.exclude)
-
-    def sampled(self, publication: Publication) -> bool:
-        """Whether this publication is in the sample, which is the same at every broker."""
-        if self._all or publication is self._last:
-            return self._sampled
-        self._last = publication
-        start = self._starts.get(publication.publisher)
-        if start is None:
-            if len(self._starts) >= STARTS_MAX:
-                self._starts.clear()
-            start = self._starts[publication.publisher] = crc32(publication.publisher.encode())
-        spread = crc32(publication.id.encode(), start) * _SPREAD
-        self._sampled = sampled = (spread >> 32) & 0xFFFFFFFF < self._below
-        return sampled
 
     def row(self, kind: str, now: TimeUs, **columns: Any) -> None:
         self.sequence += 1
@@ -155,6 +164,8 @@ class Recorder:
             return
         if kind is Received:
             message = input.message  # type: ignore[union-attr]
+            if type(message) is PublicationMessage and not self.sampled(message.publication):
+                return
             if not message.carries:
                 self._effects(effects, now)
                 return
@@ -331,6 +342,8 @@ class Recorder:
         queue: int | None,
         now: TimeUs,
     ) -> None:
+        if type(message) is PublicationMessage and not self.sampled(message.publication):
+            return
         publications = message.publications if message.carries else ()
         if len(publications) == 1 and not self.sampled(publications[0]):
             return
