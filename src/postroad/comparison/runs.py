@@ -26,6 +26,7 @@ from postroad.sim.scenario import Scenario
 
 MEASURES: dict[str, str] = {
     "messages": "publication messages per publication",
+    "copies": "copies of publications in them, per publication",
     "pure_forwards": "pure forwards per publication",
     "false_sends": "false sends per publication",
     "matches": "matches per publication",
@@ -170,6 +171,7 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
     }
     measures: dict[str, Any] = {
         "messages": sum(links.values()) / count,
+        "copies": sum(link.copies for link in result.links) / count,
         "pure_forwards": sum(broker.pure_forwards for broker in result.brokers) / count,
         "false_sends": sum(broker.false_sends for broker in result.brokers) / count,
         "matches": sum(b.matches_count + b.router.matches_count for b in result.brokers) / count,

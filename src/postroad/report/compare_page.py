@@ -19,6 +19,7 @@ from postroad.routing import SCHEMES
 
 SHORT = {
     "messages": "messages",
+    "copies": "copies",
     "pure_forwards": "pure forwards",
     "false_sends": "false sends",
     "matches": "matches",
