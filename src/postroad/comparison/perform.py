@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 
 from postroad.comparison import settings
 from postroad.comparison.estimate import estimates
+from postroad.comparison.optimum import LABEL
 from postroad.comparison.rows import Row
-from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.runs import CONCERN, MEASURES, rate_per_s
 from postroad.comparison.settings import Comparison
-from postroad.comparison.verdict import Outcome
+from postroad.comparison.verdict import Outcome, Setting
 from postroad.errors import InputError
 from postroad.pipeline import run
 from postroad.pipeline.sweep import files_named
@@ -48,6 +49,7 @@ class Results:
     scenario: Scenario  # the first replicate's, as judged
     topic: str
     outcomes: Sequence[Outcome]
+    setting: Setting
     details: Mapping[str, Mapping[str, Mapping[str, float]]]  # per row: load, link, quantile
     points: Sequence[Point]
     tried: Mapping[str, int]  # how many settings of a row were tried
@@ -88,11 +90,32 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
         for case, measures, error in ran
         if case["point"] is not None
     ]
+    bounds = [measures for case, measures, error in main if case["scheme"] is None and not error]
+    setting = Setting(
+        limits=comparison.limits,
+        baseline=comparison.baseline,
+        rate_per_s=rate_per_s(judged),
+        per_change=comparison.per_change,
+        least={name: [one[name] for one in bounds] for name in (bounds[0] if bounds else ())},
+        points=_changed(points),
+    )
     results = Results(
-        comparison, judged, topic, outcomes, details, points, tried, estimates(judged), bad
+        comparison, judged, topic, outcomes, setting, details, points, tried, estimates(judged), bad
     )
     _write(results, ran, out)
     return results
+
+
+def _changed(
+    points: Sequence[Point],
+) -> list[tuple[str, Mapping[str, Mapping[str, float]]]]:
+    """Every row's measures at each point of the sensitivity study."""
+    changed: dict[str, dict[str, Mapping[str, float]]] = {}
+    for point in points:
+        if point.error is None:
+            name = f"{point.dimension} {point.value:,g}"
+            changed.setdefault(name, {})[point.label] = point.measures
+    return list(changed.items())
 
 
 def _tuned(
@@ -130,6 +153,10 @@ def _cases(
     for replicate in range(comparison.replicates):
         for label, row in comparison.rows.items():
             yield _case(comparison, topic, label, row, parameters[label], replicate)
+        yield {
+            **_case(comparison, topic, LABEL, Row(""), {}, replicate), "scheme": None,
+            "details": False,
+        }  # fmt: skip
     for dimension, values in settings.sensitivity_points(comparison).items():
         for value, changed in values:
             for label, row in comparison.rows.items():
@@ -152,6 +179,7 @@ def _case(
         "replicates": comparison.replicates,
         "training": training,
         "topic": topic,
+        "per_change": comparison.per_change,
         "details": replicate == 0 and not training,
         "point": None,
     }

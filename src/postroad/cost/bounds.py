@@ -44,7 +44,7 @@ class OnTree:
 
     def best_messages(self, publisher: IntArray) -> IntArray:
         """Per publication, with each publisher at the broker that is best for all it publishes."""
-        messages = self.links.copy()
+        messages: IntArray = self.links.copy()
         for one in np.unique(publisher):
             mine = publisher == one
             apart = self.apart[:, mine]
@@ -54,7 +54,8 @@ class OnTree:
 
 def messages(wanted: Wanted, source: IntArray) -> IntArray:
     """Per publication, where brokers may send directly."""
-    return wanted.sum(axis=0) - wanted[source, np.arange(len(source))]
+    copies: IntArray = wanted.sum(axis=0) - wanted[source, np.arange(len(source))]
+    return copies
 
 
 def on_tree(overlay: Overlay, wanted: Wanted) -> OnTree:
@@ -92,7 +93,7 @@ def load_on_tree(overlay: Overlay, wanted: Wanted, source: IntArray) -> IntArray
     crossed[0] = 0
     load = crossed.copy()
     np.add.at(load, tree.parent[1:], crossed[1:])
-    by_broker = np.empty_like(load)
+    by_broker: IntArray = np.empty_like(load)
     by_broker[tree.broker] = load
     return by_broker
 
@@ -113,7 +114,7 @@ def worst_load(wanted: Wanted, source: IntArray) -> int:
 
 
 def least_us(overlay: Overlay) -> npt.NDArray[np.float64]:
-    """The shortest way from each broker to each other, over links or directly where that is known."""
+    """The shortest way from each broker to each other, directly where that is known."""
     from scipy.sparse.csgraph import shortest_path
 
     if overlay.direct_us is not None:
