@@ -124,6 +124,7 @@ def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[st
 
 
 def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
+    from postroad.comparison.verdict import shown
     from postroad.report.compare_page import SHORT
 
     overlay, workload = results.scenario.overlay, results.scenario.workload
@@ -139,7 +140,7 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
             table.add_row(outcome.label, "failed", *[""] * (len(COLUMNS) - 1))
             continue
         figures = [outcome.figure(name) for name in COLUMNS]
-        table.add_row(outcome.label, *(f"{one.mean:,.1f} ± {one.half:,.1f}" for one in figures))
+        table.add_row(outcome.label, *(shown(one, 1) for one in figures))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if results.bad:
         click.echo(

@@ -1,7 +1,7 @@
 """What the measures say: means, intervals, differences to the baseline, and the verdict in words.
 
 Replicates are paired: every row saw the same publications, so differences are taken replicate by
-replicate. Intervals are 95%, by Student's t over the replicates.
+replicate. All figures come from the tables `measures` and `differences` of the pipeline.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import stdtrit
-
 from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.pipeline.figures import Figure
 
 _WORDS = {
     "traffic": ("traffic", "publication messages a publication", 1),
@@ -23,14 +22,6 @@ _WORDS = {
         "the worst-loaded broker", "messages a publication through the busiest broker", 2
     ),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A mean over replicates and the half-width of its 95% interval."""
-
-    mean: float
-    half: float
 
 
 @dataclass(frozen=True)
@@ -44,6 +35,8 @@ class Outcome:
     promise: str
     error: str | None
     values: Mapping[str, Sequence[float]]  # per measure, one per replicate
+    figures: Mapping[str, Figure]  # per measure, over the replicates
+    gaps: Mapping[tuple[str, str], Figure]  # by how much it exceeds another row, by measure
 
     @property
     def exact(self) -> bool:
@@ -53,22 +46,12 @@ class Outcome:
         )
 
     def figure(self, measure: str) -> Figure:
-        return figure(self.values[measure])
-
-
-def figure(values: Sequence[float]) -> Figure:
-    count = len(values)
-    mean = sum(values) / count
-    if count < 2:
-        return Figure(mean, math.nan)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
-    return Figure(mean, float(stdtrit(count - 1, 0.975)) * spread / math.sqrt(count))
+        return self.figures[measure]
 
 
 def difference(outcome: Outcome, other: Outcome, measure: str) -> Figure:
     """By how much a row's measure exceeds another row's, paired."""
-    pairs = zip(outcome.values[measure], other.values[measure], strict=True)
-    return figure([mine - theirs for mine, theirs in pairs])
+    return outcome.gaps[other.label, measure]
 
 
 def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
@@ -80,15 +63,12 @@ def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
         return f"For {subject}: no scheme delivered everything exactly once."
     ranked = sorted(able, key=lambda row: (row.figure(measure).mean, row.figure("state_mean").mean))
     best = ranked[0]
-    equal = [
-        row for row in ranked[1:]
-        if max(map(abs, _differences(row, best, measure))) <= 1e-9 * (1 + best.figure(measure).mean)
-    ]  # fmt: skip
     mine = best.figure(measure)
+    equal = [row for row in ranked[1:] if _is_equal(row, best, measure)]
     state = best.figure("state_mean").mean
     smaller = all(row.figure("state_mean").mean > state for row in equal)
     said = [
-        f"For {subject}: **{best.label}**, with {_shown(mine, digits)} {unit}"
+        f"For {subject}: **{best.label}**, with {shown(mine, digits)} {unit}"
         + (f", as {_listed([row.label for row in equal])}" if equal else "")
         + (" but with less state" if equal and smaller else "")
         + "."
@@ -97,21 +77,21 @@ def verdict(outcomes: Sequence[Outcome], baseline: str, concern: str) -> str:
     if others:
         second = others[0]
         gap = difference(second, best, measure)
-        if math.isnan(gap.half) or gap.mean - gap.half <= 0:
+        if math.isnan(gap.half) or gap.low <= 0:
             said.append(f"The lead over {second.label} is within the noise of the replicates.")
         else:
             said.append(
-                f"Next is {second.label} with {_shown(second.figure(measure), digits)}, "
+                f"Next is {second.label} with {shown(second.figure(measure), digits)}, "
                 f"{_percent(gap.mean, mine.mean)} more."
             )
     base = next((row for row in able if row.label == baseline), None)
     if base is not None and base is not best and base not in equal:
         gap = difference(base, best, measure)
-        said.append(
-            f"Against {baseline} it saves {_percent(gap.mean, base.figure(measure).mean)} "
-            f"(95% interval {_percent(gap.mean - gap.half, base.figure(measure).mean)} to "
-            f"{_percent(gap.mean + gap.half, base.figure(measure).mean)})."
-        )
+        whole = base.figure(measure).mean
+        interval = ""
+        if not math.isnan(gap.half):
+            interval = f" (95% interval {_percent(gap.low, whole)} to {_percent(gap.high, whole)})"
+        said.append(f"Against {baseline} it saves {_percent(gap.mean, whole)}{interval}.")
     costs = []
     for other, other_measure in CONCERN.items():
         if other == concern:
@@ -150,11 +130,14 @@ def problems(outcomes: Sequence[Outcome]) -> list[str]:
     return complaints
 
 
-def _differences(row: Outcome, other: Outcome, measure: str) -> list[float]:
-    return [a - b for a, b in zip(row.values[measure], other.values[measure], strict=True)]
+def _is_equal(row: Outcome, best: Outcome, measure: str) -> bool:
+    """In every replicate."""
+    gap = difference(row, best, measure)
+    return max(-gap.least, gap.greatest) <= 1e-9 * (1 + best.figure(measure).mean)
 
 
-def _shown(figure: Figure, digits: int) -> str:
+def shown(figure: Figure, digits: int) -> str:
+    """With its interval, if there is one."""
     if math.isnan(figure.half):
         return f"{figure.mean:,.{digits}f}"
     return f"{figure.mean:,.{digits}f} ± {figure.half:,.{digits}f}"
