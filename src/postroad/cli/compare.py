@@ -95,7 +95,7 @@ def _compare(
             partial = out / ".index.html.part"
             partial.write_text(page(results), encoding="utf-8")
             partial.replace(target)
-    judgement = judge(results.outcomes, comparison.matters, results.setting)
+    judgement = judge(results.outcomes, comparison.matters, results.conditions)
     advice = judgement.text
     wrong = problems(results.outcomes)
     if as_json:
@@ -125,6 +125,7 @@ def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[st
 
 
 def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
+    from postroad.comparison.verdict import shown
     from postroad.report.compare_page import SHORT
 
     overlay, workload = results.scenario.overlay, results.scenario.workload
@@ -140,7 +141,7 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
             table.add_row(outcome.label, "failed", *[""] * (len(COLUMNS) - 1))
             continue
         figures = [outcome.figure(name) for name in COLUMNS]
-        table.add_row(outcome.label, *(f"{one.mean:,.1f} ± {one.half:,.1f}" for one in figures))
+        table.add_row(outcome.label, *(shown(one) for one in figures))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if results.bad:
         click.echo(

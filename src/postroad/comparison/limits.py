@@ -49,7 +49,7 @@ def _reasons(
     outcome: Outcome, limits: Limits, rate_per_s: float, per_change: float
 ) -> Iterator[str]:
     if limits.survives_crashes and not survives(outcome):
-        yield "it cannot have a store, so a crash may lose what was acknowledged"
+        yield "no store, so a crash may lose what was acknowledged"
     outside = outcome.figure("outside").mean
     if limits.given_links and outside:
         yield f"{outside:,.4g} messages a publication are sent outside the given links"

@@ -16,6 +16,7 @@ from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
 
 LABEL = "least possible"
+BOUNDS = ("tree_copies", "placed_copies", "tree_stress_max")  # besides the measures of schemes
 
 
 def least(scenario: Scenario) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What the measures say: means, intervals, differences, and the verdict in words.
 
 Replicates are paired: every row saw the same publications, so differences are taken replicate by
-replicate. Intervals are 95%, by Student's t over the replicates.
+replicate. All figures come from the tables `measures` and `differences` of the pipeline.
 
 The verdict names the best row that keeps within the limits, what those that look better break, how
 sure the lead is, how far it is from the least possible, and where another row would be best.
@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scipy.special import stdtrit
-
 from postroad.comparison.limits import Limits, reason_out
 from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.pipeline.figures import Figure
 
 _WORDS = {
     "traffic": ("traffic", "messages a publication"),
@@ -26,14 +25,6 @@ _WORDS = {
     "worst_broker": ("the worst-loaded broker", "messages a publication at the busiest broker"),
 }
 NEAR = 0.005  # factors within this of 1 are not worth a word
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A mean over replicates and the half-width of its 95% interval."""
-
-    mean: float
-    half: float
 
 
 @dataclass(frozen=True)
@@ -47,6 +38,8 @@ class Outcome:
     promise: str
     error: str | None
     values: Mapping[str, Sequence[float]]  # per measure, one per replicate
+    figures: Mapping[str, Figure]  # per measure, over the replicates
+    gaps: Mapping[tuple[str, str], Figure]  # by how much it exceeds another row, by measure
 
     @property
     def exact(self) -> bool:
@@ -56,33 +49,23 @@ class Outcome:
         )
 
     def figure(self, measure: str) -> Figure:
-        return figure(self.values[measure])
-
-
-def figure(values: Sequence[float]) -> Figure:
-    count = len(values)
-    mean = sum(values) / count
-    if count < 2:
-        return Figure(mean, math.nan)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
-    return Figure(mean, float(stdtrit(count - 1, 0.975)) * spread / math.sqrt(count))
+        return self.figures[measure]
 
 
 def difference(outcome: Outcome, other: Outcome, measure: str) -> Figure:
     """By how much a row's measure exceeds another row's, paired."""
-    pairs = zip(outcome.values[measure], other.values[measure], strict=True)
-    return figure([mine - theirs for mine, theirs in pairs])
+    return outcome.gaps[other.label, measure]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Conditions:
     """What the rows were compared under, and what else is known of it."""
 
     limits: Limits = field(default_factory=Limits)
     baseline: str = ""
     rate_per_s: float = 1.0  # publications in a second
     per_change: float = 10.0  # publications for each change of a subscription
-    least: Mapping[str, Sequence[float]] = field(default_factory=dict)  # lower bounds
+    least: Mapping[str, Figure] = field(default_factory=dict)  # lower bounds
     points: Sequence[tuple[str, Mapping[str, Mapping[str, float]]]] = ()
     # where the workload is another: what changed, and every row's measures there
 
@@ -96,11 +79,11 @@ class Judgement:
     text: str
 
 
-def judge(outcomes: Sequence[Outcome], concern: str, setting: Setting) -> Judgement:
+def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> Judgement:
     measure = CONCERN[concern]
     able = [row for row in outcomes if row.error is None and row.exact]
     reasons = {
-        row.label: reason_out(row, setting.limits, setting.rate_per_s, setting.per_change)
+        row.label: reason_out(row, conditions.limits, conditions.rate_per_s, conditions.per_change)
         for row in able
     }
     out = {label: reason for label, reason in reasons.items() if reason is not None}
@@ -120,35 +103,36 @@ def judge(outcomes: Sequence[Outcome], concern: str, setting: Setting) -> Judgem
         )  # fmt: skip
     best = ranked[0]
     said = [
-        _answer(best, ranked, concern, setting),
+        _answer(best, ranked, concern, conditions),
         _lead(best, ranked, measure),
-        _against(best, able, measure, setting.baseline),
+        _against(best, able, measure, conditions.baseline),
         _left_out(best, able, out, measure),
-        _elsewhere(best, ranked, measure, setting.points),
+        _elsewhere(best, ranked, measure, conditions.points),
     ]
     return Judgement(best, out, " ".join(text for text in said if text))
 
 
-def verdicts(outcomes: Sequence[Outcome], matters: str, setting: Setting) -> dict[str, Judgement]:
+def verdicts(
+    outcomes: Sequence[Outcome], matters: str, conditions: Conditions
+) -> dict[str, Judgement]:
     """All concerns, the one that matters first."""
     order = [matters, *(concern for concern in CONCERN if concern != matters)]
-    return {concern: judge(outcomes, concern, setting) for concern in order}
+    return {concern: judge(outcomes, concern, conditions) for concern in order}
 
 
-def least_of(concern: str, setting: Setting) -> Figure | None:
+def least_of(concern: str, conditions: Conditions) -> Figure | None:
     """The lower bound that a concern's measure stands beside, where there is one."""
     name = "copies" if concern == "traffic" else CONCERN[concern]
-    values = setting.least.get(name)
-    return figure(values) if values else None
+    return conditions.least.get(name)
 
 
-def times_least(row: Outcome, concern: str, setting: Setting) -> float | None:
+def times_least(row: Outcome, concern: str, conditions: Conditions) -> float | None:
     """How many times the least possible a row takes, if that can be said.
 
     Traffic is counted in copies here, since a batch is one message with several; so are not the
     loads of brokers, and for a row with batches nothing is said of them.
     """
-    bound = least_of(concern, setting)
+    bound = least_of(concern, conditions)
     if bound is None or not bound.mean:
         return None
     if concern == "traffic":
@@ -158,9 +142,9 @@ def times_least(row: Outcome, concern: str, setting: Setting) -> float | None:
     return row.figure(CONCERN[concern]).mean / bound.mean
 
 
-def factors(row: Outcome, setting: Setting) -> dict[str, float]:
+def factors(row: Outcome, conditions: Conditions) -> dict[str, float]:
     """What a row's copies are more than the least possible by; their product is the whole."""
-    bound = least_of("traffic", setting)
+    bound = least_of("traffic", conditions)
     if bound is None or not bound.mean:
         return {}
     copies, wasted = row.figure("copies").mean, row.figure("false_sends").mean
@@ -168,12 +152,16 @@ def factors(row: Outcome, setting: Setting) -> dict[str, float]:
     if not useful:
         return {}
     shares = {"control messages": (copies + _control(row)) / copies, "false sends": copies / useful}
-    tree, placed = setting.least.get("tree_copies"), setting.least.get("placed_copies")
-    if tree and placed and not row.figure("outside").mean and row.relocation is None:
-        on_tree, best_places = figure(tree).mean, figure(placed).mean
-        shares["detours"] = useful / on_tree
-        shares["where publishers are"] = on_tree / best_places
-        shares["the tree of links"] = best_places / bound.mean
+    tree, placed = conditions.least.get("tree_copies"), conditions.least.get("placed_copies")
+    if (
+        tree is not None
+        and placed is not None
+        and not row.figure("outside").mean
+        and row.relocation is None
+    ):
+        shares["detours"] = useful / tree.mean
+        shares["where publishers are"] = tree.mean / placed.mean
+        shares["the tree of links"] = placed.mean / bound.mean
     else:
         shares["brokers that want nothing of it"] = useful / bound.mean
     return shares
@@ -183,13 +171,10 @@ def _control(row: Outcome) -> float:
     return row.figure("traffic").mean - row.figure("messages").mean
 
 
-def _answer(best: Outcome, ranked: Sequence[Outcome], concern: str, setting: Setting) -> str:
+def _answer(best: Outcome, ranked: Sequence[Outcome], concern: str, conditions: Conditions) -> str:
     measure = CONCERN[concern]
     subject, unit = _WORDS[concern]
-    equal = [
-        row for row in ranked[1:]
-        if max(map(abs, _differences(row, best, measure))) <= 1e-9 * (1 + best.figure(measure).mean)
-    ]  # fmt: skip
+    equal = [row for row in ranked[1:] if _is_equal(row, best, measure)]
     state = best.figure("state_mean").mean
     smaller = all(row.figure("state_mean").mean > state for row in equal)
     text = f"For {subject}: **{best.label}**, with {shown(best.figure(measure))} {unit}"
@@ -198,13 +183,13 @@ def _answer(best: Outcome, ranked: Sequence[Outcome], concern: str, setting: Set
     if equal:
         text += f", as {_listed([row.label for row in equal])}"
         text += " but with less state" if smaller else ""
-    times = times_least(best, concern, setting)
+    times = times_least(best, concern, conditions)
     if times is not None:
         text += f"; {times:,.3g} × the least possible"
         if concern == "traffic":
             notable = {
                 name: share
-                for name, share in factors(best, setting).items()
+                for name, share in factors(best, conditions).items()
                 if abs(share - 1) >= NEAR
             }
             if len(notable) > 1:
@@ -218,11 +203,11 @@ def _lead(best: Outcome, ranked: Sequence[Outcome], measure: str) -> str:
     mine = best.figure(measure)
     for row in ranked[1:]:
         gap = difference(row, best, measure)
-        if abs(gap.mean) <= 1e-9 * (1 + mine.mean):
-            continue  # an equal one
-        if math.isnan(gap.half) or gap.mean - gap.half <= 0:
+        if _is_equal(row, best, measure):
+            continue
+        if math.isnan(gap.half) or gap.low <= 0:
             return f"The lead over {row.label} is within the noise of the replicates."
-        low, high = (_percent(gap.mean + side * gap.half, mine.mean) for side in (-1, 1))
+        low, high = _percent(gap.low, mine.mean), _percent(gap.high, mine.mean)
         return (
             f"Next is {row.label} with {shown(row.figure(measure))}, "
             f"{_percent(gap.mean, mine.mean)} more (95% interval {low} to {high})."
@@ -238,7 +223,7 @@ def _against(best: Outcome, able: Sequence[Outcome], measure: str, baseline: str
     whole = base.figure(measure).mean
     if gap.mean <= 1e-9 * (1 + whole):
         return ""
-    low, high = (_percent(gap.mean + side * gap.half, whole) for side in (-1, 1))
+    low, high = _percent(gap.low, whole), _percent(gap.high, whole)
     sure = "" if math.isnan(gap.half) else f" (95% interval {low} to {high})"
     return f"Against {baseline} it saves {_percent(gap.mean, whole)}{sure}."
 
@@ -251,9 +236,12 @@ def _left_out(best: Outcome, able: Sequence[Outcome], out: Mapping[str, str], me
     )
     if not better:
         return ""
-    listed = "; ".join(
-        f"{row.label} ({row.figure(measure).mean:,.4g}): {out[row.label]}" for row in better
-    )
+    alike: dict[str, list[str]] = {}
+    for row in better:
+        alike.setdefault(out[row.label], []).append(
+            f"{row.label} ({row.figure(measure).mean:,.4g})"
+        )
+    listed = "; ".join(f"{_listed(names)}: {reason}" for reason, names in alike.items())
     return f"Out for the limits, though lower: {listed}."
 
 
@@ -292,8 +280,10 @@ def problems(outcomes: Sequence[Outcome]) -> list[str]:
     return complaints
 
 
-def _differences(row: Outcome, other: Outcome, measure: str) -> list[float]:
-    return [a - b for a, b in zip(row.values[measure], other.values[measure], strict=True)]
+def _is_equal(row: Outcome, best: Outcome, measure: str) -> bool:
+    """In every replicate."""
+    gap = difference(row, best, measure)
+    return max(-gap.least, gap.greatest) <= 1e-9 * (1 + best.figure(measure).mean)
 
 
 def shown(figure: Figure) -> str:
@@ -306,7 +296,10 @@ def shown(figure: Figure) -> str:
 
 
 def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f}%" if whole else "nothing"
+    if not whole:
+        return "nothing"
+    percent = 100 * part / whole
+    return f"{percent:.0f}%" if abs(percent) >= 2 else f"{percent:.1g}%"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,8 +10,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import astuple, dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
+    CASES,
     EDGES,
     FINISHED,
     LATENCY,
@@ -61,6 +62,15 @@ class Job:
 
     def session(self) -> Any:
         return sessions.session(self.master, self.conf)
+
+
+@dataclass(frozen=True)
+class Member:
+    """Which setting a case of `cases`, as JSON, is a replicate of."""
+
+    case: str
+    parameters: Mapping[str, str]
+    replicate: str
 
 
 def up_to_date(job: Job, recipe: Recipe, *paths: str) -> Facts | None:
@@ -735,32 +745,49 @@ def measure(
     job: Job,
     *,
     traces_path: str | None = None,
-    baseline: Mapping[str, str] | None = None,
+    baselines: Sequence[Mapping[str, str | None]] = (),
+    cases: Sequence[Member] | None = None,
+    metrics: Sequence[str] | None = None,
 ) -> Facts:
-    """Measures of a sweep into `measures`, and against a baseline into `differences`."""
+    """Measures of a sweep into `measures`, and against baselines into `differences`.
+
+    `cases` say which settings the runs of `run.cases` belong to; `metrics` are those wanted, if
+    not all. A baseline's value of None stands for every value.
+    """
     runs_path, folder = store.absolute(runs_path), store.absolute(folder)
     traces_path = traces_path and store.absolute(traces_path)
     measures_out = store.join(folder, "measures")
     differences_out = store.join(folder, "differences")
-    tables = [measures_out, differences_out] if baseline else [measures_out]
+    tables = [measures_out, differences_out] if baselines else [measures_out]
     paths = [runs_path, *([traces_path] if traces_path else [])]
     inputs = {path: store.fingerprint(path) for path in paths}
-    recipe = Recipe("measure", {"baseline": dict(baseline or {})}, inputs, job.command)
+    listed = cases and store.content_hash(json.dumps([astuple(case) for case in cases]))
+    wanted = None if metrics is None else sorted(metrics)
+    against = [dict(baseline) for baseline in baselines]
+    parameters = {"baselines": against, "cases": listed, "metrics": wanted}
+    recipe = Recipe("measure", parameters, inputs, job.command)
 
     def act() -> Facts:
         with job.session() as spark:
             runs = store.read(spark, runs_path, RUNS)
+            if cases is not None:
+                runs = measuring.of_cases(runs, _cases_table(spark, cases))
             traced = None
             if traces_path:
                 traced = measuring.trace_metrics(store.read(spark, traces_path, TRACES))
-            metrics = measuring.run_metrics(runs, traced)
-            if baseline:
-                _check_baseline(runs, baseline, runs_path)
-                compared = measuring.differences(metrics, baseline)
-                store.write(compared.coalesce(1), differences_out)
-            store.write(measuring.measures(metrics).coalesce(1), measures_out)
+            values = measuring.run_metrics(runs, traced)
+            if cases is not None:
+                values = measuring.by_scheme(values)
+            if metrics is not None:
+                values = measuring.only(values, metrics)
+            if baselines:
+                for baseline in baselines if cases is None else ():
+                    _check_baseline(runs, baseline, runs_path)
+                compared = [measuring.differences(values, baseline) for baseline in baselines]
+                store.write(reduce(DataFrame.unionByName, compared).coalesce(1), differences_out)
+            store.write(measuring.measures(values).coalesce(1), measures_out)
             facts: Facts = {"measures": store.count(store.beside(measures_out))}
-            if baseline:
+            if baselines:
                 facts["differences"] = store.count(store.beside(differences_out))
                 store.publish(differences_out, recipe, facts)
             store.publish(measures_out, recipe, facts)
@@ -769,7 +796,16 @@ def measure(
     return _once(act, job, recipe, folder, *tables)
 
 
-def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) -> None:
+def _cases_table(spark: SparkSession, cases: Sequence[Member]) -> DataFrame:
+    columns = {
+        "case": [case.case for case in cases],
+        "parameters": [sorted(case.parameters.items()) for case in cases],
+        "replicate": [case.replicate for case in cases],
+    }
+    return sessions.small_table(spark, columns, CASES)
+
+
+def _check_baseline(runs: DataFrame, baseline: Mapping[str, str | None], where: str) -> None:
     parameters = [F.col("parameters")[key] == F.lit(value) for key, value in baseline.items()]
     matching = runs
     for condition in parameters:

@@ -179,11 +179,14 @@ FINISHED = StructType(
     ]
 )
 """What one run leaves behind before its rows are sorted into `runs` and `traces`."""
+CASES = table(case=TEXT, parameters=MapType(TEXT, TEXT), replicate=TEXT)
+"""Which setting a case of `run.cases` is a replicate of."""
 MEASURES = table(
     parameters=MapType(TEXT, TEXT),
     metric=TEXT,
     n=LONG,
     mean=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
     min=REAL,
@@ -200,10 +203,18 @@ DIFFERENCES = table(
     mean=REAL,
     baseline_mean=REAL,
     difference=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
+    min=REAL,
+    max=REAL,
     ratio=(REAL,),
+    ratio_mean=(REAL,),
+    ratio_min=(REAL,),
+    ratio_max=(REAL,),
 )
+"""Of paired replicates: `min` and `max` of their differences, `ratio` of the two means, and
+`ratio_mean` to `ratio_max` of the replicates' own ratios, where the baseline is not 0."""
 
 
 def plainly(frame: DataFrame, schema: StructType) -> DataFrame:

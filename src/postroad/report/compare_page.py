@@ -63,7 +63,7 @@ def page(results: Results) -> str:
             f" {len(results.bad):,} rows of the files could not be used and are left out; "
             "quarantine.csv lists them with reasons."
         )
-    said = verdicts(results.outcomes, comparison.matters, results.setting)
+    said = verdicts(results.outcomes, comparison.matters, results.conditions)
     template = ENVIRONMENT.get_template("compare.html")
     return template.render(
         comparison=comparison,
