@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Requirements:
     state: float | None = None  # routing entries at the fullest broker
     broker_per_s: float | None = None  # messages that the busiest broker sends and receives
     link_per_s: float | None = None  # publication messages over the busiest link, one way
@@ -31,11 +31,11 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        return self != Limits()
+        return self != Requirements()
 
 
 def reason_out(
-    outcome: Outcome, limits: Limits, rate_per_s: float, per_change: float
+    outcome: Outcome, limits: Requirements, rate_per_s: float, per_change: float
 ) -> str | None:
     """Why a row does not keep within the limits, if it does not: the first reason.
 
@@ -46,7 +46,7 @@ def reason_out(
 
 
 def _reasons(
-    outcome: Outcome, limits: Limits, rate_per_s: float, per_change: float
+    outcome: Outcome, limits: Requirements, rate_per_s: float, per_change: float
 ) -> Iterator[str]:
     if limits.survives_crashes and not survives(outcome):
         yield "no store, so a crash may lose what was acknowledged"

@@ -11,7 +11,7 @@ topic = "symbol"                 # the attribute that topic schemes use; without
 sensitivity = true               # how results change with subscriptions, skew and size
 publications_per_change = 10     # for each change of a subscription: what control messages weigh
 
-[limits]                         # see Limits; the best scheme is one that keeps within them
+[limits]                         # see Requirements; the best scheme is one that keeps within them
 state = 50000
 survives_crashes = true
 
@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad import draws
-from postroad.comparison.limits import Limits
+from postroad.comparison.limits import Requirements
 from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError
 from postroad.filters.constraints import TextSet
@@ -67,7 +67,7 @@ class Comparison:
     topic: str | None
     sensitivity: bool
     per_change: float  # publications for each change of a subscription
-    limits: Limits
+    limits: Requirements
     scenario: Mapping[str, Any]
     assumed: bool  # whether the brokers' speed is a default
     folder: str
@@ -100,7 +100,7 @@ def load(path: Path, schemes: Sequence[str] | None = None) -> Comparison:
     per_change = section.take("publications_per_change", float, 10.0)
     if per_change <= 0:
         raise section.wrong("publications_per_change", per_change, "give a number above 0")
-    limits: Limits = section.section("limits").configure(Limits)
+    limits: Requirements = section.section("limits").configure(Requirements)
     section.done()
     for key in ("overlay", "workload"):
         if key not in scenario:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroad.comparison.limits import Limits, reason_out
+from postroad.comparison.limits import Requirements, reason_out
 from postroad.comparison.runs import CONCERN, MEASURES
 from postroad.pipeline.figures import Figure
 
@@ -61,7 +61,7 @@ def difference(outcome: Outcome, other: Outcome, measure: str) -> Figure:
 class Conditions:
     """What the rows were compared under, and what else is known of it."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Requirements = field(default_factory=Requirements)
     baseline: str = ""
     rate_per_s: float = 1.0  # publications in a second
     per_change: float = 10.0  # publications for each change of a subscription

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from postroad.comparison.limits import Limits
+from postroad.comparison.limits import Requirements
 from postroad.comparison.runs import MEASURES
 from postroad.comparison.verdict import Conditions, Outcome, factors, judge, problems
 from postroad.pipeline.figures import Figure
@@ -90,7 +90,9 @@ def test_who_breaks_a_limit_is_out_with_the_reason() -> None:
     d = outcome("D", traffic=[3, 3, 3], control_per_change=[20, 20, 20])
     e = outcome("E", traffic=[9, 9, 9], state_max=[900, 900, 900])
     setting = Conditions(
-        Limits(state=100, given_links=True, control_per_s=30), rate_per_s=20.0, per_change=10.0
+        Requirements(state=100, given_links=True, control_per_s=30),
+        rate_per_s=20.0,
+        per_change=10.0,
     )
     judgement = judge(paired(a, b, c, d, e), "traffic", setting)
     assert judgement.best is not None
@@ -146,7 +148,7 @@ def test_a_store_is_a_matter_of_the_scheme() -> None:
             {},
         ),
     ]
-    judgement = judge(paired(*rows), "traffic", Conditions(Limits(survives_crashes=True)))
+    judgement = judge(paired(*rows), "traffic", Conditions(Requirements(survives_crashes=True)))
     assert judgement.out.keys() == {"moved", "Kyra"}
 
 
