@@ -53,7 +53,7 @@ def test_mosquitto_pub_and_sub(chain: Processes, level: str) -> None:
     need_mosquitto()
     where = ["-D", "subscribe", "user-property", "$where", "price > 10 AND symbol = 'IBM'"]
     command = ["mosquitto_sub", "-V", level, "-p", str(chain.mqtt("C")), "-t", f"q{level}/+"]
-    command += ["-q", "1", "-C", "1", "-W", "20", "-v", *(where if level == "5" else [])]
+    command += ["-q", "2", "-C", "1", "-W", "20", "-v", *(where if level == "5" else [])]
     before = subscriptions(chain, "C")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listening:
         wait_for(lambda: subscriptions(chain, "C") > before)
@@ -61,7 +61,7 @@ def test_mosquitto_pub_and_sub(chain: Processes, level: str) -> None:
         rows = [{"symbol": "IBM", "price": 5}] if level == "5" else []
         for row in [*rows, {"symbol": "IBM", "price": 12.5}]:
             subprocess.run(
-                ["mosquitto_pub", "-V", level, "-p", str(chain.mqtt("A")), "-q", "1",
+                ["mosquitto_pub", "-V", level, "-p", str(chain.mqtt("A")), "-q", "2",
                  "-t", f"q{level}/ibm", "-m", json.dumps(row)],
                 check=True, timeout=20,
             )  # fmt: skip

@@ -1,9 +1,9 @@
 """The MQTT side of a broker: what each packet of a client means.
 
-MQTT 5 and 3.1.1, quality of service 0 and 1 (2 is refused), retained publications, last will,
-session expiry, keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say
-in CONNECT's user property `$advertise` what it will publish; otherwise its broker advertises
-each topic at the first publication to it.
+MQTT 5 and 3.1.1, quality of service 0 to 2, retained publications, last will, session expiry,
+keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say in CONNECT's
+user property `$advertise` what it will publish; otherwise its broker advertises each topic at the
+first publication to it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from postroad.live.edge.session import (
     SECOND_US,
     Connection,
     Held,
+    KeptOnward,
     LastWill,
     Parcel,
     Room,
@@ -119,7 +120,7 @@ class Clients:
     def restore(self, kept: Kept, now: TimeUs) -> None:
         """The sessions as the store has them, their clients away since now."""
         subscriptions, parcels = kept.by_owner("subscription"), kept.by_owner("parcel")
-        recent = kept.by_owner("recent")
+        recent, received = kept.by_owner("recent"), kept.by_owner("received")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
             session = self._new_session(client_id)
@@ -136,6 +137,7 @@ class Clients:
             for number, parcel in parcels.get(client_id, []):
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
+            session.restore_received(received.get(client_id, []))
             self._expire_later(session)
         for client_id, ((_, data),) in kept.by_owner("will").items():
             self._restore_will(client_id, msgspec.msgpack.decode(data, type=WillRow), now)
@@ -221,7 +223,7 @@ class Clients:
     def _stop_keeping(self, session: Session) -> None:
         journal, session.journal = session.journal, None
         if journal is not None:
-            for table in ("session", "subscription", "parcel", "recent"):
+            for table in ("session", "subscription", "parcel", "recent", "received"):
                 journal.clear(table, session.client_id)
 
     # Connections.
@@ -798,9 +800,8 @@ class Clients:
                 session_present=present,
                 assigned_client_id=assigned,
                 session_expiry_interval=session.expiry_s if capped else None,
-                max_qos=mqtt5.QoS.AT_LEAST_ONCE,
                 max_packet_size=self.limits.packet_bytes,
-                receive_max=RECENT if session.journal is not None else mqtt.PACKET_IDS,
+                receive_max=RECENT,
                 shared_subscription_available=False,
             ),
         )
@@ -861,9 +862,18 @@ class Clients:
         assert session is not None
         if isinstance(packet, mqtt5.PubAckPacket):
             session.on_puback(packet.packet_id, now)
-            if session.feeds:
-                self._feed(session)
-            self._relieve(connection, session, now)
+            self._acknowledged(connection, session, now)
+        elif isinstance(packet, mqtt5.PubRecPacket):
+            self._on_pubrec(connection, session, packet, now)
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            if session.on_pubrel(packet.packet_id):
+                self._reply(connection, mqtt.pubcomp(packet.packet_id))
+            else:
+                unknown = mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+                self._write(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=unknown))
+        elif isinstance(packet, mqtt5.PubCompPacket):
+            session.on_pubcomp(packet.packet_id, now)
+            self._acknowledged(connection, session, now)
         elif isinstance(packet, mqtt5.PingReqPacket):
             self._write(connection, mqtt5.PingRespPacket())
         elif isinstance(packet, mqtt5.SubscribePacket):
@@ -885,6 +895,25 @@ class Clients:
             self.close(connection, None, now)
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
+
+    def _acknowledged(self, connection: Connection, session: Session, now: TimeUs) -> None:
+        """The client has taken something: there may be room for more."""
+        if session.feeds:
+            self._feed(session)
+        self._relieve(connection, session, now)
+
+    def _on_pubrec(
+        self, connection: Connection, session: Session, packet: mqtt5.PubRecPacket, now: TimeUs
+    ) -> None:
+        number = packet.packet_id
+        if not session.on_pubrec(number, int(packet.reason_code) >= 0x80, now):
+            self._acknowledged(connection, session, now)
+        elif number in session.released:
+            self._reply(connection, mqtt.pubrel(number))
+            self._acknowledged(connection, session, now)
+        else:
+            unknown = mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND
+            self._write(connection, mqtt5.PubRelPacket(number, reason_code=unknown))
 
     def _on_unsubscribe(
         self, connection: Connection, session: Session, packet: mqtt5.UnsubscribePacket
@@ -921,7 +950,7 @@ class Clients:
                 if how == 0 or (how == 1 and before is None):
                     session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
                     self._feed(session)
-                codes.append(min(int(wanted.max_qos), 1))
+                codes.append(int(wanted.max_qos))
             except _Refusal as refusal:
                 self._trace(
                     "refuse", self.broker.now, session.client_id, session=session.name,
@@ -998,7 +1027,7 @@ class Clients:
             pattern,
             f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}",
             filter,
-            min(int(wanted.max_qos), 1),
+            int(wanted.max_qos),
             wanted.no_local,
             wanted.retain_as_published,
             identifier,
@@ -1100,19 +1129,24 @@ class Clients:
         packet = mqtt.read(data, connection.level)
         assert isinstance(packet, PublishPacket)
         topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
-        refusal = self._check_publish(packet, qos)
-        if refusal is not None:
+        if not self._check_publish(packet):
             self.dropped += 1
             self._trace(
                 "refuse", now, session.client_id, session=session.name,
                 reason="not a topic that can be published to", detail=f"PUBLISH {topic[:200]}",
             )  # fmt: skip
-            if refusal.packet_id:
-                self._write(connection, refusal)
+            self._reject(connection, packet, mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID)
             return True
+        if qos == 2 and packet_id in session.received:
+            # It came before and is answered again, but not published again.
+            assert packet_id is not None
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
+            return True
+        if qos and connection.level == V5 and _unanswered(connection, session) >= RECENT:
+            raise Malformed(f"more than {RECENT} publications are not acknowledged", 0x93)
         user = session.user
         if user is not None and not user.may_publish(topic):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if not self._known(session, topic, now):
             self._hold(connection)
@@ -1121,7 +1155,7 @@ class Clients:
         if user is not None and not user.may_publish_content(
             attributes, payload, packet.user_properties
         ):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if connection.level == V5 and (user is None or user.publish_where is None):
             if len(session.ready) >= TOPICS_READY:
@@ -1132,19 +1166,24 @@ class Clients:
         broker = self.broker
         if packet_id is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
+        elif qos == 2:
+            onward: Onward | None = None if broker.journal is None else {}
+            self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
+            session.receive(packet_id, {} if onward is None else broker.kept_of(onward))
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
         elif broker.journal is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
-            self._reply(connection, _puback(packet_id))
+            self._reply(connection, mqtt.puback(packet_id))
         else:
             kept_on = session.journal is not None
             digest = hashlib.blake2b(kept, digest_size=16).digest() if kept_on else b""
             before = session.recent.get(packet_id) if data[0] & 8 else None
             if before is not None and before.digest == digest:
-                self._owe(connection, packet_id, broker.still(before.onward))
+                self._owe(connection, mqtt.puback(packet_id), broker.still(before.onward))
             else:
-                onward: Onward = {}
+                onward = {}
                 self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
-                self._owe(connection, packet_id, onward)
+                self._owe(connection, mqtt.puback(packet_id), onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested or self.filling:
             self._pause(connection, now)
@@ -1212,8 +1251,15 @@ class Clients:
                 del self.awaiting[connection]
                 self.proceed(connection, now)
 
-    def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
-        connection.owed.append((packet_id, onward))
+    def _answer(self, connection: Connection, answer: bytes, kept: KeptOnward) -> None:
+        """Answer a publication as soon as what it waits for is safe."""
+        if self.broker.journal is None:
+            self._reply(connection, answer)
+        else:
+            self._owe(connection, answer, self.broker.still(kept))
+
+    def _owe(self, connection: Connection, answer: bytes, onward: dict[BrokerId, int]) -> None:
+        connection.owed.append((answer, onward))
         self.owing[connection] = None
 
     def acknowledge(self) -> None:
@@ -1221,9 +1267,9 @@ class Clients:
         for connection in list(self.owing):
             owed = connection.owed
             while owed and self.broker.is_safe(owed[0][1]):
-                packet_id, _ = owed.popleft()
+                answer, _ = owed.popleft()
                 if not connection.closing:
-                    self._reply(connection, _puback(packet_id))
+                    self._reply(connection, answer)
             if not owed or connection.closing:
                 del self.owing[connection]
 
@@ -1254,37 +1300,47 @@ class Clients:
 
         self.broker.settle(release)
 
-    def _forbid(
-        self, connection: Connection, session: Session, topic: str, packet_id: int | None
-    ) -> None:
+    def _forbid(self, connection: Connection, session: Session, packet: PublishPacket) -> None:
         self.dropped += 1
         self._trace(
             "refuse", self.broker.now, session.client_id, session=session.name,
-            reason="not allowed", detail=f"PUBLISH {topic[:200]}",
+            reason="not allowed", detail=f"PUBLISH {packet.topic[:200]}",
         )  # fmt: skip
         log.warning(
             "publication refused",
-            extra={"client": session.client_id, "topic": topic[:200], "reason": "not allowed"},
+            extra={
+                "client": session.client_id,
+                "topic": packet.topic[:200],
+                "reason": "not allowed",
+            },
         )
-        if packet_id is not None:
-            code = mqtt5.PubAckReasonCode.NOT_AUTHORIZED
-            self._write(connection, mqtt5.PubAckPacket(packet_id, reason_code=code))
+        self._reject(connection, packet, mqtt5.PubAckReasonCode.NOT_AUTHORIZED)
 
-    def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
-        """Raise if it is against the standard; the answer if it is against our rules."""
+    def _reject(
+        self, connection: Connection, packet: PublishPacket, code: mqtt5.PubAckReasonCode
+    ) -> None:
+        """Say that a publication is not taken, if its quality has an answer."""
+        number = packet.packet_id
+        if number is None:
+            return
+        if packet.qos == 2:
+            reason = mqtt5.PubRecReasonCode(int(code))
+            self._write(connection, mqtt5.PubRecPacket(number, reason_code=reason))
+        else:
+            self._write(connection, mqtt5.PubAckPacket(number, reason_code=code))
+
+    def _check_publish(self, packet: PublishPacket) -> bool:
+        """Raise if it is against the standard; False if it is against our rules."""
         topic = packet.topic
         if packet.topic_alias is not None:
             raise Malformed("topic aliases are not offered", 0x94)
-        if qos == 2:
-            raise Malformed("quality of service 2 is not offered", 0x9B)
         if packet.subscription_ids:
             raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
         if not topics.valid_topic(topic):
             if topic[:1] != "$":
                 raise Malformed("not a topic that can be published to", 0x90)
-            code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
-            return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
-        return None
+            return False
+        return True
 
     def _publish(
         self,
@@ -1537,8 +1593,9 @@ def _weight(pattern: str, content: Filter) -> int:
     return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
 
 
-def _puback(packet_id: int) -> bytes:
-    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+def _unanswered(connection: Connection, session: Session) -> int:
+    """How many publications a client has sent that it is still to be answered for good."""
+    return max(len(session.received), len(connection.owed))
 
 
 def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
@@ -1550,8 +1607,6 @@ def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
 
 
 def _last_will(will: mqtt5.Will) -> LastWill:
-    if will.qos == 2:
-        raise Malformed("quality of service 2 is not offered", 0x9B)
     if not topics.valid_topic(will.topic):
         raise Malformed("the will's topic is not valid", 0x90)
     packet = PublishPacket(

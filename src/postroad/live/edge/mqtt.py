@@ -124,6 +124,25 @@ def _payload_at(data: bytes) -> int:
     return at + length
 
 
+# The usual answers, alike at both levels.
+
+
+def puback(packet_id: int) -> bytes:
+    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubrec(packet_id: int) -> bytes:
+    return b"\x50\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubrel(packet_id: int) -> bytes:
+    return b"\x62\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubcomp(packet_id: int) -> bytes:
+    return b"\x70\x02" + packet_id.to_bytes(2, "big")
+
+
 def write(packet: Packet, level: int) -> bytes:
     """The packet's bytes; none for what 3.1.1 has no packet for."""
     return packet.write() if level == V5 else _write3(packet)
@@ -369,6 +388,14 @@ class _Reader:
         return self.at == len(self.data)
 
 
+_ANSWERS3: Final = {
+    4: mqtt5.PubAckPacket,
+    5: mqtt5.PubRecPacket,
+    6: mqtt5.PubRelPacket,
+    7: mqtt5.PubCompPacket,
+}
+
+
 def _read3(data: bytes) -> Packet:
     kind, flags = data[0] >> 4, data[0] & 15
     at = 1
@@ -382,8 +409,8 @@ def _read3(data: bytes) -> Packet:
         return _publish3(reader, flags)
     if kind == 1:
         packet = _connect3(reader)
-    elif kind == 4:
-        packet = mqtt5.PubAckPacket(_packet_id(reader))
+    elif kind in _ANSWERS3:
+        packet = _ANSWERS3[kind](_packet_id(reader))
     elif kind == 8:
         number = _packet_id(reader)
         topics: list[mqtt5.TopicFilter] = []
@@ -465,7 +492,13 @@ def _write3(packet: Packet) -> bytes:
         code = _CONNACK3.get(int(packet.reason_code), 3)
         return bytes((0x20, 2, packet.session_present, code))
     if isinstance(packet, mqtt5.PubAckPacket):
-        return b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
+        return puback(packet.packet_id)
+    if isinstance(packet, mqtt5.PubRecPacket):
+        return pubrec(packet.packet_id)
+    if isinstance(packet, mqtt5.PubRelPacket):
+        return pubrel(packet.packet_id)
+    if isinstance(packet, mqtt5.PubCompPacket):
+        return pubcomp(packet.packet_id)
     if isinstance(packet, mqtt5.SubAckPacket):
         codes = bytes(min(int(code), 0x80) for code in packet.reason_codes)
         return _packet(0x90, packet.packet_id.to_bytes(2, "big") + codes)
