@@ -111,6 +111,8 @@ class Client(asyncio.Protocol):
             if answer.reason_code == ConnAckReasonCode.SUCCESS:
                 self.client_id = answer.assigned_client_id or self.client_id
                 self._receive_max = answer.receive_max
+                if answer.server_keep_alive is not None:
+                    self.keep_alive = answer.server_keep_alive
                 self._received.clear()  # the session is new
                 self._ready.set()
                 return

@@ -266,7 +266,7 @@ def test_wrong_filter_is_refused_with_where_and_why(chain: Memory) -> None:
     ("data", "code"),
     [
         (b"\x30\x06\x00\x03a/+\x00", 0x90),
-        (mqtt5.PublishPacket("", b"", topic_alias=1).write(), 0x94),
+        (mqtt5.PublishPacket("", b"", topic_alias=1).write(), 0x82),
         (mqtt5.PublishPacket("t", b"", subscription_ids=[1]).write(), 0x82),
         (mqtt5.ConnectPacket("again").write(), 0x82),
         (b"\x82\x03\x00\x01\x00", 0x82),

@@ -21,7 +21,7 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live.edge import content, moves, mqtt, topics, users
+from postroad.live.edge import content, moves, mqtt, system, topics, users
 from postroad.live.edge.host import Host
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
@@ -76,6 +76,7 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
+ALIASES_MAX = 64  # topic aliases that a client may give
 
 
 class Clients:
@@ -106,6 +107,11 @@ class Clients:
         self.relieved = False  # whether some may go on
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
+        self.bytes_received = self.bytes_sent = 0
+        self.started_us = broker.now
+        self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
+        self._system: dict[str, str] = {}  # its values, as its subscribers were last told
+        self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
         self.users: Users | None = None
         if broker.network.users is not None:
@@ -189,7 +195,7 @@ class Clients:
         )  # fmt: skip
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
-        self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
+        self._route(held, now)
 
     def _keep_session(self, session: Session) -> None:
         if session.journal is not None:
@@ -250,8 +256,31 @@ class Clients:
         self.connections[connection] = None
         return connection
 
+    # What the driver does, besides bringing bytes.
+
+    def take_turns(self, clock: Callable[[], int]) -> None:
+        """Deal with what comes in turns from now on, by this clock."""
+        self.clock = clock
+
+    def take_dirty(self) -> dict[Connection, None]:
+        """For whom there is something to do; nobody is told of twice."""
+        dirty, self.dirty = self.dirty, {}
+        return dirty
+
+    def look_again(self, connections: Iterable[Connection]) -> None:
+        """There is still something to do for these."""
+        self.dirty.update(dict.fromkeys(connections))
+
+    def turned_away(self) -> None:
+        """A connection was refused before it was one of a client."""
+        self.refused += 1
+
+    def wrote(self, size: int) -> None:
+        self.bytes_sent += size
+
     def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         self.broker.advance(now)
+        self.bytes_received += len(data)
         connection.heard_us = now
         if connection.closing:
             return
@@ -730,7 +759,12 @@ class Clients:
     # Packets.
 
     def _write(self, connection: Connection, packet: Packet) -> None:
-        self._reply(connection, mqtt.write(packet, connection.level))
+        data, most = mqtt.write(packet, connection.level), connection.packet_max
+        terse = not connection.problems and isinstance(packet, mqtt5.SubAckPacket)
+        if terse or (most is not None and len(data) > most):
+            data = mqtt.write(mqtt.bare(packet), connection.level)
+        if most is None or len(data) <= most:
+            self._reply(connection, data)
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """Answer; who asks and asks and never reads is let go, see `_serve`."""
@@ -749,6 +783,9 @@ class Clients:
         connection.level = level
         packet = mqtt.read(data, level)
         assert isinstance(packet, mqtt5.ConnectPacket)
+        connection.packet_max = packet.max_packet_size
+        connection.problems = packet.request_problem_info
+        connection.aliases_max = packet.topic_alias_max
         if packet.authentication_method is not None:
             raise Malformed("no authentication method is known here", 0x8C)
         client_id, assigned = packet.client_id, None
@@ -792,7 +829,9 @@ class Clients:
             "connect", now, client_id, session=session.name,
             detail=json.dumps({"present": present, "user": packet.username, "level": level}),
         )  # fmt: skip
-        connection.keep_alive_us = packet.keep_alive * 1_500_000
+        keep_alive_s, longest_s = packet.keep_alive, self.limits.keep_alive_s
+        shortens = level == V5 and longest_s > 0 and not 0 < keep_alive_s <= longest_s
+        connection.keep_alive_us = (longest_s if shortens else keep_alive_s) * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
         self._write(
             connection,
@@ -802,6 +841,9 @@ class Clients:
                 session_expiry_interval=session.expiry_s if capped else None,
                 max_packet_size=self.limits.packet_bytes,
                 receive_max=RECENT,
+                topic_alias_max=ALIASES_MAX,
+                server_keep_alive=longest_s if shortens else None,
+                response_info=self._response_info(session, packet),
                 shared_subscription_available=False,
             ),
         )
@@ -820,6 +862,13 @@ class Clients:
         elif will is not None:
             self._known(session, will.topic, now)
         return True
+
+    def _response_info(self, session: Session, packet: mqtt5.ConnectPacket) -> str | None:
+        """Below what a client may have itself answered, if it asks and may."""
+        topic, user = f"response/{session.client_id}", session.user
+        may = user is None or (user.may_publish(topic) and user.may_subscribe(topic))
+        fits = topics.valid_topic(topic)
+        return topic if packet.request_response_info and may and fits else None
 
     def _user(
         self, connection: Connection, packet: mqtt5.ConnectPacket, data: bytes, now: TimeUs
@@ -964,8 +1013,6 @@ class Clients:
             [mqtt5.SubAckReasonCode(code) for code in codes],
             reason_str=_brief(reasons) or None,
         )
-        if session.packet_max is not None and len(answer.write()) > session.packet_max:
-            answer = mqtt5.SubAckPacket(packet.packet_id, answer.reason_codes)
         if reasons:
             log.warning(
                 "subscription refused",
@@ -1040,10 +1087,43 @@ class Clients:
         self._keep_subscription(held)
         session.changed(held)
         self.holders[held.id] = held
-        travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
+        travels = self._route(held, now)
         if old is not None:
             self._forget(old, now)
         return travels
+
+    def _route(self, held: Held, now: TimeUs) -> bool:
+        """Have publications for a subscription come here. True if other brokers were told."""
+        if held.pattern.startswith("$"):  # publications have no such topics
+            if not self._watching:
+                self._watch(now)
+            self.watchers[held.id] = held
+            return False
+        wanted = Subscription(held.id, held.filter, held.session.client_id)
+        return self.broker.step(Subscribe(wanted), now)
+
+    def _watch(self, now: TimeUs) -> None:
+        """Tell those who subscribe to `$SYS` what has changed, and again in a while."""
+        values = system.values(self, now)
+        for topic, letter in system.letters(values, self._system).items():
+            for held in self.watchers.values():
+                self._tell(held, topic, letter, 0, now)
+        self._system, self._watching = values, True
+        self.broker.after(system.EVERY_US, self._watch_on)
+
+    def _watch_on(self, now: TimeUs) -> None:
+        self._watching = bool(self.watchers)
+        if self._watching:
+            self._watch(now)
+
+    def _tell(self, held: Held, topic: str, letter: Letter, retain: int, now: TimeUs) -> None:
+        """Deliver a value of `$SYS`, if the subscription is to it."""
+        attributes = content.attributes(topic, letter.payload)
+        if topics.matcher(held.pattern).fullmatch(topic) and matches(held.filter, attributes):
+            identifiers = [held.identifier] if held.identifier else []
+            held.session.deliver(Parcel(letter, 0, retain, identifiers, None), now)
+            if held.session.connection is not None:
+                self.dirty[held.session.connection] = None
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         session = held.session
@@ -1057,7 +1137,8 @@ class Clients:
     def _forget(self, held: Held, now: TimeUs) -> None:
         held.session.weight -= held.weight
         del self.holders[held.id]
-        self.broker.step(Unsubscribe(held.id), now)
+        if self.watchers.pop(held.id, None) is None:
+            self.broker.step(Unsubscribe(held.id), now)
 
     def _feed(self, session: Session) -> None:
         """Send what is retained for new subscriptions, no faster than the client takes it."""
@@ -1085,6 +1166,10 @@ class Clients:
     def _retained(self, held: Held) -> Iterator[bool]:
         """Deliver what is retained, step by step; True where the client should read first."""
         session, retained = held.session, self.broker.retained
+        if held.id in self.watchers:
+            for topic, letter in system.letters(self._system, {}).items():
+                self._tell(held, topic, letter, 1, self.broker.now)
+            return
         wild = "+" in held.pattern or "#" in held.pattern
         at_once = max(1, RETAINED_AT_ONCE // (1 + held.filter.load[3]))
         topic_matches = topics.matcher(held.pattern).fullmatch
@@ -1128,6 +1213,10 @@ class Clients:
         qos = data[0] >> 1 & 3
         packet = mqtt.read(data, connection.level)
         assert isinstance(packet, PublishPacket)
+        if packet.topic_alias is not None:
+            data = mqtt.unaliased(data, _topic_of(connection, packet))
+            packet = mqtt.read(data, connection.level)
+            assert isinstance(packet, PublishPacket)
         topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
         if not self._check_publish(packet):
             self.dropped += 1
@@ -1332,8 +1421,6 @@ class Clients:
     def _check_publish(self, packet: PublishPacket) -> bool:
         """Raise if it is against the standard; False if it is against our rules."""
         topic = packet.topic
-        if packet.topic_alias is not None:
-            raise Malformed("topic aliases are not offered", 0x94)
         if packet.subscription_ids:
             raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
         if not topics.valid_topic(topic):
@@ -1591,6 +1678,21 @@ def _weight(pattern: str, content: Filter) -> int:
     _, constraints, values, patterns = content.load
     levels = -(-pattern.count("+") // LEVELS_WEIGHT)
     return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
+
+
+def _topic_of(connection: Connection, packet: PublishPacket) -> str:
+    """The topic that a publication's alias stands for, from now on or since before."""
+    alias = packet.topic_alias
+    assert alias is not None
+    if not 0 < alias <= ALIASES_MAX:
+        raise Malformed(f"topic alias {alias}; {ALIASES_MAX} are offered", 0x94)
+    if connection.aliases is None:
+        connection.aliases = {}
+    if packet.topic:
+        connection.aliases[alias] = packet.topic
+    elif alias not in connection.aliases:
+        raise Malformed(f"topic alias {alias} stands for nothing", 0x82)
+    return connection.aliases[alias]
 
 
 def _unanswered(connection: Connection, session: Session) -> int:

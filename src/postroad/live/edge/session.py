@@ -50,6 +50,9 @@ class Connection:
     # Beyond thirty attributes Python keeps a dictionary for each object.
     __slots__ = (
         "address",
+        "aliased",
+        "aliases",
+        "aliases_max",
         "answered",
         "at",
         "awaits",
@@ -69,11 +72,13 @@ class Connection:
         "needed",
         "out",
         "owed",
+        "packet_max",
         "paid_us",
         "parting",
         "patience_us",
         "paused",
         "pressing_until_us",
+        "problems",
         "reading",
         "replies_bytes",
         "session",
@@ -88,6 +93,11 @@ class Connection:
         self.level = V5
         self.session: Session | None = None
         self.client_id = self.username = ""  # as CONNECT names them
+        self.problems = True  # whether it wants to be told more than reason codes
+        self.packet_max: int | None = None
+        self.aliases: dict[int, str] | None = None  # topics by the aliases that the client gave,
+        self.aliased: dict[bytes, int] | None = None  # and aliases that it was given,
+        self.aliases_max = 0  # at most so many
         self.input: list[bytes] = []  # what came and is not processed, less its first `at` bytes
         self.at = 0
         self.input_bytes = 0
@@ -115,6 +125,15 @@ class Connection:
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
+
+    def alias(self, topic: bytes) -> tuple[int, bool]:
+        """The alias of a topic for this client, 0 if it has none, and whether it must be named."""
+        if self.aliased is None:
+            self.aliased = {}
+        known = self.aliased.get(topic, 0)
+        if known:
+            return known, False
+        return len(self.aliased) + 1 if len(self.aliased) < self.aliases_max else 0, True
 
     @property
     def stopped(self) -> bool:
@@ -458,7 +477,12 @@ class Session:
         Of a third one follows nothing for the others, unless it is the first that is not plain.
         """
         connection = self.connection
-        short = connection is not None and connection.level == V5 and self.packet_max is None
+        short = (
+            connection is not None
+            and connection.level == V5
+            and self.packet_max is None
+            and not connection.aliases_max
+        )
         changes: Iterable[Held] = self.subscriptions.values()
         if added is not None and len(self.subscriptions) > 2 and added.plain >= self.plain:
             changes = [added]
@@ -594,13 +618,20 @@ class Session:
         return True
 
     def _write(self, connection: Connection, parcel: Parcel, packet_id: int, now: TimeUs) -> bool:
-        data = parcel.fresh(now).addressed(
-            connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers
-        )
+        letter, alias, named = parcel.fresh(now), 0, True
+        if connection.aliases_max:
+            alias, named = connection.alias(letter.topic)
+        data = letter.addressed(
+            connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers, False,
+            alias, named,
+        )  # fmt: skip
         if self.packet_max is not None and len(data) > self.packet_max:
             self.dropped += 1  # the standard: as if it had been sent
             self.why = LARGE
             return False
+        if alias and named:
+            assert connection.aliased is not None
+            connection.aliased[letter.topic] = alias
         connection.out.append(data)
         self.delivered += 1
         return True
