@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
 from postroad.pipeline import ingest as ingesting
+from postroad.pipeline import match as matching
 from postroad.pipeline import measure as measuring
 from postroad.pipeline import sample as sampling
 from postroad.pipeline import session as sessions
@@ -34,9 +35,12 @@ from postroad.pipeline.schemas import (
     EDGES,
     FINISHED,
     LATENCY,
+    MATCHES,
+    PUBLICATIONS,
     QUARANTINE,
     QUOTES,
     RUNS,
+    SUBSCRIPTIONS,
     TEXT,
     TRACES,
     VERSION,
@@ -787,6 +791,66 @@ def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) ->
             where=where,
             remedy=f"the parameters are {', '.join(names)}",
         )
+
+
+def match(
+    subscriptions_path: str,
+    publications_path: str,
+    folder: str,
+    job: Job,
+    *,
+    by: str = "subscription",
+) -> Facts:
+    """Which publication matches whom, into the table `matches`."""
+    assert by in matching.BY, by
+    folder = _on_disk(folder)
+    out, index = store.join(folder, "matches"), store.join(folder, ".matches.index")
+    subscriptions_path = _table_of(subscriptions_path, "subscriptions", folder, job)
+    publications_path = _table_of(publications_path, "publications", folder, job)
+    inputs = {path: store.fingerprint(path) for path in (subscriptions_path, publications_path)}
+    recipe = Recipe("match", {"by": by}, inputs, job.command)
+
+    def act() -> Facts:
+        with job.session() as spark:
+            held = matching.held(store.read(spark, subscriptions_path, SUBSCRIPTIONS), by)
+            built = matching.indexed(held, index).collect()[0].asDict()
+            publications = store.read(spark, publications_path, PUBLICATIONS)
+            store.begin(out)
+            counts = matching.matched(publications, index, store.beside(out))
+            total = counts.agg(F.sum("publications"), F.sum("matches")).collect()[0]
+            if not total[0]:
+                store.write_empty(out, MATCHES)
+            facts: Facts = {
+                "by": by,
+                **built,
+                "publications": total[0] or 0,
+                "matches": total[1] or 0,
+            }
+            store.publish(out, recipe, facts)
+            return {**facts, "unchanged": False, "tables": [out]}
+
+    try:
+        return _once(act, job, recipe, folder, out)
+    finally:
+        store.remove_file(index)
+
+
+def _on_disk(folder: str) -> str:
+    """A folder that executors can map files in."""
+    if "://" in folder:
+        raise InputError(
+            f"{folder!r} is no path", remedy="give a folder on a disk that all executors see"
+        )
+    return store.absolute(folder)
+
+
+def _table_of(source: str, kind: str, folder: str, job: Job) -> str:
+    """A table as it is; raw files are ingested into the folder first, and must all be good."""
+    source = store.absolute(source)
+    if store.is_folder(source) and store.read_lineage(source) is not None:
+        return source
+    table: str = ingest([source], kind, folder, job, bad_share=0)["tables"][0]
+    return table
 
 
 FILES_MAX = 1_000

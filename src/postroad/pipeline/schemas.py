@@ -80,6 +80,7 @@ ADVERTISEMENTS = table(
     until_us=(LONG,),
 )
 PUBLICATIONS = table(publication=TEXT, publisher=TEXT, broker=TEXT, time_us=LONG, attributes=TEXT)
+MATCHES = table(publication=TEXT, publisher=TEXT, broker=TEXT, matches=ArrayType(TEXT, False))
 # Append-only, one row per thing that happened; `published_us` rides along, so that latency needs
 # no join and a stream can be measured row by row.
 TRACES = StructType(
