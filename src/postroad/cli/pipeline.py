@@ -300,6 +300,34 @@ def match(
 
 
 @pipeline.command()
+@click.argument("network", metavar="NETWORK.TOML")
+@click.option("--subscriptions", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option("--publications", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option("--scheme", "schemes", multiple=True, help="Price only these; may be repeated.")
+@to_folder
+@on_spark
+@JSON
+def cost(
+    network: str, subscriptions: str, publications: str, output: str, as_json: bool, **options: Any
+) -> None:
+    """Exact messages, loads, hops and delays of schemes, for publications by the million."""
+    from postroad.pipeline import run, store
+
+    schemes = options.pop("schemes")
+    facts = run.cost(network, subscriptions, publications, output, job(options), schemes=schemes)
+    rows = sorted(
+        store.rows_of(facts["tables"][0]), key=lambda row: (row["messages"], row["scheme"])
+    )
+    if as_json:
+        return _tell({**facts, "cost": rows}, as_json)
+    table = Table(*rows[0], title=facts["tables"][0])
+    for row in rows:
+        table.add_row(*[_short(value) for value in row.values()])
+    Console(width=None if sys.stdout.isatty() else 250).print(table)
+    return None
+
+
+@pipeline.command()
 @click.argument("experiment", metavar="EXPERIMENT.TOML")
 @to_folder
 @on_spark

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -46,8 +46,8 @@ ROWS_MAX = 1_000_000
 GROUP = 4_000_000
 """Publications and matches in one part of a file, about."""
 WRITTEN = table(publications=LONG, matches=LONG)
-Answer = tuple[pa.RecordBatch, Ints, Ints, Ints]
-"""Some publications, those interested in them, where each one's end, and in how many rows."""
+Answer = tuple[pa.RecordBatch, Ints, Ints, Ints, list[str]]
+"""Some publications, those interested in them, where each one's end, in how many rows, and keys."""
 _ALWAYS = 2**63 - 1
 _DICTIONARY = 1 << 26
 
@@ -191,7 +191,7 @@ def _named(group: list[Answer], names: Any, schema: pa.Schema) -> pa.Table:
     used = np.zeros(len(names), np.bool_)
     used[who] = True
     place = np.cumsum(used) - 1
-    sizes = np.concatenate([np.diff(ends, prepend=0) for _, _, ends, _ in group])
+    sizes = np.concatenate([np.diff(ends, prepend=0) for _, _, ends, *_ in group])
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     some = names.take(pa.array(np.flatnonzero(used))).cast(pa.string())
     coded = pa.DictionaryArray.from_arrays(pa.array(place[who], pa.int32()), some)
@@ -200,14 +200,17 @@ def _named(group: list[Answer], names: Any, schema: pa.Schema) -> pa.Table:
     return pa.table([*(rows[name] for name in schema.names[:3]), lists], schema=schema)
 
 
-def answers(table: Mapped, batch: pa.RecordBatch) -> Iterator[Answer]:
-    """Slices of a batch, each with its interested holders, their ends, and in how many rows."""
+def answers(
+    table: Mapped, batch: pa.RecordBatch, key: Callable[[Any], str] | None = None
+) -> Iterator[Answer]:
+    """Slices of a batch, each with its interested holders, their ends, in how many rows, and what
+    `key` says of each publication."""
     for begin in range(0, batch.num_rows, BATCH):
         rows = batch.slice(begin, BATCH)
         times_us = _ints(rows.column("time_us"))
-        found = [
-            table.index.match(_attributes(text)) for text in rows.column("attributes").to_pylist()
-        ]
+        contents = [_attributes(text) for text in rows.column("attributes").to_pylist()]
+        found = [table.index.match(attributes) for attributes in contents]
+        keys = [] if key is None else [key(attributes) for attributes in contents]
         ends = np.cumsum([len(filters) for filters in found], dtype=np.int64)
         filters = np.fromiter(chain.from_iterable(found), np.int64, ends[-1])
         sizes = np.concatenate(
@@ -222,7 +225,7 @@ def answers(table: Mapped, batch: pa.RecordBatch) -> Iterator[Answer]:
             part = interested(
                 table.holders, filters[some], ends[first:last] - before, times_us[first:last]
             )
-            yield (rows.slice(first, last - first), *part)
+            yield (rows.slice(first, last - first), *part, keys[first:last])
             first = last
 
 
