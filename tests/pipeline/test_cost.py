@@ -13,7 +13,7 @@ import networks
 from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.filters import matches
-from postroad.kernels.routes import PRICED
+from postroad.kernels.ways import PRICED
 from postroad.pipeline import cost, run, store
 from postroad.sim.run import run as simulate
 from postroad.sim.scenario import Scenario

@@ -2,7 +2,7 @@
 
 Publications are matched by broker (`match`). Those of one broker that the same brokers want, and
 between which no scheme sees a difference, are one row with their number (`wanted`): first within a
-task, then by Spark. Each such row is priced once (`facts`, by `kernels.routes`); the tables are
+task, then by Spark. Each such row is priced once (`facts`, by `kernels.ways`); the tables are
 sums of the prices. Nothing is approximated: the counters are those of a simulation in which
 all subscriptions stand from the beginning and a broker takes no time.
 """
@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from postroad.errors import InputError
 from postroad.filters import parse
-from postroad.kernels.routes import PRICED, RINGS, TREES, Route, Routes, price
+from postroad.kernels.ways import PRICED, RINGS, TREES, Visits, Ways, price
 from postroad.model import Scalar
 from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
@@ -58,7 +58,7 @@ _BETWEEN = "\x1f"
 
 
 @dataclass(frozen=True)
-class Settings:
+class PricedNetwork:
     """A network, and the schemes to price there with their parameters."""
 
     overlay: Overlay
@@ -71,7 +71,7 @@ class Settings:
         return any(scheme in PLANNED for scheme in self.schemes)
 
 
-def load(path: Path, chosen: Sequence[str]) -> Settings:
+def load(path: Path, chosen: Sequence[str]) -> PricedNetwork:
     """Read a network: `[overlay]`, `seed`, `schemes`, and a table of parameters for a scheme."""
     top = toml.read(path)
     seed: int = top.take("seed", int, 0)
@@ -91,13 +91,13 @@ def load(path: Path, chosen: Sequence[str]) -> Settings:
                 where=str(path),
                 remedy=f"choose of {', '.join(possible)}",
             )
-    return Settings(overlay, schemes, seed)
+    return PricedNetwork(overlay, schemes, seed)
 
 
 class Prices:
-    """The routes of all schemes, and the numbers of brokers."""
+    """The ways of all schemes, and the numbers of brokers."""
 
-    def __init__(self, settings: Settings, interests: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, settings: PricedNetwork, interests: Sequence[tuple[str, str]]) -> None:
         overlay = settings.overlay
         self.number = {name: broker for broker, name in enumerate(overlay.names)}
         parsed = lru_cache(maxsize=None)(parse)
@@ -110,7 +110,7 @@ class Prices:
             ways.setdefault(TREES[1] if alike else scheme, []).append(scheme)
         self.ways = [
             (
-                Routes(way, overlay, known, settings.schemes.get(way), settings.seed),
+                Ways(way, overlay, known, settings.schemes.get(way), settings.seed),
                 schemes,
                 way == TREES[1],
             )
@@ -126,18 +126,16 @@ class Prices:
 
     def key(self, attributes: Mapping[str, Scalar | None]) -> str:
         """What the schemes read of a publication."""
-        return _BETWEEN.join(
-            routes.key(attributes) for routes, *_ in self.ways if routes.key is not None
-        )
+        return _BETWEEN.join(ways.key(attributes) for ways, *_ in self.ways if ways.key is not None)
 
     def keys(self, key: str) -> list[str]:
         """The part of each way's scheme in a key."""
         parts = iter(key.split(_BETWEEN))
-        return ["" if routes.key is None else next(parts) for routes, *_ in self.ways]
+        return ["" if ways.key is None else next(parts) for ways, *_ in self.ways]
 
     @cached_property
     def keyed(self) -> bool:
-        return any(routes.key is not None for routes, *_ in self.ways)
+        return any(ways.key is not None for ways, *_ in self.ways)
 
 
 @lru_cache(maxsize=1)
@@ -256,26 +254,26 @@ def _count_sets(
     of_set = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
     least = counts[of_set[wanting != broker]].sum()
     ledger.add("", LEAST, [0], [0], [least])
-    for (routes, schemes, is_tree), part in zip(prices.ways, prices.keys(key), strict=True):
-        route = routes.route(broker, part)
-        priced = price(route, counts, ends, wanting, deliveries)
+    for (ways, schemes, is_tree), part in zip(prices.ways, prices.keys(key), strict=True):
+        way = ways.way(broker, part)
+        priced = price(way, counts, ends, wanting, deliveries)
         if is_tree:
             ledger.add("", LEAST_ON_TREE, [0], [0], [priced.messages.sum()])
         for scheme in schemes:
-            _enter(scheme, route, priced, ledger)
+            _enter(scheme, way, priced, ledger)
 
 
-def _enter(scheme: str, route: Route, priced: Any, ledger: _Ledger) -> None:
-    node = route.node
+def _enter(scheme: str, way: Visits, priced: Any, ledger: _Ledger) -> None:
+    node = way.node
     for notice, name in enumerate(MESSAGES):
-        sent = np.flatnonzero((priced.messages > 0) & (route.notice == notice))
-        ledger.add(scheme, name, node[route.above[sent]], node[sent], priced.messages[sent])
+        sent = np.flatnonzero((priced.messages > 0) & (way.notice == notice))
+        ledger.add(scheme, name, node[way.above[sent]], node[sent], priced.messages[sent])
     for name in ("pure_forwards", "false_sends", "deliveries"):
         counts = getattr(priced, name)
         some = np.flatnonzero(counts)
         ledger.add(scheme, name, node[some], np.zeros_like(some), counts[some])
         if name == "deliveries":
-            ledger.add(scheme, "delay", route.hops[some], route.delay_us[some], counts[some])
+            ledger.add(scheme, "delay", way.hops[some], way.delay_us[some], counts[some])
 
 
 class _Ledger:

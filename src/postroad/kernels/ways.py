@@ -2,7 +2,7 @@
 
 Once all subscriptions stand, a scheme's way for a publication depends on its broker, on what the
 scheme reads of its content (a topic, a zone, a group; `key`) and on which brokers want it. A
-`Route` holds all visits that a publication from one broker with one key may make, the broker's own
+`Visits` are all visits that a publication from one broker with one key may make, the broker's own
 first and each after the one it comes from. The first `base` are always made; the others only if
 they lead to a broker that wants the publication, which gets it in the visit `spot` says. So
 flooding is a tree whose visits are all always made, filtering on a tree one where only the first
@@ -45,7 +45,7 @@ PRICED = (*TREES, "unicast", "ideal_multicast", "kyra", "fbr", "mbr", *RINGS)
 
 
 @dataclass(frozen=True, eq=False)
-class Route:
+class Visits:
     """See the module. `notice[v]`: whether visit v comes as a notification, not a publication."""
 
     node: IntArray
@@ -57,19 +57,19 @@ class Route:
     base: int
 
 
-def _route(
+def _as_way(
     visits: Sequence[tuple[int, int, TimeUs, bool]],
     spots: Mapping[BrokerId, int],
     brokers: int,
     base: int,
-) -> Route:
+) -> Visits:
     """From (node, visit before, latency from there, whether a notification) of each visit."""
     node, above, latency_us, notice = np.array(visits, np.int64).reshape(-1, 4).T.copy()
     hops, delay_us = np.zeros_like(node), np.zeros_like(node)
     _measure(above, latency_us, hops, delay_us)
     spot = np.full(brokers, -1, np.int64)
     spot[list(spots)] = list(spots.values())
-    return Route(node, above, notice, hops, delay_us, spot, base)
+    return Visits(node, above, notice, hops, delay_us, spot, base)
 
 
 @njit(cache=True)
@@ -81,7 +81,7 @@ def _measure(above, latency_us, hops, delay_us):
 
 @dataclass(frozen=True)
 class Counts:
-    """Per visit of a route: messages into it, the publications that were only passed on there or
+    """Per visit of a way: messages into it, the publications that were only passed on there or
     neither passed on nor delivered, and deliveries."""
 
     messages: IntArray
@@ -91,13 +91,13 @@ class Counts:
 
 
 def price(
-    route: Route, publications: IntArray, ends: IntArray, wanting: IntArray, deliveries: IntArray
+    way: Visits, publications: IntArray, ends: IntArray, wanting: IntArray, deliveries: IntArray
 ) -> Counts:
     """Set n, of `publications[n]`, is wanted by the brokers `wanting[ends[n - 1]:ends[n]]`, and
     all its publications are delivered there `deliveries` times."""
-    counts = np.zeros((4, len(route.node)), np.int64)
+    counts = np.zeros((4, len(way.node)), np.int64)
     _price(
-        route.above, route.notice, route.spot, route.base, publications, ends, wanting, deliveries,
+        way.above, way.notice, way.spot, way.base, publications, ends, wanting, deliveries,
         *counts,
     )  # fmt: skip
     return Counts(*counts)
@@ -147,8 +147,8 @@ def _price(
                     false_sends[visit] += count
 
 
-class Routes:
-    """The routes of a scheme in a network with these interests."""
+class Ways:
+    """The ways of a scheme in a network with these interests."""
 
     def __init__(self, scheme: str, overlay: Overlay, interests: Interests, config: Any, seed: int):
         if scheme not in PRICED:
@@ -156,34 +156,34 @@ class Routes:
         self.scheme = scheme
         self.brokers = overlay.brokers_count
         plan = SCHEMES[scheme].plan(overlay, interests, config or SCHEMES[scheme].config(), seed)
-        self._way: Callable[[BrokerId, Key], Route]
+        self._way_of: Callable[[BrokerId, Key], Visits]
         self.key: Callable[[Mapping[str, Scalar | None]], Key] | None = None
         if scheme in TREES or scheme == "fbr":
             tree = fbr.tree(overlay) if scheme == "fbr" else overlay
-            self._way = _Tree(tree, scheme == "flooding").route
+            self._way_of = _Tree(tree, scheme == "flooding").way
         elif scheme == "unicast":
-            self._way = _Star(between_all(overlay)).route
+            self._way_of = _Star(between_all(overlay)).way
         elif isinstance(plan, PathsPlan):
-            self._way = _Paths(plan).route
+            self._way_of = _Paths(plan).way
         elif isinstance(plan, KyraPlan):
             kyra = _Kyra(plan)
-            self._way, self.key = kyra.route, kyra.key
+            self._way_of, self.key = kyra.way, kyra.key
         elif isinstance(plan, GroupPlan):
             if plan.config.unicast_below:
                 raise InputError(
                     "no price for mbr with unicast_below", remedy="leave unicast_below out"
                 )
             groups = _Groups(plan)
-            self._way, self.key = groups.route, groups.key
+            self._way_of, self.key = groups.way, groups.key
         else:
             assert isinstance(plan, RingPlan)
             if plan.config.cells:
                 raise InputError(f"no price for {scheme} with cells", remedy="leave cells out")
             ring = _Ring(plan)
-            self._way, self.key = ring.route, ring.key
+            self._way_of, self.key = ring.way, ring.key
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
-        return self._way(broker, key)
+    def way(self, broker: BrokerId, key: Key) -> Visits:
+        return self._way_of(broker, key)
 
 
 class _Tree:
@@ -191,26 +191,26 @@ class _Tree:
         self.near = tree.neighbours()
         self.floods = floods
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         visits, spots = [(broker, -1, 0, False)], {broker: 0}
         for node, _, _, _ in visits:  # grows meanwhile
             for peer, latency_us in self.near[node].items():
                 if peer not in spots:
                     spots[peer] = len(visits)
                     visits.append((peer, spots[node], latency_us, False))
-        return _route(visits, spots, len(self.near), len(visits) if self.floods else 1)
+        return _as_way(visits, spots, len(self.near), len(visits) if self.floods else 1)
 
 
 class _Star:
     def __init__(self, between_us: IntArray) -> None:
         self.between_us = between_us
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         brokers = range(len(self.between_us))
         order = [broker, *(other for other in brokers if other != broker)]
         far = self.between_us[broker].tolist()
         visits = [(other, -1 if other == broker else 0, far[other], False) for other in order]
-        return _route(visits, {other: n for n, other in enumerate(order)}, len(order), 1)
+        return _as_way(visits, {other: n for n, other in enumerate(order)}, len(order), 1)
 
 
 class _Paths:
@@ -220,7 +220,7 @@ class _Paths:
         self.plan = plan
         self.links = plan.links()
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         below: dict[int, list[int]] = {}
         for node, before in enumerate(self.plan.before(broker)):
             if before >= 0:
@@ -231,7 +231,7 @@ class _Paths:
                 spots[further] = len(visits)
                 visits.append((further, spots[node], self.links[node][further], False))
         brokers = self.plan.overlay.brokers_count
-        return _route(visits, {n: at for n, at in spots.items() if n < brokers}, brokers, 1)
+        return _as_way(visits, {n: at for n, at in spots.items() if n < brokers}, brokers, 1)
 
 
 class _Groups:
@@ -247,7 +247,7 @@ class _Groups:
         (cell,) = self.cells.match(attributes)
         return str(self.plan.group[cell])
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         plan, group = self.plan, int(key)
         between_us = plan.between_us
         members = tuple(sorted(plan.members.get(group, ())))
@@ -262,7 +262,7 @@ class _Groups:
                 if peer not in spots:
                     spots[peer] = len(visits)
                     visits.append((peer, spots[node], int(between_us[node, peer]), False))
-        return _route(visits, spots, len(between_us), len(visits))
+        return _as_way(visits, spots, len(between_us), len(visits))
 
 
 class _Kyra:
@@ -286,7 +286,7 @@ class _Kyra:
         places = dict(self.zones.match(attributes))
         return " ".join(str(places[clique]) for clique in range(-1, len(places) - 1))
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         tree, *proxies = map(int, key.split(" "))
         between_us = self.plan.between_us
         first = proxies[self.clique_of[broker]]
@@ -311,7 +311,7 @@ class _Kyra:
             else:
                 spots[server] = len(visits)
                 visits.append((server, at[proxy], int(between_us[proxy, server]), True))
-        return _route(visits, spots, len(between_us), base)
+        return _as_way(visits, spots, len(between_us), base)
 
 
 class _Ring:
@@ -330,7 +330,7 @@ class _Ring:
     def key(self, attributes: Mapping[str, Scalar | None]) -> Key:
         return self.plan.topics.of(Publication("", "", attributes))  # type: ignore[arg-type]
 
-    def route(self, broker: BrokerId, key: Key) -> Route:
+    def way(self, broker: BrokerId, key: Key) -> Visits:
         visits, spots = [(broker, -1, 0, False)], {}
         publication = Publication("", "", {self.plan.config.topic: key})
         given: deque[tuple[int, Any]] = deque([(0, Publish(publication))])
@@ -344,4 +344,4 @@ class _Ring:
                     peer = effect.peer
                     given.append((len(visits), Received(effect.message, node)))
                     visits.append((peer, visit, self.links[node][peer], False))
-        return _route(visits, spots, len(self.routers), len(visits))
+        return _as_way(visits, spots, len(self.routers), len(visits))

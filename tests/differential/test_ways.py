@@ -1,4 +1,4 @@
-"""Priced routes against the simulator with the same subscriptions, counter by counter."""
+"""Priced ways against the simulator with the same subscriptions, counter by counter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import networks
 from postroad.filters import matches
-from postroad.kernels.routes import PRICED, RINGS, Routes, price
+from postroad.kernels.ways import PRICED, RINGS, Ways, price
 from postroad.overlay import Overlay
 from postroad.overlay.latencies import as_overlay
 from postroad.overlay.transit_stub import transit_stub
@@ -80,7 +80,7 @@ def test_every_counter_is_that_of_the_simulator(
     known = Interests(
         pairs, [(each.broker, each.filter) for each in workload.advertisements], pairs
     )
-    routes = Routes(scheme, network, known, config, seed % 100)
+    ways = Ways(scheme, network, known, config, seed % 100)
     links: Counter[Any] = Counter()
     per_broker: Counter[Any] = Counter()
     delays: Counter[Any] = Counter()
@@ -88,21 +88,19 @@ def test_every_counter_is_that_of_the_simulator(
         wanting = Counter(
             each.broker for each in subscriptions if matches(each.filter, posting.attributes)
         )
-        key = routes.key(posting.attributes) if routes.key else ""
-        route = routes.route(posting.broker, key)
+        key = ways.key(posting.attributes) if ways.key else ""
+        way = ways.way(posting.broker, key)
         counts = price(
-            route, np.array([1]), np.array([len(wanting)]),
+            way, np.array([1]), np.array([len(wanting)]),
             np.array(list(wanting), np.int64), np.array(list(wanting.values()), np.int64),
         )  # fmt: skip
-        for visit, node in enumerate(route.node.tolist()):
+        for visit, node in enumerate(way.node.tolist()):
             if counts.messages[visit]:
-                before = int(route.node[route.above[visit]])
-                links[before, node, KINDS[route.notice[visit]]] += int(counts.messages[visit])
+                before = int(way.node[way.above[visit]])
+                links[before, node, KINDS[way.notice[visit]]] += int(counts.messages[visit])
             for name in ("deliveries", "pure_forwards", "false_sends"):
                 per_broker[node, name] += int(getattr(counts, name)[visit])
-            delays[int(route.hops[visit]), int(route.delay_us[visit])] += int(
-                counts.deliveries[visit]
-            )
+            delays[int(way.hops[visit]), int(way.delay_us[visit])] += int(counts.deliveries[visit])
     simulated = {
         (link.source, link.target, kind): link.messages[kind]
         for link in result.links
