@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from live_harness import Processes, free_ports, wait_for
 from postroad.cli import cli
+from postroad.comparison import deploy
 from postroad.comparison.rows import ROWS
 from postroad.comparison.runs import MEASURES
 from postroad.errors import InputError
+from postroad.live.client import Client
+from postroad.live.network import load
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
+from postroad.sim.scenario import Scenario
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,3 +240,134 @@ def test_a_killed_comparison_goes_on_and_ends_with_the_same_numbers(
         code, _, err = compare(str(workload), "-o", str(folder))
         assert code == 0, err
     assert (killed / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
+
+
+# From a comparison to a running network.
+
+
+def init(report: Path, *words: str) -> dict[str, Any]:
+    words = ("network", "init", str(report), "--json", *words)
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def free_run(count: int) -> int:
+    """The first of so many ports in a row that nobody has."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as made:
+                    made.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+async def talk(scenario: Scenario, brokers: Processes) -> None:
+    """The workload of a scenario by real clients, each publication after the one before."""
+    names = scenario.overlay.names
+    ports = [brokers.mqtt(name) for name in names]
+    async with AsyncExitStack() as stack:
+        for interest in scenario.workload.subscriptions:
+            client = Client("127.0.0.1", ports[interest.broker], client_id=interest.id)
+            await stack.enter_async_context(client)
+            await client.subscribe("quote", where=str(interest.filter))
+        publishers: dict[str, Client] = {}
+        for posting in scenario.workload.postings:
+            if posting.publisher not in publishers:
+                client = Client("127.0.0.1", ports[posting.broker], client_id=posting.publisher)
+                publishers[posting.publisher] = await stack.enter_async_context(client)
+            content = {name: v for name, v in posting.attributes.items() if name != "class"}
+            payload = json.dumps(content).encode()
+            await publishers[posting.publisher].publish("quote", payload, qos=1)
+
+
+def carried(brokers: Processes) -> int:
+    """Publications that brokers have received from each other."""
+    rows = [brokers.status(name) for name in brokers.network.names]
+    return sum(
+        count
+        for row in rows
+        if row is not None
+        for link in row["links"].values()
+        for kind, count in link["received"].items()
+        if kind == "publication"
+    )
+
+
+def test_a_row_becomes_a_network_that_does_as_predicted(report: Path, tmp_path: Path) -> None:
+    path, row = tmp_path / "network.toml", "advertisement forwarding + covering"
+    facts = init(report, "--row", row, "-o", str(path), "--port", str(free_run(36)))
+    assert facts["messages"] == pytest.approx(means(report, row, "messages"))
+    _, _, scenario = deploy.read(report, row)
+    assert load(path).store is not None
+    with Processes(path) as brokers:
+        asyncio.run(asyncio.wait_for(talk(scenario, brokers), 300))
+        counts = [-1]
+
+        def settled() -> bool:
+            counts.append(carried(brokers))
+            return counts[-1] == counts[-2]
+
+        wait_for(settled, 60)
+    first = next(r for r in results(report) if r["scheme"] == row and not r["point"])
+    predicted = float(first["messages"]) * len(scenario.workload.postings)
+    assert counts[-1] > 0
+    assert counts[-1] == pytest.approx(predicted, rel=0.05)
+
+
+@pytest.mark.parametrize("row", ["Kyra", "Scribe", "GRAPE"])
+def test_every_kind_of_row_is_a_network_that_loads(report: Path, tmp_path: Path, row: str) -> None:
+    path = tmp_path / "network.toml"
+    facts = init(report, "--row", row, "-o", str(path))
+    network = load(path)
+    _, _, scenario = deploy.read(report, row)
+    assert network.scheme == scenario.scheme
+    assert network.config == scenario.config
+    assert network.relocation_config == scenario.relocation_config
+    assert (network.store is not None) is False
+    assert sorted(network.names) == sorted(scenario.overlay.names)
+    assert (len(facts["files"]) == 2) is (row != "GRAPE")
+
+
+def test_without_a_row_it_is_the_verdict(report: Path, tmp_path: Path) -> None:
+    told = json.loads((report.parent / "told.json").read_text())
+    assert init(report, "-o", str(tmp_path / "network.toml"))["row"] == told["best"]
+    assert f"**{told['best']}**".strip("*") in told["verdict"]
+
+
+def test_what_would_change_is_said_with_the_steps(report: Path, tmp_path: Path) -> None:
+    base, other = tmp_path / "base.toml", tmp_path / "other.toml"
+    init(report, "--row", "subscription forwarding", "-o", str(base))
+    same = init(
+        report, "--row", "subscription forwarding", "-o", str(other), "--against", str(base)
+    )
+    assert (same["differences"], same["steps"]) == ([], [])
+    facts = init(
+        report, "--row", "advertisement forwarding + covering", "-o", str(other), "--against",
+        str(base), "--force",
+    )  # fmt: skip
+    assert "scheme: subscription_forwarding → advertisement_forwarding" in facts["differences"]
+    assert "covering: default → True" in facts["differences"]
+    assert facts["steps"][0].startswith(f"postroad network down {base}")
+    assert facts["steps"][1] == f"postroad network up {other}"
+    lines = other.read_text()
+    init(report, "--row", "subscription forwarding", "-o", str(other), "--force")
+    assert lines != other.read_text()
+
+
+def test_wrong_words_are_refused(report: Path, tmp_path: Path) -> None:
+    for words, what in (
+        (["--row", "nobody"], "--row is 'nobody'"),
+        (["--port", "65530"], "12 brokers need 3 ports each"),
+    ):
+        with pytest.raises(InputError, match=what):
+            init(report, "-o", str(tmp_path / "n.toml"), *words)
+    (tmp_path / "there.toml").write_text("")
+    with pytest.raises(InputError, match="is there already"):
+        init(report, "-o", str(tmp_path / "there.toml"))
+    with pytest.raises(InputError, match="cannot read"):
+        init(tmp_path, "-o", str(tmp_path / "n.toml"))

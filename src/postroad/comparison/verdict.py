@@ -143,7 +143,11 @@ def times_least(row: Outcome, concern: str, conditions: Conditions) -> float | N
 
 
 def factors(row: Outcome, conditions: Conditions) -> dict[str, float]:
-    """What a row's copies are more than the least possible by; their product is the whole."""
+    """What a row's copies are more than the least possible by; their product is the whole.
+
+    The tree of links is judged with publishers at their best places on it, so that what their
+    places cost stands by itself.
+    """
     bound = least_of("traffic", conditions)
     if bound is None or not bound.mean:
         return {}
@@ -152,16 +156,16 @@ def factors(row: Outcome, conditions: Conditions) -> dict[str, float]:
     if not useful:
         return {}
     shares = {"control messages": (copies + _control(row)) / copies, "false sends": copies / useful}
-    tree, placed = conditions.least.get("tree_copies"), conditions.least.get("placed_copies")
-    if (
-        tree is not None
-        and placed is not None
-        and not row.figure("outside").mean
-        and row.relocation is None
-    ):
-        shares["detours"] = useful / tree.mean
-        shares["where publishers are"] = tree.mean / placed.mean
-        shares["the tree of links"] = placed.mean / bound.mean
+    known = [
+        conditions.least.get(name)
+        for name in ("tree_copies", "placed_tree_copies", "placed_copies")
+    ]
+    tree, placed_tree, placed = (0.0 if one is None else one.mean for one in known)
+    if tree and placed_tree and placed and not row.figure("outside").mean:
+        stretch = placed_tree / placed
+        shares["detours"] = useful / tree
+        shares["where publishers are"] = tree / bound.mean / stretch
+        shares["the tree of links"] = stretch
     else:
         shares["brokers that want nothing of it"] = useful / bound.mean
     return shares

@@ -42,14 +42,13 @@ class OnTree:
         """Per publication, with its publisher where it is."""
         return self.links + self.apart[source, np.arange(len(source))]
 
-    def best_messages(self, publisher: IntArray) -> IntArray:
-        """Per publication, with each publisher at the broker that is best for all it publishes."""
-        messages: IntArray = self.links.copy()
+    def best_places(self, publisher: IntArray) -> IntArray:
+        """Per publication, the broker that is best for all that its publisher publishes."""
+        places = np.empty_like(publisher)
         for one in np.unique(publisher):
             mine = publisher == one
-            apart = self.apart[:, mine]
-            messages[mine] += apart[apart.sum(axis=1).argmin()]
-        return messages
+            places[mine] = self.apart[:, mine].sum(axis=1).argmin()
+        return places
 
 
 def messages(wanted: Wanted, source: IntArray) -> IntArray:
