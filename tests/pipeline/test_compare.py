@@ -125,39 +125,88 @@ def test_page_in_a_browser(report: Path) -> None:
             page.on("request", lambda request: asked.append(request.url))
             page.goto((report / "index.html").as_uri())
             assert page.inner_text("h1") == "Tiny & <quoted>"
-            page.wait_for_selector("#vary-plot .main-svg")
-            found = page.eval_on_selector_all(
-                "#measures td[data-measure]",
-                "cells => cells.map(c => [c.parentNode.dataset.label, c.dataset.measure,"
-                " Number(c.dataset.value)])",
-            )
-            assert len(found) == len(ROWS) * len(MEASURES)
-            for label, measure, value in found:
-                assert value == pytest.approx(means(report, label, measure)), (label, measure)
-
-            def loads() -> list[float]:
-                code = "document.getElementById('overlay-plot').data.at(-1).marker.color"
-                drawn: list[float] = page.evaluate(code)
-                return drawn
-
-            flooding = loads()
-            page.select_option("#overlay-scheme", label="BeaConvey")
-            assert loads() != flooding
-            assert sum(flooding) / 12 == pytest.approx(
-                float(next(r for r in results(report) if r["scheme"] == "flooding")["stress_mean"])
-            )
-            page.select_option("#table-mode", "difference")
-            assert page.inner_text("#measures tr.baseline td:nth-child(2) small") == "+0%"
-            page.select_option("#trade-x", "state_mean")
-            title = "document.getElementById('trade-plot').layout.xaxis.title.text"
-            assert page.evaluate(title) == MEASURES["state_mean"]
-            page.select_option("#vary", label="brokers")
-            drawn = page.evaluate("document.getElementById('vary-plot').data[0].x")
-            assert drawn == [2, 4]
+            page.wait_for_selector("#vary-plot svg")
+            told = json.loads((report.parent / "told.json").read_text())
+            assert page.inner_text("#answer").startswith(f"Run {told['best']}: ")
+            check_table(page, report)
+            check_pictures(page, report)
+            page.set_viewport_size({"width": 390, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            page.emulate_media(color_scheme="dark")
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            page.emulate_media(color_scheme="light")
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+            bare = browser.new_context(java_script_enabled=False).new_page()
+            bare.goto((report / "index.html").as_uri())
+            assert len(bare.query_selector_all("#measures tbody tr")) == len(ROWS) + 1
         finally:
             browser.close()
     assert said == []
     assert len(asked) == 1
+
+
+def check_table(page: Any, report: Path) -> None:
+    cells = page.eval_on_selector_all(
+        "#measures tr:not(.least) td[data-measure]:not([data-measure=times_least])",
+        "cells => cells.map(c => [c.parentNode.dataset.label, c.dataset.measure,"
+        " Number(c.dataset.value)])",
+    )
+    assert len(cells) == len(ROWS) * len(MEASURES)
+    for label, measure, value in cells:
+        assert value == pytest.approx(means(report, label, measure)), (label, measure)
+    times = page.eval_on_selector_all(
+        "#measures td[data-measure=times_least]", "cells => cells.map(c => Number(c.dataset.value))"
+    )
+    assert min(times) == times[-1] == 1  # the least possible itself
+    page.select_option("#table-mode", "difference")
+    assert page.inner_text("#measures tr.baseline [data-measure=messages] small") == "+0%"
+    assert not page.is_visible("#measures [data-measure=hops] >> nth=0")
+    page.check("#all-measures")
+    assert page.is_visible("#measures [data-measure=hops] >> nth=0")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.uncheck("#all-measures")
+    box = page.query_selector("#measures [data-measure=duplicated]").bounding_box()
+    assert box["x"] + box["width"] <= 1440
+    order = "[...document.querySelectorAll('#measures tbody tr')].map(row => row.dataset.label)"
+    for direction in (1, -1):
+        page.focus("#measures button[data-key=messages]")
+        page.keyboard.press("Enter")
+        sorted_by = [means(report, label, "messages") for label in page.evaluate(order)
+                     if label in ROWS]  # fmt: skip
+        assert sorted_by == sorted(sorted_by, reverse=direction < 0)
+
+
+def check_pictures(page: Any, report: Path) -> None:
+    def loads(side: str) -> list[float]:
+        code = f"[...document.querySelectorAll('#{side}-plot circle')].map(c => +c.dataset.load)"
+        drawn: list[float] = page.evaluate(code)
+        return drawn
+
+    page.select_option("#left-scheme", label="flooding")
+    page.select_option("#right-scheme", label="BeaConvey")
+    flooding = loads("left")
+    assert loads("right") != flooding
+    assert sum(flooding) / 12 == pytest.approx(
+        float(next(r for r in results(report) if r["scheme"] == "flooding")["stress_mean"]),
+        rel=1e-3,
+    )
+    page.select_option("#trade-x", "state_mean")
+    page.select_option("#trade-y", "traffic")
+    label = page.get_attribute("#trade-plot svg", "aria-label")
+    assert label == f"{MEASURES['traffic']} against {MEASURES['state_mean']}"
+    assert len(page.query_selector_all("#trade-plot circle")) == len(ROWS)
+    page.select_option("#vary", label="brokers")
+    page.select_option("#vary-measure", "messages")
+    titles = page.eval_on_selector_all(
+        "#vary-plot circle title", "all => all.map(title => title.textContent)"
+    )
+    assert len([title for title in titles if title.startswith("flooding: ")]) == 2
+    grey = "#load-plot polyline[data-label='iScribe']"
+    assert "chosen" not in page.get_attribute(grey, "class")
+    page.click("#legend button:text-is('iScribe')")
+    assert "chosen" in page.get_attribute(grey, "class")
+    assert page.get_attribute("#legend button:text-is('iScribe')", "aria-pressed") == "true"
+    assert (report / "index.html").stat().st_size < 1_500_000
 
 
 def test_bad_rows_are_counted_and_a_failing_scheme_does_not_sink_the_others(

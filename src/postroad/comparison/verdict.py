@@ -77,6 +77,7 @@ class Judgement:
     best: Outcome | None
     out: Mapping[str, str]  # rows that do not keep within the limits, with the reason
     text: str
+    headline: str  # what to do, in one sentence
 
 
 def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> Judgement:
@@ -92,15 +93,15 @@ def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> 
         key=lambda row: (row.figure(measure).mean, row.figure("state_mean").mean),
     )
     if not able:
-        return Judgement(None, out, f"For {_WORDS[concern][0]}: no scheme delivered everything "
-                         "exactly once.")  # fmt: skip
+        text = f"For {_WORDS[concern][0]}: no scheme delivered everything exactly once."
+        return Judgement(None, out, text, text)
     if not ranked:
         nearest = min(able, key=lambda row: row.figure(measure).mean)
-        return Judgement(
-            None, out,
+        text = (
             f"For {_WORDS[concern][0]}: no scheme keeps within the limits. "
-            f"{nearest.label}, the best without them: {out[nearest.label]}.",
-        )  # fmt: skip
+            f"{nearest.label}, the best without them: {out[nearest.label]}."
+        )
+        return Judgement(None, out, text, text)
     best = ranked[0]
     said = [
         _answer(best, ranked, concern, conditions),
@@ -109,7 +110,19 @@ def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> 
         _left_out(best, able, out, measure),
         _elsewhere(best, ranked, measure, conditions.points),
     ]
-    return Judgement(best, out, " ".join(text for text in said if text))
+    text = " ".join(text for text in said if text)
+    return Judgement(best, out, text, _headline(best, concern, conditions))
+
+
+def _headline(best: Outcome, concern: str, conditions: Conditions) -> str:
+    figure = best.figure(CONCERN[concern]).mean
+    text = f"Run **{best.label}**: {figure:,.4g} {_WORDS[concern][1]}"
+    times = times_least(best, concern, conditions)
+    if times is not None:
+        text += f", {times:,.3g} times the least possible"
+    if conditions.limits.any:
+        text += ", and within the limits"
+    return text + "."
 
 
 def verdicts(
