@@ -23,6 +23,7 @@ from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
 from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
 from postroad.live.edge.host import Host
+from postroad.live.edge.latency import Latency
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
@@ -77,6 +78,7 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
+TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 ALIASES_MAX = 64  # topic aliases that a client may give
 
 
@@ -109,6 +111,8 @@ class Clients:
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
         self.bytes_received = self.bytes_sent = 0
+        self.latency = Latency()
+        self._handed = 0  # publications; one in TIMED is timed
         self.started_us = broker.now
         self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
         self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
@@ -545,6 +549,15 @@ class Clients:
             self.regrouped = True
             if session.expiry_s:
                 self._pass_round(session)
+        log.info(
+            "client disconnected",
+            extra={
+                "client": session.client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "reason": connection.parting,
+            },
+        )
         self._trace(
             "disconnect", now, session.client_id, session=session.name, reason=connection.parting
         )
@@ -720,6 +733,19 @@ class Clients:
             session.connection.parting = reason
             self.close(session.connection, bye, now)
 
+    def kick(self, client_id: str, reason: str, now: TimeUs) -> bool:
+        """An operator lets a client go; its session stays. False if it is not connected here."""
+        self.broker.advance(now)
+        session = self.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return False
+        reason = reason[:REASON_MAX]
+        code = mqtt5.DisconnectReasonCode.ADMINISTRATIVE_ACTION
+        session.connection.parting = reason
+        bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+        self.close(session.connection, bye, now)
+        return True
+
     def end_overflowed(self, now: TimeUs) -> None:
         """End the sessions that could not hold what is for them, before anything is acknowledged.
 
@@ -837,6 +863,16 @@ class Clients:
         self._leave(session, will)
         self._begin_keeping(session)
         connection.session = session
+        log.info(
+            "client connected",
+            extra={
+                "client": client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "level": level,
+                "present": present,
+            },
+        )
         self._trace(
             "connect", now, client_id, session=session.name,
             detail=json.dumps({"present": present, "user": packet.username, "level": level}),
@@ -1676,6 +1712,9 @@ class Clients:
             if passed is None:
                 self._stopped(publication, EXPIRED, now)
                 letter = None
+        self._handed += 1
+        if self._handed % TIMED == 0:
+            self.latency.add(now - publication.time_us)
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
