@@ -72,6 +72,33 @@ def test_differences_are_paired_by_replicate(spark, partitions):
     assert found["c"]["ratio"] == pytest.approx(20.0)
 
 
+def test_only_copies_are_without_an_interval(spark):
+    """A metric that happens to be constant is no sign of copies if another one varies."""
+    values = {"a": [(1.0, 5.0), (2.0, 5.0)], "b": [(4.0, 7.0), (4.0, 7.0)]}
+    rows = [
+        (f"{name}{n}", 1, "ok", None, {"scheme": name}, n, n, {"m": m, "k": k}, 0)
+        for name, column in values.items()
+        for n, (m, k) in enumerate(column)
+    ]
+    metrics = measure.run_metrics(spark.createDataFrame(rows, RUNS), None)
+    found = {
+        (row["parameters"]["scheme"], row["metric"]): row
+        for row in measure.measures(metrics).collect()
+    }
+    assert (found["a", "k"]["ci95_low"], found["a", "k"]["ci95_high"]) == (5.0, 5.0)
+    assert found["a", "m"]["sd"] == pytest.approx(math.sqrt(0.5))
+    assert {found["b", metric]["ci95_low"] for metric in "mk"} == {None}
+    pairs = {
+        (row["parameters"]["scheme"], row["baseline"]["scheme"], row["metric"]): row
+        for row in measure.differences(metrics, {"scheme": None}).collect()
+    }
+    assert set(pairs) == {(*both, metric) for both in ("ab", "ba") for metric in "mk"}
+    gap = pairs["b", "a", "m"]
+    assert (gap["difference"], gap["min"], gap["max"]) == (2.5, 2.0, 3.0)
+    assert (gap["ratio"], gap["ratio_mean"], gap["ratio_min"]) == (8 / 3, 3.0, 2.0)
+    assert pairs["b", "a", "k"]["ci95_low"] == 2.0  # a varies
+
+
 def test_trace_metrics_need_no_join(spark):
     rows = [
         Row("r", "0", 0, n, "deliver", 10 + n, publisher="p", publication=str(n), subscription="s",

@@ -1,16 +1,21 @@
-"""Measures from run results and delivery traces, as Spark SQL.
+"""Measures from run results and delivery traces, as Spark SQL: the only place with statistics.
 
-Means of a group add its values in sorted order, so the last digit does not depend on how the
-rows were partitioned; traces are added as whole numbers, which is exact in any order.
-Confidence intervals are Student's t at 95%.
+`run_metrics` has one value per run and metric; `measures` takes the replicates of a setting
+together, `differences` pairs those of two settings. Means of a group add its values in sorted
+order, so the last digit does not depend on how the rows were partitioned; traces are added as
+whole numbers, which is exact in any order.
+
+Intervals are Student's t at 95%. There is none for a single value, and none where the replicates
+of a setting are copies, equal in every metric: those of a workload from files, under a scheme that
+draws nothing, say nothing of how far another workload would be off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
@@ -70,6 +75,35 @@ def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
     return metrics
 
 
+def of_cases(runs: DataFrame, cases: DataFrame) -> DataFrame:
+    """Runs of `run.cases` as runs of a grid, each as often as `cases` names it.
+
+    Keys: the runs' `case` is unique; `cases` may give one case to several settings.
+    """
+    own = runs.withColumn("case", F.col("parameters")["case"]).drop("parameters", "replicate")
+    return own.join(F.broadcast(cases), on="case", how="inner").drop("case")
+
+
+def by_scheme(metrics: DataFrame) -> DataFrame:
+    """A metric `SCHEME|NAME`, of a run that has several schemes, as NAME of that scheme."""
+    scheme = F.struct(
+        F.lit("scheme").alias("key"), F.substring_index("metric", "|", 1).alias("value")
+    )
+    named = F.array_sort(F.concat("_parameters", F.array(scheme)))
+    several = F.contains("metric", F.lit("|"))
+    return metrics.withColumns(
+        {
+            "_parameters": F.when(several, named).otherwise(F.col("_parameters")),
+            "metric": F.substring_index("metric", "|", -1),
+        }
+    )
+
+
+def only(metrics: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The metrics of these names."""
+    return metrics.where(F.col("metric").isin(*names))
+
+
 def measures(metrics: DataFrame) -> DataFrame:
     """Mean, interval and percentiles over the replicates of each setting."""
     values = F.array_sort(F.collect_list("value"))
@@ -78,63 +112,74 @@ def measures(metrics: DataFrame) -> DataFrame:
         F.percentile("value", F.array(*map(F.lit, (0.5, 0.9, 0.99)))).alias("_spread"),
     )
     spread = {name: F.get("_spread", F.lit(n)) for n, name in enumerate(("p50", "p90", "p99"))}
-    stated = _stated(grouped).withColumns(
-        {
-            "parameters": F.map_from_entries("_parameters"),
-            "min": F.array_min("_values"),
-            "max": F.array_max("_values"),
-            **spread,
-        }
+    setting = Window.partitionBy("_parameters")
+    marked = grouped.withColumn("_varied", F.max(_varies("_values")).over(setting))
+    stated = _stated(marked).withColumns(
+        {"parameters": F.map_from_entries("_parameters"), **spread}
     )
     return conform(stated.orderBy("_parameters", "metric"), MEASURES)
 
 
-def differences(metrics: DataFrame, baseline: Mapping[str, str]) -> DataFrame:
-    """Each setting against the same setting with the baseline's values, replicate by replicate."""
-    base_values = F.array(
-        *[
-            F.struct(F.lit(k).alias("key"), F.lit(v).alias("value"))
-            for k, v in sorted(baseline.items())
-        ]
-    )
-    keys = list(baseline)
+def differences(metrics: DataFrame, baseline: Mapping[str, str | None]) -> DataFrame:
+    """Each setting against the same setting with the baseline's values, replicate by replicate.
+
+    A value of None stands for every value: each setting against each that differs in that alone.
+    """
+    keys = sorted(baseline)
     others = F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys))
     own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
     split = metrics.select(
         others.alias("_others"), own.alias("_own"), "_parameters", "replicate", "metric", "value"
     )
-    base = split.where(F.col("_own") == base_values).select(
-        "_others", "replicate", "metric", F.col("value").alias("_base")
+    base = split.where(F.size("_own") == len(keys)).select(
+        "_others",
+        "replicate",
+        "metric",
+        F.col("_own").alias("_base_own"),
+        F.col("value").alias("_base"),
     )
-    paired = split.where(F.col("_own") != base_values).join(
-        base, on=["_others", "replicate", "metric"], how="inner"
+    for place, key in enumerate(keys):  # entries are sorted by key
+        if baseline[key] is not None:
+            base = base.where(F.get("_base_own", F.lit(place))["value"] == F.lit(baseline[key]))
+    paired = split.join(base, on=["_others", "replicate", "metric"], how="inner").where(
+        F.col("_own") != F.col("_base_own")
     )
-    grouped = paired.groupBy("_parameters", "metric").agg(
+    ratio = F.try_divide("value", "_base")
+    grouped = paired.groupBy("_parameters", "_base_own", "metric").agg(
         F.array_sort(F.collect_list(F.col("value") - F.col("_base"))).alias("_values"),
         F.array_sort(F.collect_list("value")).alias("_these"),
         F.array_sort(F.collect_list("_base")).alias("_bases"),
+        F.array_sort(F.collect_list(ratio)).alias("_ratios"),
     )
+    pair = Window.partitionBy("_parameters", "_base_own")
+    varies = F.max(_varies("_these") | _varies("_bases")).over(pair)
     stated = (
-        _stated(grouped)
+        _stated(grouped.withColumn("_varied", varies))
         .withColumnRenamed("mean", "difference")
         .withColumns(
             {
                 "parameters": F.map_from_entries("_parameters"),
-                "baseline": F.map_from_entries(base_values),
+                "baseline": F.map_from_entries("_base_own"),
                 "mean": _sum("_these") / F.col("n"),
                 "baseline_mean": _sum("_bases") / F.col("n"),
+                "ratio_mean": F.try_divide(_sum("_ratios"), F.size("_ratios")),
+                "ratio_min": F.array_min("_ratios"),
+                "ratio_max": F.array_max("_ratios"),
             }
         )
         .withColumn("ratio", F.try_divide("mean", "baseline_mean"))
     )
-    return conform(stated.orderBy("_parameters", "metric"), DIFFERENCES)
+    return conform(stated.orderBy("_parameters", "_base_own", "metric"), DIFFERENCES)
+
+
+def _varies(values: str) -> Column:
+    return F.array_min(values) < F.array_max(values)
 
 
 def _stated(grouped: DataFrame) -> DataFrame:
-    """`_values` as n, mean and the ends of its 95% interval.
+    """`_values` as n, mean, standard deviation, extremes and the ends of its 95% interval.
 
-    Null for a single value, and where all are equal: replicates of a workload from files are
-    copies of one run, and say nothing of how far another would be off.
+    `_varied` says whether the replicates differ in anything; of copies there is no interval.
     """
     counted = grouped.withColumn("n", F.size("_values").cast("bigint"))
     centred = counted.withColumn("mean", _sum("_values") / F.col("n"))
@@ -144,10 +189,16 @@ def _stated(grouped: DataFrame) -> DataFrame:
         lambda total, value: total + (value - F.col("mean")) * (value - F.col("mean")),
     )
     freedom = F.col("n") - 1
-    error = F.sqrt(F.try_divide(F.try_divide(squares, freedom), F.col("n")))
-    half = F.when(error > 0, t_quantile_column(freedom) * error)
-    return centred.withColumns(
-        {"ci95_low": F.col("mean") - half, "ci95_high": F.col("mean") + half}
+    spread = centred.withColumn("sd", F.sqrt(F.try_divide(squares, freedom)))
+    error = F.col("sd") / F.sqrt("n")
+    half = F.when(F.col("_varied"), t_quantile_column(freedom) * error)
+    return spread.withColumns(
+        {
+            "ci95_low": F.col("mean") - half,
+            "ci95_high": F.col("mean") + half,
+            "min": F.array_min("_values"),
+            "max": F.array_max("_values"),
+        }
     )
 
 

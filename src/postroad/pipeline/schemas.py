@@ -80,6 +80,43 @@ ADVERTISEMENTS = table(
     until_us=(LONG,),
 )
 PUBLICATIONS = table(publication=TEXT, publisher=TEXT, broker=TEXT, time_us=LONG, attributes=TEXT)
+MATCHES = table(publication=TEXT, publisher=TEXT, broker=TEXT, matches=ArrayType(TEXT, False))
+WANTED = table(
+    broker=INT,
+    key=TEXT,
+    wanting=ArrayType(INT),
+    publications=LONG,
+    deliveries=ArrayType(LONG),
+)
+"""Publications of one broker that the same brokers want, and how often each delivers them."""
+COST_FACTS = table(scheme=TEXT, fact=TEXT, a=LONG, b=LONG, count=LONG)
+"""What the tables of costs add up: messages from `a` to `b`, what happened at `a`, or deliveries
+after `a` hops and `b` microseconds."""
+COST = table(
+    scheme=TEXT,
+    publications=LONG,
+    messages=LONG,
+    messages_least=LONG,
+    messages_least_on_tree=(LONG,),
+    deliveries=LONG,
+    pure_forwards=LONG,
+    false_sends=LONG,
+    load_max=LONG,
+    hops_mean=(REAL,),
+    hops_max=(LONG,),
+    **{f"delay_us_{name}": (REAL,) for name in ("mean",)},
+    **{f"delay_us_{name}": (LONG,) for name in ("p50", "p90", "p99", "max")},
+)
+COST_BROKERS = table(
+    scheme=TEXT,
+    broker=TEXT,
+    sent=LONG,
+    received=LONG,
+    deliveries=LONG,
+    pure_forwards=LONG,
+    false_sends=LONG,
+)
+COST_LINKS = table(scheme=TEXT, sender=TEXT, receiver=TEXT, messages=LONG)
 # Append-only, one row per thing that happened; `published_us` rides along, so that latency needs
 # no join and a stream can be measured row by row.
 TRACES = StructType(
@@ -179,11 +216,14 @@ FINISHED = StructType(
     ]
 )
 """What one run leaves behind before its rows are sorted into `runs` and `traces`."""
+CASES = table(case=TEXT, parameters=MapType(TEXT, TEXT), replicate=TEXT)
+"""Which setting a case of `run.cases` is a replicate of."""
 MEASURES = table(
     parameters=MapType(TEXT, TEXT),
     metric=TEXT,
     n=LONG,
     mean=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
     min=REAL,
@@ -200,10 +240,18 @@ DIFFERENCES = table(
     mean=REAL,
     baseline_mean=REAL,
     difference=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
+    min=REAL,
+    max=REAL,
     ratio=(REAL,),
+    ratio_mean=(REAL,),
+    ratio_min=(REAL,),
+    ratio_max=(REAL,),
 )
+"""Of paired replicates: `min` and `max` of their differences, `ratio` of the two means, and
+`ratio_mean` to `ratio_max` of the replicates' own ratios, where the baseline is not 0."""
 
 
 def plainly(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from postroad.errors import InputError, RunFailed
@@ -48,7 +49,29 @@ def session(master: str | None = None, conf: Sequence[str] = ()) -> Iterator[Spa
     if running is not None:
         _observe_all(running)
         yield running
-        return
+    elif _kept:
+        yield _kept[-1].enter_context(_session(master, conf))
+    else:
+        with _session(master, conf) as started:
+            yield started
+
+
+_kept: list[ExitStack] = []
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """The session that the block starts, if it starts one, is kept to the block's end."""
+    with ExitStack() as stack:
+        _kept.append(stack)
+        try:
+            yield
+        finally:
+            _kept.remove(stack)
+
+
+@contextmanager
+def _session(master: str | None, conf: Sequence[str]) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="postroad-spark-") as scratch:
         told = {**submitted(), **parse_conf(conf)}
         master = master or told.get("spark.master", DEFAULT_MASTER)
@@ -205,7 +228,8 @@ def tasks(spark: SparkSession, count: int) -> DataFrame:
 
 def small_table(spark: SparkSession, columns: Mapping[str, Any], schema: StructType) -> DataFrame:
     """A table made on the driver from columns: parameters and weights, never data."""
-    arrays = [pa.array(columns[name]) for name in schema.names]
+    kinds = to_arrow_schema(schema)
+    arrays = [pa.array(columns[name], kinds.field(name).type) for name in schema.names]
     return spark.createDataFrame(pa.table(arrays, names=schema.names), schema)
 
 

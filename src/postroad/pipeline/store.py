@@ -191,7 +191,12 @@ def content_fingerprint(path: str) -> str:
     """The hash of a file's bytes."""
     files, place = local(path)
     with files.open_input_stream(place, compression=None) as stream:
-        return hashlib.sha256(stream.read()).hexdigest()[:16]
+        return content_hash(stream.read())
+
+
+def content_hash(content: bytes | str) -> str:
+    content = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
@@ -291,6 +296,13 @@ def write(frame: DataFrame, path: str) -> None:
     frame.write.mode("error").parquet(uri(beside(path)))
 
 
+def begin(path: str) -> None:
+    """An empty folder beside the table's place, into which tasks write files of their own."""
+    recover(path)
+    discard(path)
+    make_folder(beside(path))
+
+
 def carry(path: str) -> None:
     """Add the table's own files to what `write` has written, without writing them again."""
     files, place = local(path)
@@ -333,6 +345,13 @@ def remove(folder: str) -> None:
     files, place = local(folder)
     if files.get_file_info(place).type != fs.FileType.NotFound:
         files.delete_dir(place)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    files, place = local(path)
+    if files.get_file_info(place).type != fs.FileType.NotFound:
+        files.delete_file(place)
 
 
 def make_folder(folder: str) -> None:
