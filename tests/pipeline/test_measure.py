@@ -60,7 +60,7 @@ def test_differences_are_paired_by_replicate(spark, partitions):
     )
     found = {
         row["parameters"]["scheme"]: row
-        for row in measure.differences(metrics, {"scheme": "a"}).collect()
+        for row in measure.differences(metrics, [{"scheme": "a"}]).collect()
     }
     assert set(found) == {"b", "c"}
     pairs = sorted(b - a for a, b in zip(VALUES["a"], VALUES["b"], strict=True))
@@ -90,7 +90,7 @@ def test_only_copies_are_without_an_interval(spark):
     assert {found["b", metric]["ci95_low"] for metric in "mk"} == {None}
     pairs = {
         (row["parameters"]["scheme"], row["baseline"]["scheme"], row["metric"]): row
-        for row in measure.differences(metrics, {"scheme": None}).collect()
+        for row in measure.differences(metrics, [{"scheme": None}]).collect()
     }
     assert set(pairs) == {(*both, metric) for both in ("ab", "ba") for metric in "mk"}
     gap = pairs["b", "a", "m"]

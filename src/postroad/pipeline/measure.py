@@ -120,28 +120,22 @@ def measures(metrics: DataFrame) -> DataFrame:
     return conform(stated.orderBy("_parameters", "metric"), MEASURES)
 
 
-def differences(metrics: DataFrame, baseline: Mapping[str, str | None]) -> DataFrame:
-    """Each setting against the same setting with the baseline's values, replicate by replicate.
+def differences(metrics: DataFrame, baselines: Sequence[Mapping[str, str | None]]) -> DataFrame:
+    """Each setting against the same setting with a baseline's values, replicate by replicate.
 
     A value of None stands for every value: each setting against each that differs in that alone.
     """
-    keys = sorted(baseline)
-    others = F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys))
-    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
-    split = metrics.select(
-        others.alias("_others"), own.alias("_own"), "_parameters", "replicate", "metric", "value"
-    )
-    base = split.where(F.size("_own") == len(keys)).select(
+    sides = F.array(*[_side(number, baseline) for number, baseline in enumerate(baselines)])
+    split = metrics.select(F.inline(sides), "_parameters", "replicate", "metric", "value")
+    base = split.where("_is_base").select(
+        "_number",
         "_others",
         "replicate",
         "metric",
         F.col("_own").alias("_base_own"),
         F.col("value").alias("_base"),
     )
-    for place, key in enumerate(keys):  # entries are sorted by key
-        if baseline[key] is not None:
-            base = base.where(F.get("_base_own", F.lit(place))["value"] == F.lit(baseline[key]))
-    paired = split.join(base, on=["_others", "replicate", "metric"], how="inner").where(
+    paired = split.join(base, on=["_number", "_others", "replicate", "metric"], how="inner").where(
         F.col("_own") != F.col("_base_own")
     )
     ratio = F.try_divide("value", "_base")
@@ -170,6 +164,24 @@ def differences(metrics: DataFrame, baseline: Mapping[str, str | None]) -> DataF
         .withColumn("ratio", F.try_divide("mean", "baseline_mean"))
     )
     return conform(stated.orderBy("_parameters", "_base_own", "metric"), DIFFERENCES)
+
+
+def _side(number: int, baseline: Mapping[str, str | None]) -> Column:
+    """A setting as a baseline divides it: what both sides share, what is its own, and whether it
+    has the baseline's values."""
+    keys = sorted(baseline)
+    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
+    values = F.map_from_entries("_parameters")
+    is_base = F.size(own) == len(keys)
+    for key, value in baseline.items():
+        if value is not None:
+            is_base = is_base & F.coalesce(values[key] == F.lit(value), F.lit(False))
+    return F.struct(
+        F.lit(number).alias("_number"),
+        F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys)).alias("_others"),
+        own.alias("_own"),
+        is_base.alias("_is_base"),
+    )
 
 
 def _varies(values: str) -> Column:

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +49,8 @@ from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 T = TypeVar("T")
+SMALL_RUNS = 2_000
+"""Up to so many runs are measured in one task: to compile and shuffle would take longer."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ class Job:
     conf: tuple[str, ...] = ()
     force: bool = False
     command: str = ""
+    light: bool = False  # Spark hands out runs and measures them, and has no bulk of data
 
     def session(self) -> Any:
-        return sessions.session(self.master, self.conf)
+        return sessions.session(self.master, self.conf, light=self.light)
 
 
 @dataclass(frozen=True)
@@ -605,6 +608,9 @@ def perform(
             skipped = len(rows) - len(left)
             report(skipped, len(rows))
             _perform(spark, left, finished, lambda count: report(skipped + count, len(rows)))
+            if len(rows) < SMALL_RUNS and not experiment.traces:
+                spark = sessions.small(spark)
+                earlier = None if earlier is None else _earlier(spark, runs_out)
             wanted = sessions.small_table(
                 spark,
                 {"run_id": [row.run_id for row in rows]},
@@ -768,8 +774,12 @@ def measure(
     recipe = Recipe("measure", parameters, inputs, job.command)
 
     def act() -> Facts:
-        with job.session() as spark:
+        small = store.count(runs_path) < SMALL_RUNS and traces_path is None
+        with job.session() as started:
+            spark = sessions.small(started) if small else started
             runs = store.read(spark, runs_path, RUNS)
+            if small:
+                runs = runs.coalesce(1)  # nothing is shuffled
             if cases is not None:
                 runs = measuring.of_cases(runs, _cases_table(spark, cases))
             traced = None
@@ -783,8 +793,8 @@ def measure(
             if baselines:
                 for baseline in baselines if cases is None else ():
                     _check_baseline(runs, baseline, runs_path)
-                compared = [measuring.differences(values, baseline) for baseline in baselines]
-                store.write(reduce(DataFrame.unionByName, compared).coalesce(1), differences_out)
+                compared = measuring.differences(values, baselines)
+                store.write(compared.coalesce(1), differences_out)
             store.write(measuring.measures(values).coalesce(1), measures_out)
             facts: Facts = {"measures": store.count(store.beside(measures_out))}
             if baselines:
