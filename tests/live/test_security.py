@@ -61,6 +61,26 @@ def test_publications_cross_encrypted_links(guarded: Processes) -> None:
     assert asyncio.run(asyncio.wait_for(talk(), 30)) == b'{"x": 2}'
 
 
+def test_websockets_are_encrypted_on_the_same_port(guarded: Processes) -> None:
+    import paho.mqtt.client as paho
+
+    answers: list[str] = []
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2, transport="websockets", protocol=paho.MQTTv5
+    )
+    client.on_connect = lambda c, u, f, reason, p: answers.append(str(reason))
+    client.username_pw_set("ann", "secret")
+    client.tls_set_context(trusting(guarded))
+    client.connect("127.0.0.1", guarded.mqtt("A"))
+    client.loop_start()
+    try:
+        wait_for(lambda: answers)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    assert answers == ["Success"]
+
+
 def test_wrong_password_and_unknown_authority_are_refused(guarded: Processes) -> None:
     async def connect(**options: object) -> None:
         async with Client("127.0.0.1", guarded.mqtt("A"), **options):  # type: ignore[arg-type]

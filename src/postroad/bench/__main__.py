@@ -18,6 +18,7 @@ PARTS = {
     "parsing": "postroad.bench.parsing",
     "pipeline": "postroad.bench.pipeline",
     "relocation": "postroad.bench.relocation",
+    "replay": "postroad.bench.replay",
     "safety": "postroad.bench.safety",
     "simulator": "postroad.bench.simulator",
     "traces": "postroad.bench.traces",

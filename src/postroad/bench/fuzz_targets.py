@@ -69,12 +69,12 @@ def read_packet(data: bytes, level: int) -> None:
     if data[0] >> 4 == 1:
         mqtt.level_of(data)
     packet = mqtt.read(data, level)
-    if not isinstance(packet, mqtt5.PublishPacket) or packet.qos == 2:
+    if not isinstance(packet, mqtt5.PublishPacket):
         return
     letter = Letter(mqtt.keep(data, level))
     assert (letter.qos, letter.retain) == (packet.qos, packet.retain)
     for to in (V3, V5):
-        for qos in (0, 1):
+        for qos in (0, 1, 2):
             sent = mqtt.read(letter.addressed(to, qos, 7, 1, [300] if to == V5 else []), to)
             assert isinstance(sent, mqtt5.PublishPacket)
             assert (sent.topic, sent.payload) == (packet.topic, packet.payload)

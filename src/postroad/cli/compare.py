@@ -29,7 +29,7 @@ OUT = click.option(
 )
 FORCE = click.option("--force", is_flag=True, help="Run again what an earlier call has run.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
-COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
+COLUMNS = ["traffic", "messages", "delay_p90_ms", "state_mean", "stress_max"]
 
 
 @click.command()
@@ -60,7 +60,7 @@ def _compare(
     workload: Path, schemes: list[str] | None, out: Path, where: Job, as_json: bool
 ) -> None:
     from postroad.comparison import perform, settings
-    from postroad.comparison.verdict import problems, verdict
+    from postroad.comparison.verdict import judge, problems
     from postroad.pipeline import store
     from postroad.report.compare_page import page
 
@@ -95,7 +95,8 @@ def _compare(
             partial = out / ".index.html.part"
             partial.write_text(page(results), encoding="utf-8")
             partial.replace(target)
-    advice = verdict(results.outcomes, comparison.baseline, comparison.matters)
+    judgement = judge(results.outcomes, comparison.matters, results.conditions)
+    advice = judgement.text
     wrong = problems(results.outcomes)
     if as_json:
         click.echo(json.dumps(_facts(results, advice, wrong, target)))
@@ -140,7 +141,7 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
             table.add_row(outcome.label, "failed", *[""] * (len(COLUMNS) - 1))
             continue
         figures = [outcome.figure(name) for name in COLUMNS]
-        table.add_row(outcome.label, *(shown(one, 1) for one in figures))
+        table.add_row(outcome.label, *(shown(one) for one in figures))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if results.bad:
         click.echo(

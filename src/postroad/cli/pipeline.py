@@ -1,4 +1,4 @@
-"""`postroad pipeline`: ingest, sample, followers, workload, sweep, measure, watch, tables."""
+"""`postroad pipeline`: data, workloads, bulk matching, sweeps, measures, watching; on Spark."""
 
 from __future__ import annotations
 
@@ -267,6 +267,63 @@ def _workload(kind: str, options: dict[str, Any], inputs: dict[str, str]) -> Non
         return _tell(facts, as_json)
     for name in ("subscriptions", "advertisements", "publications"):
         click.echo(f"{facts[name]:,} {name} in {output.rstrip('/')}/{name}")
+    return None
+
+
+@pipeline.command()
+@click.option("--subscriptions", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option("--publications", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option(
+    "--by",
+    type=click.Choice(["subscription", "broker", "client"]),
+    default="subscription",
+    show_default=True,
+    help="Whom to name.",
+)
+@to_folder
+@on_spark
+@JSON
+def match(
+    subscriptions: str, publications: str, by: str, output: str, as_json: bool, **options: Any
+) -> None:
+    """Which publication matches whom: a table with the names for each publication."""
+    from postroad.pipeline import run
+
+    facts = run.match(subscriptions, publications, output, job(options), by=by)
+    if as_json or facts["unchanged"]:
+        return _tell(facts, as_json)
+    click.echo(
+        f"{facts['publications']:,} publications, {facts['filters']:,} filters, "
+        f"{facts['matches']:,} matches by {by} in {facts['tables'][0]}"
+    )
+    return None
+
+
+@pipeline.command()
+@click.argument("network", metavar="NETWORK.TOML")
+@click.option("--subscriptions", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option("--publications", required=True, metavar="PATH", help="A table, or a raw file.")
+@click.option("--scheme", "schemes", multiple=True, help="Price only these; may be repeated.")
+@to_folder
+@on_spark
+@JSON
+def cost(
+    network: str, subscriptions: str, publications: str, output: str, as_json: bool, **options: Any
+) -> None:
+    """Exact messages, loads, hops and delays of schemes, for publications by the million."""
+    from postroad.pipeline import run, store
+
+    schemes = options.pop("schemes")
+    facts = run.cost(network, subscriptions, publications, output, job(options), schemes=schemes)
+    rows = sorted(
+        store.rows_of(facts["tables"][0]), key=lambda row: (row["messages"], row["scheme"])
+    )
+    if as_json:
+        return _tell({**facts, "cost": rows}, as_json)
+    table = Table(*rows[0], title=facts["tables"][0])
+    for row in rows:
+        table.add_row(*[_short(value) for value in row.values()])
+    Console(width=None if sys.stdout.isatty() else 250).print(table)
     return None
 
 

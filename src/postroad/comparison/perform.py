@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from postroad.comparison import settings
 from postroad.comparison.estimate import estimates
+from postroad.comparison.optimum import BOUNDS, LABEL
 from postroad.comparison.rows import Row
-from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.runs import CONCERN, MEASURES, rate_per_s
 from postroad.comparison.settings import Comparison
-from postroad.comparison.verdict import Outcome
+from postroad.comparison.verdict import Conditions, Outcome
 from postroad.errors import InputError
 from postroad.pipeline import figures as tables
 from postroad.pipeline import run
@@ -52,6 +53,7 @@ class Results:
     scenario: Scenario  # the first replicate's, as judged
     topic: str
     outcomes: Sequence[Outcome]
+    conditions: Conditions
     details: Mapping[str, Mapping[str, Mapping[str, float]]]  # per row: load, link, quantile
     points: Sequence[Point]
     tried: Mapping[str, int]  # how many settings of a row were tried
@@ -96,11 +98,44 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
             measures = {} if error else {n: figures[label, point, n].mean for n in MEASURES}
             dimension, value = case["point"]
             points.append(Point(dimension, value, label, measures, error))
+    conditions = Conditions(
+        limits=comparison.limits,
+        baseline=comparison.baseline,
+        rate_per_s=rate_per_s(judged),
+        per_change=comparison.per_change,
+        least={
+            name: figure
+            for (label, point, name), figure in figures.items()
+            if label == LABEL and point is None
+        },
+        points=_changed(points),
+    )
     results = Results(
-        comparison, judged, topic, outcomes, details, points, tried, estimates(judged), bad
+        comparison,
+        judged,
+        topic,
+        outcomes,
+        conditions,
+        details,
+        points,
+        tried,
+        estimates(judged),
+        bad,
     )
     _write(results, ran, out)
     return results
+
+
+def _changed(
+    points: Sequence[Point],
+) -> list[tuple[str, Mapping[str, Mapping[str, float]]]]:
+    """Every row's measures at each point of the sensitivity study."""
+    changed: dict[str, dict[str, Mapping[str, float]]] = {}
+    for point in points:
+        if point.error is None:
+            name = f"{point.dimension} {point.value:,g}"
+            changed.setdefault(name, {})[point.label] = point.measures
+    return list(changed.items())
 
 
 def _tuned(
@@ -138,6 +173,10 @@ def _cases(
     for replicate in range(comparison.replicates):
         for label, row in comparison.rows.items():
             yield _case(comparison, topic, label, row, parameters[label], replicate)
+        yield {
+            **_case(comparison, topic, LABEL, Row(""), {}, replicate), "scheme": None,
+            "details": False,
+        }  # fmt: skip
     for dimension, values in settings.sensitivity_points(comparison).items():
         for value, changed in values:
             for label, row in comparison.rows.items():
@@ -160,6 +199,7 @@ def _case(
         "replicates": comparison.replicates,
         "training": training,
         "topic": topic,
+        "per_change": comparison.per_change,
         "details": replicate == 0 and not training,
         "point": None,
     }
@@ -189,7 +229,7 @@ def _measured(
             parameters["point"] = _said(case["point"])
         named.append(run.Member(json.dumps(case), parameters, str(case["replicate"])))
     run.measure(
-        str(folder / "runs"), str(folder), job, cases=named, metrics=list(MEASURES),
+        str(folder / "runs"), str(folder), job, cases=named, metrics=[*MEASURES, *BOUNDS],
         baselines=[{"scheme": None}],
     )  # fmt: skip
     figures = {}

@@ -7,15 +7,17 @@ publications that were made; times are from publication to delivery.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from postroad.comparison import settings
+from postroad.comparison.optimum import least
 from postroad.comparison.rows import SHARE, TRACED
 from postroad.errors import InputError
+from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
 from postroad.relocation import RELOCATIONS, all_messages
 from postroad.routing import SCHEMES
@@ -25,7 +27,9 @@ from postroad.sim.run import Result, run
 from postroad.sim.scenario import Scenario
 
 MEASURES: dict[str, str] = {
+    "traffic": "messages per publication, control messages at the stated rate of change included",
     "messages": "publication messages per publication",
+    "copies": "copies of publications in them, per publication",
     "pure_forwards": "pure forwards per publication",
     "false_sends": "false sends per publication",
     "matches": "matches per publication",
@@ -39,14 +43,16 @@ MEASURES: dict[str, str] = {
     "delay_p90_ms": "delivery delay, 90th percentile, ms",
     "delay_p99_ms": "delivery delay, 99th percentile, ms",
     "hops": "hops per delivery, mean",
+    "outside": "publication messages per publication between brokers that no link joins",
     "control": "control messages per publication, set-up included",
+    "control_per_change": "control messages per change of a subscription",
     "deliveries": "deliveries",
     "lost": "lost deliveries",
     "duplicated": "duplicate deliveries",
     "unexpected": "deliveries nobody asked for",
 }
 CONCERN = {
-    "traffic": "messages",
+    "traffic": "traffic",
     "delay": "delay_p90_ms",
     "state": "state_mean",
     "worst_broker": "stress_max",
@@ -62,12 +68,15 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
         case["settings"], row["folder"], case["seed"], case["replicate"], case["replicates"],
         case["training"],
     )  # fmt: skip
+    if case["scheme"] is None:
+        return least(scenario)
     scheme, relocation = SCHEMES[case["scheme"]], case["relocation"]
     parameters = dict(case["parameters"])
     share = parameters.pop(SHARE, None)
     if share is not None:
         phi = scheme.config().phi
         parameters["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
+    joined = links_of(scenario.overlay)
     if scheme.overlay == "ring":
         parameters["topic"] = case["topic"]
         scenario = on_ring(scenario, scheme.config(**parameters))
@@ -82,14 +91,25 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
         )
     config = scheme.config(**parameters)
     scenario = replace(scenario, scheme=case["scheme"], config=config)
-    return measured(run(scenario), details=case["details"])
+    return measured(run(scenario), joined, case["per_change"], case["details"])
+
+
+def links_of(overlay: Overlay) -> set[tuple[int, int]]:
+    """The links of an overlay, in both directions."""
+    ends = overlay.ends.tolist()
+    return {pair for a, b in ends for pair in ((a, b), (b, a))}
+
+
+def rate_per_s(scenario: Scenario) -> float:
+    """Publications per second in the network."""
+    postings = scenario.workload.postings
+    span_s = (postings[-1].time_us - postings[0].time_us) / 1e6 or 1.0
+    return len(postings) / span_s
 
 
 def publishing_rate(scenario: Scenario) -> float:
     """Publications per second at a broker that publishes, on average."""
-    postings = scenario.workload.postings
-    span_s = (postings[-1].time_us - postings[0].time_us) / 1e6 or 1.0
-    return len(postings) / span_s / len({posting.broker for posting in postings})
+    return rate_per_s(scenario) / len({one.broker for one in scenario.workload.postings})
 
 
 def on_ring(scenario: Scenario, config: Any) -> Scenario:
@@ -138,8 +158,15 @@ def carrying() -> set[str]:
     return {message.kind for message in all_messages() if message.carries}
 
 
-def measured(result: Result, details: bool) -> dict[str, Any]:
-    """All measures of a run; `details` adds what the pictures of brokers and links need."""
+def measured(
+    result: Result, joined: Collection[tuple[int, int]], per_change: float, details: bool
+) -> dict[str, Any]:
+    """All measures of a run. `joined` are the links that the network has, `per_change` is how many
+    publications there are for each change of a subscription; `details` adds what the pictures of
+    brokers and links need.
+
+    A change costs as many control messages as setting up a subscription did, on average.
+    """
     scenario = result.scenario
     count = max(1, len(scenario.workload.postings))
     kinds = carrying()
@@ -168,8 +195,12 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
         f"delay_p{p}_ms": float(np.percentile(delays, p)) / 1000 if len(delays) else 0.0
         for p in (50, 90, 99)
     }
+    messages = sum(links.values()) / count
+    change = control.total() / max(1, len(scenario.workload.subscriptions))
     measures: dict[str, Any] = {
-        "messages": sum(links.values()) / count,
+        "traffic": messages + change / per_change,
+        "messages": messages,
+        "copies": sum(link.copies for link in result.links) / count,
         "pure_forwards": sum(broker.pure_forwards for broker in result.brokers) / count,
         "false_sends": sum(broker.false_sends for broker in result.brokers) / count,
         "matches": sum(b.matches_count + b.router.matches_count for b in result.brokers) / count,
@@ -181,7 +212,9 @@ def measured(result: Result, details: bool) -> dict[str, Any]:
         "link_max": max(links.values(), default=0) / count,
         **percentiles,
         "hops": sum(hops for *_, hops, _ in result.deliveries) / max(1, len(result.deliveries)),
+        "outside": sum(n for pair, n in links.items() if pair not in joined) / count,
         "control": control.total() / count,
+        "control_per_change": change,
         "deliveries": len(result.deliveries),
         "lost": len(owed - pairs.keys()),
         "duplicated": pairs.total() - len(pairs),

@@ -94,7 +94,7 @@ class Broker:
         rows: Rows | None = None,
         standing: Standing | None = None,
     ) -> None:
-        self.network, self.number = network, number
+        self.network, self.number, self.now = network, number, now
         self.standing = standing  # of the store that the rows are from
         self.count = 0 if standing is None else standing.first  # of its transactions
         self.failure: str | None = None  # why this broker must not go on
@@ -139,7 +139,6 @@ class Broker:
         self._early: list[tuple[Wave, BrokerId]] = []
         self._closing: list[Wire] = []
         self._wave = now
-        self.now = now
         self._encoded: tuple[Message | None, bytes] = (None, b"")
         for peer in self.plan.links()[number]:
             self.peers[peer] = Neighbour(Link(number, peer, self.boot, True), True)
@@ -157,6 +156,19 @@ class Broker:
         else:
             self._restore(kept, now)
         self._every(now)
+
+    def trust(self, key: bytes | None) -> None:
+        """The network's secret for connections from now on."""
+        self.secret = key
+
+    def committed(self, count: int) -> None:
+        """The store has had so many transactions."""
+        self.count = count
+
+    def wire_refused(self, wire: Wire, now: TimeUs) -> None:
+        """The driver could not agree on TLS with whoever dialled."""
+        self.refused_wires += 1
+        self.wire_closed(wire, now)
 
     # What is kept.
 

@@ -6,6 +6,7 @@ not even started. All of them return facts for the command line to print.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -19,10 +20,14 @@ import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BooleanType
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
+from postroad.overlay.transit_stub import places
+from postroad.pipeline import cost as costing
 from postroad.pipeline import ingest as ingesting
+from postroad.pipeline import match as matching
 from postroad.pipeline import measure as measuring
 from postroad.pipeline import sample as sampling
 from postroad.pipeline import session as sessions
@@ -32,12 +37,17 @@ from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
     CASES,
+    COST_BROKERS,
     EDGES,
     FINISHED,
     LATENCY,
+    LONG,
+    MATCHES,
+    PUBLICATIONS,
     QUARANTINE,
     QUOTES,
     RUNS,
+    SUBSCRIPTIONS,
     TEXT,
     TRACES,
     VERSION,
@@ -833,6 +843,153 @@ def _check_baseline(runs: DataFrame, baseline: Mapping[str, str | None], where: 
             where=where,
             remedy=f"the parameters are {', '.join(names)}",
         )
+
+
+def match(
+    subscriptions_path: str,
+    publications_path: str,
+    folder: str,
+    job: Job,
+    *,
+    by: str = "subscription",
+) -> Facts:
+    """Which publication matches whom, into the table `matches`."""
+    assert by in matching.BY, by
+    folder = _on_disk(folder)
+    out, index = store.join(folder, "matches"), store.join(folder, ".matches.index")
+    subscriptions_path = _table_of(subscriptions_path, "subscriptions", folder, job)
+    publications_path = _table_of(publications_path, "publications", folder, job)
+    inputs = {path: store.fingerprint(path) for path in (subscriptions_path, publications_path)}
+    recipe = Recipe("match", {"by": by}, inputs, job.command)
+
+    def act() -> Facts:
+        with job.session() as spark:
+            held = matching.held(store.read(spark, subscriptions_path, SUBSCRIPTIONS), by)
+            built = matching.indexed(held, index).collect()[0].asDict()
+            publications = store.read(spark, publications_path, PUBLICATIONS)
+            store.begin(out)
+            counts = matching.matched(publications, index, store.beside(out))
+            total = counts.agg(F.sum("publications"), F.sum("matches")).collect()[0]
+            if not total[0]:
+                store.write_empty(out, MATCHES)
+            facts: Facts = {
+                "by": by,
+                **built,
+                "publications": total[0] or 0,
+                "matches": total[1] or 0,
+            }
+            store.publish(out, recipe, facts)
+            return {**facts, "unchanged": False, "tables": [out]}
+
+    try:
+        return _once(act, job, recipe, folder, out)
+    finally:
+        store.remove_file(index)
+
+
+def cost(
+    network: str,
+    subscriptions_path: str,
+    publications_path: str,
+    folder: str,
+    job: Job,
+    *,
+    schemes: Sequence[str] = (),
+) -> Facts:
+    """What schemes cost, into the tables `cost`, `cost_brokers` and `cost_links`."""
+    settings = costing.load(Path(network), schemes)
+    folder, network = _on_disk(folder), store.absolute(network)
+    out, by_broker, by_link = (
+        store.join(folder, name) for name in ("cost", "cost_brokers", "cost_links")
+    )
+    index, prices = store.join(folder, ".cost.index"), store.join(folder, ".cost.prices")
+    subscriptions_path = _table_of(subscriptions_path, "subscriptions", folder, job)
+    publications_path = _table_of(publications_path, "publications", folder, job)
+    inputs = {path: store.fingerprint(path) for path in (subscriptions_path, publications_path)}
+    inputs |= {network: store.content_fingerprint(network)}
+    overlay = settings.overlay
+    drawn = hashlib.sha256(repr(overlay.names).encode())
+    for array in (overlay.ends, overlay.latency_us, overlay.direct_us):
+        drawn.update(b"" if array is None else array.tobytes())
+    parameters = {"schemes": list(settings.schemes), "overlay": drawn.hexdigest()[:16]}
+    recipe = Recipe("cost", parameters, inputs, job.command)
+
+    def act() -> Facts:
+        with job.session() as spark, store.scratch(spark, folder) as keep:
+            subscriptions = store.read(spark, subscriptions_path, SUBSCRIPTIONS)
+            _check_fixed(subscriptions, subscriptions_path)
+            interests: list[tuple[str, str]] = []
+            if settings.plans:
+                columns = ("subscription", "broker", "filter")
+                rows = store.rows_of(subscriptions_path, columns)
+                rows.sort(key=lambda row: row["subscription"])
+                interests = [(row["broker"], row["filter"]) for row in rows]
+            costing.save(costing.Prices(settings, interests), prices)
+            built = matching.indexed(matching.held(subscriptions, "broker"), index).collect()[0]
+            publications = store.read(spark, publications_path, PUBLICATIONS)
+            sets = keep(costing.wanted(publications, index, prices))
+            facts = keep(costing.facts(sets, prices))
+            names = places(overlay)
+            named = sessions.small_table(
+                spark,
+                {
+                    "number": list(range(len(names))),
+                    "name": names,
+                    "is_broker": [n < overlay.brokers_count for n in range(len(names))],
+                },
+                table(number=LONG, name=TEXT, is_broker=BooleanType()),
+            )
+            priced = sessions.small_table(
+                spark, {"scheme": list(settings.schemes)}, table(scheme=TEXT)
+            )
+            store.write(costing.links(facts, named), by_link)
+            store.write(costing.brokers(facts, named, priced).coalesce(1), by_broker)
+            loads = store.read_files(spark, store.beside(by_broker), COST_BROKERS)
+            store.write(costing.costs(facts, loads, priced).coalesce(1), out)
+            rows = store.rows_of(store.beside(out))
+            said: Facts = {
+                "publications": rows[0]["publications"],
+                "filters": built["filters"],
+                "sets": sets.count(),
+            }
+            for path in (by_link, by_broker, out):
+                store.publish(path, recipe, said)
+            return {**said, "unchanged": False, "tables": [out, by_broker, by_link]}
+
+    try:
+        return _once(act, job, recipe, folder, out, by_broker, by_link)
+    finally:
+        store.remove_file(index)
+        store.remove_file(prices)
+
+
+def _check_fixed(subscriptions: DataFrame, where: str) -> None:
+    """Costs are of subscriptions that stand throughout."""
+    changing = subscriptions.where("time_us IS NOT NULL OR until_us IS NOT NULL").head(1)
+    if changing:
+        raise InputError(
+            f"subscription {changing[0]['subscription']!r} comes or goes",
+            where=where,
+            remedy="leave time_us and until_us out; simulate what changes",
+        )
+
+
+def _on_disk(folder: str) -> str:
+    """A folder that executors can map files in."""
+    if "://" in folder:
+        raise InputError(
+            f"{folder!r} is no path", remedy="give a folder on a disk that all executors see"
+        )
+    return store.absolute(folder)
+
+
+def _table_of(source: str, kind: str, folder: str, job: Job) -> str:
+    """A table as it is; raw files are ingested into the folder first, and must all be good."""
+    source = store.absolute(source)
+    if store.is_folder(source) and store.read_lineage(source) is not None:
+        return source
+    table: str = ingest([source], kind, folder, job, bad_share=0)["tables"][0]
+    return table
 
 
 FILES_MAX = 1_000

@@ -80,6 +80,43 @@ ADVERTISEMENTS = table(
     until_us=(LONG,),
 )
 PUBLICATIONS = table(publication=TEXT, publisher=TEXT, broker=TEXT, time_us=LONG, attributes=TEXT)
+MATCHES = table(publication=TEXT, publisher=TEXT, broker=TEXT, matches=ArrayType(TEXT, False))
+WANTED = table(
+    broker=INT,
+    key=TEXT,
+    wanting=ArrayType(INT),
+    publications=LONG,
+    deliveries=ArrayType(LONG),
+)
+"""Publications of one broker that the same brokers want, and how often each delivers them."""
+COST_FACTS = table(scheme=TEXT, fact=TEXT, a=LONG, b=LONG, count=LONG)
+"""What the tables of costs add up: messages from `a` to `b`, what happened at `a`, or deliveries
+after `a` hops and `b` microseconds."""
+COST = table(
+    scheme=TEXT,
+    publications=LONG,
+    messages=LONG,
+    messages_least=LONG,
+    messages_least_on_tree=(LONG,),
+    deliveries=LONG,
+    pure_forwards=LONG,
+    false_sends=LONG,
+    load_max=LONG,
+    hops_mean=(REAL,),
+    hops_max=(LONG,),
+    **{f"delay_us_{name}": (REAL,) for name in ("mean",)},
+    **{f"delay_us_{name}": (LONG,) for name in ("p50", "p90", "p99", "max")},
+)
+COST_BROKERS = table(
+    scheme=TEXT,
+    broker=TEXT,
+    sent=LONG,
+    received=LONG,
+    deliveries=LONG,
+    pure_forwards=LONG,
+    false_sends=LONG,
+)
+COST_LINKS = table(scheme=TEXT, sender=TEXT, receiver=TEXT, messages=LONG)
 # Append-only, one row per thing that happened; `published_us` rides along, so that latency needs
 # no join and a stream can be measured row by row.
 TRACES = StructType(

@@ -296,6 +296,13 @@ def write(frame: DataFrame, path: str) -> None:
     frame.write.mode("error").parquet(uri(beside(path)))
 
 
+def begin(path: str) -> None:
+    """An empty folder beside the table's place, into which tasks write files of their own."""
+    recover(path)
+    discard(path)
+    make_folder(beside(path))
+
+
 def carry(path: str) -> None:
     """Add the table's own files to what `write` has written, without writing them again."""
     files, place = local(path)
@@ -338,6 +345,13 @@ def remove(folder: str) -> None:
     files, place = local(folder)
     if files.get_file_info(place).type != fs.FileType.NotFound:
         files.delete_dir(place)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    files, place = local(path)
+    if files.get_file_info(place).type != fs.FileType.NotFound:
+        files.delete_file(place)
 
 
 def make_folder(folder: str) -> None:

@@ -116,9 +116,9 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     if live:
         exact = replace(exact, overlay=_assumed(overlay, network))
         exact = replace(exact, measured=Deviations(_transits_us(known, exact, kinds), True))
-        scenario = replace(
-            scenario, measured=Deviations(_transits_us(known, scenario, kinds), False)
-        )
+        carried = [row for row in known if row.publication is not None]
+        transits_us = _transits_us(carried, scenario, kinds)
+        scenario = replace(scenario, measured=Deviations(transits_us, False))
     return Recorded(
         scenario, exact, zero_us, until_us,
         Counter(

@@ -18,7 +18,9 @@ from postroad.overlay.small_world import Ring
 from postroad.routing import SCHEMES
 
 SHORT = {
+    "traffic": "traffic",
     "messages": "messages",
+    "copies": "copies",
     "pure_forwards": "pure forwards",
     "false_sends": "false sends",
     "matches": "matches",
@@ -32,7 +34,9 @@ SHORT = {
     "delay_p90_ms": "delay p90",
     "delay_p99_ms": "delay p99",
     "hops": "hops",
+    "outside": "outside links",
     "control": "control",
+    "control_per_change": "control per change",
     "deliveries": "deliveries",
     "lost": "lost",
     "duplicated": "duplicated",
@@ -59,12 +63,12 @@ def page(results: Results) -> str:
             f" {len(results.bad):,} rows of the files could not be used and are left out; "
             "quarantine.csv lists them with reasons."
         )
-    said = verdicts(results.outcomes, comparison.baseline, comparison.matters)
+    said = verdicts(results.outcomes, comparison.matters, results.conditions)
     template = ENVIRONMENT.get_template("compare.html")
     return template.render(
         comparison=comparison,
         facts=facts,
-        verdict={concern: _bold(text) for concern, text in said.items()},
+        verdict={concern: _bold(judgement.text) for concern, judgement in said.items()},
         problems=problems(results.outcomes),
         sensitivity=_sensitivity(results),
         estimates=_estimates(results),
@@ -189,7 +193,7 @@ def _estimates(results: Results) -> list[list[str]]:
 
 
 def _method(results: Results) -> list[str]:
-    comparison = results.comparison
+    comparison, scenario = results.comparison, results.scenario
     dealt = (
         "All replicates use the same network; each draws its workload anew."
         if comparison.generated
@@ -212,6 +216,12 @@ def _method(results: Results) -> list[str]:
         "control messages until interests change. Unicast, match early, ideal multicast and "
         "multicast groups start from it too, but the messages that would have told every broker "
         "are counted.",
+        f"Traffic adds control messages, at {comparison.per_change:,g} publications for each "
+        "change of a subscription; a change costs what setting up a subscription did.",
+        f"A broker takes {scenario.service_us:,g} µs for a message"
+        + (" (a default, as measured of live brokers)." if comparison.assumed else "."),
+        "The least possible counts one copy to every other broker that wants a publication, and "
+        "direct ways; its loads assume that any broker could send any copy.",
         "PopSub's popular_share is the room for popular publications as a share of the rate at "
         "which a publishing broker publishes; τ follows from it at φ = 0.05. traced_share is how "
         "much of its publications a publisher makes before it may be moved.",

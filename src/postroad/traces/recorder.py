@@ -59,35 +59,19 @@ from postroad.traces.schema import (
     Row,
 )
 
-ANSWERS_MAX = 65_536  # remembered by a sampler
 HERE_MAX = 16_384  # publications that a broker remembers to have had, to tell repeated ones
-_SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: neighbouring checksums go far apart
 _json = msgspec.json.Encoder(order="deterministic").encode
 
 
 def sampler(share: float) -> Callable[[Publication], bool]:
-    """Whether to record a publication, by the last characters of its identifier.
+    """Whether to record a publication: by its identifier's checksum, so that all brokers agree.
 
-    They change with each publication of a live broker, and there are few of them, so that an
-    answer is looked up: this is asked of every publication.
+    It is asked of every publication. Counters in identifiers spread evenly over the checksums.
     """
     if share >= 1:
         return lambda _: True
     below = int(share * 2**32)
-    places = -4 if share >= 0.001 else -6  # ten thousand ends, or a million
-    answers: dict[str, bool] = {}
-
-    def sampled(publication: Publication) -> bool:
-        end = publication.id[places:]
-        answer = answers.get(end)
-        if answer is None:
-            if len(answers) >= ANSWERS_MAX:
-                answers.clear()
-            spread = crc32(end.encode()) * _SPREAD
-            answer = answers[end] = (spread >> 32) & 0xFFFFFFFF < below
-        return answer
-
-    return sampled
+    return lambda publication: crc32(publication.id.encode()) < below
 
 
 class Recorder:

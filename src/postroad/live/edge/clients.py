@@ -1,9 +1,9 @@
 """The MQTT side of a broker: what each packet of a client means.
 
-MQTT 5 and 3.1.1, quality of service 0 and 1 (2 is refused), retained publications, last will,
-session expiry, keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say
-in CONNECT's user property `$advertise` what it will publish; otherwise its broker advertises
-each topic at the first publication to it.
+MQTT 5 and 3.1.1, quality of service 0 to 2, retained publications, last will, session expiry,
+keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say in CONNECT's
+user property `$advertise` what it will publish; otherwise its broker advertises each topic at the
+first publication to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live.edge import content, moves, mqtt, topics, users
+from postroad.live.edge import content, moves, mqtt, system, topics, users
 from postroad.live.edge.host import Host
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
@@ -30,6 +30,7 @@ from postroad.live.edge.session import (
     SECOND_US,
     Connection,
     Held,
+    KeptOnward,
     LastWill,
     Parcel,
     Room,
@@ -75,6 +76,7 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
+ALIASES_MAX = 64  # topic aliases that a client may give
 
 
 class Clients:
@@ -105,6 +107,11 @@ class Clients:
         self.relieved = False  # whether some may go on
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
+        self.bytes_received = self.bytes_sent = 0
+        self.started_us = broker.now
+        self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
+        self._system: dict[str, str] = {}  # its values, as its subscribers were last told
+        self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
         self.users: Users | None = None
         if broker.network.users is not None:
@@ -119,7 +126,7 @@ class Clients:
     def restore(self, kept: Kept, now: TimeUs) -> None:
         """The sessions as the store has them, their clients away since now."""
         subscriptions, parcels = kept.by_owner("subscription"), kept.by_owner("parcel")
-        recent = kept.by_owner("recent")
+        recent, received = kept.by_owner("recent"), kept.by_owner("received")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
             session = self._new_session(client_id)
@@ -136,6 +143,7 @@ class Clients:
             for number, parcel in parcels.get(client_id, []):
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
+            session.restore_received(received.get(client_id, []))
             self._expire_later(session)
         for client_id, ((_, data),) in kept.by_owner("will").items():
             self._restore_will(client_id, msgspec.msgpack.decode(data, type=WillRow), now)
@@ -187,7 +195,7 @@ class Clients:
         )  # fmt: skip
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
-        self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
+        self._route(held, now)
 
     def _keep_session(self, session: Session) -> None:
         if session.journal is not None:
@@ -221,7 +229,7 @@ class Clients:
     def _stop_keeping(self, session: Session) -> None:
         journal, session.journal = session.journal, None
         if journal is not None:
-            for table in ("session", "subscription", "parcel", "recent"):
+            for table in ("session", "subscription", "parcel", "recent", "received"):
                 journal.clear(table, session.client_id)
 
     # Connections.
@@ -248,8 +256,31 @@ class Clients:
         self.connections[connection] = None
         return connection
 
+    # What the driver does, besides bringing bytes.
+
+    def take_turns(self, clock: Callable[[], int]) -> None:
+        """Deal with what comes in turns from now on, by this clock."""
+        self.clock = clock
+
+    def take_dirty(self) -> dict[Connection, None]:
+        """For whom there is something to do; nobody is told of twice."""
+        dirty, self.dirty = self.dirty, {}
+        return dirty
+
+    def look_again(self, connections: Iterable[Connection]) -> None:
+        """There is still something to do for these."""
+        self.dirty.update(dict.fromkeys(connections))
+
+    def turned_away(self) -> None:
+        """A connection was refused before it was one of a client."""
+        self.refused += 1
+
+    def wrote(self, size: int) -> None:
+        self.bytes_sent += size
+
     def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         self.broker.advance(now)
+        self.bytes_received += len(data)
         connection.heard_us = now
         if connection.closing:
             return
@@ -728,7 +759,12 @@ class Clients:
     # Packets.
 
     def _write(self, connection: Connection, packet: Packet) -> None:
-        self._reply(connection, mqtt.write(packet, connection.level))
+        data, most = mqtt.write(packet, connection.level), connection.packet_max
+        terse = not connection.problems and isinstance(packet, mqtt5.SubAckPacket)
+        if terse or (most is not None and len(data) > most):
+            data = mqtt.write(mqtt.bare(packet), connection.level)
+        if most is None or len(data) <= most:
+            self._reply(connection, data)
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """Answer; who asks and asks and never reads is let go, see `_serve`."""
@@ -747,6 +783,9 @@ class Clients:
         connection.level = level
         packet = mqtt.read(data, level)
         assert isinstance(packet, mqtt5.ConnectPacket)
+        connection.packet_max = packet.max_packet_size
+        connection.problems = packet.request_problem_info
+        connection.aliases_max = packet.topic_alias_max
         if packet.authentication_method is not None:
             raise Malformed("no authentication method is known here", 0x8C)
         client_id, assigned = packet.client_id, None
@@ -790,7 +829,9 @@ class Clients:
             "connect", now, client_id, session=session.name,
             detail=json.dumps({"present": present, "user": packet.username, "level": level}),
         )  # fmt: skip
-        connection.keep_alive_us = packet.keep_alive * 1_500_000
+        keep_alive_s, longest_s = packet.keep_alive, self.limits.keep_alive_s
+        shortens = level == V5 and longest_s > 0 and not 0 < keep_alive_s <= longest_s
+        connection.keep_alive_us = (longest_s if shortens else keep_alive_s) * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
         self._write(
             connection,
@@ -798,9 +839,11 @@ class Clients:
                 session_present=present,
                 assigned_client_id=assigned,
                 session_expiry_interval=session.expiry_s if capped else None,
-                max_qos=mqtt5.QoS.AT_LEAST_ONCE,
                 max_packet_size=self.limits.packet_bytes,
-                receive_max=RECENT if session.journal is not None else mqtt.PACKET_IDS,
+                receive_max=RECENT,
+                topic_alias_max=ALIASES_MAX,
+                server_keep_alive=longest_s if shortens else None,
+                response_info=self._response_info(session, packet),
                 shared_subscription_available=False,
             ),
         )
@@ -819,6 +862,13 @@ class Clients:
         elif will is not None:
             self._known(session, will.topic, now)
         return True
+
+    def _response_info(self, session: Session, packet: mqtt5.ConnectPacket) -> str | None:
+        """Below what a client may have itself answered, if it asks and may."""
+        topic, user = f"response/{session.client_id}", session.user
+        may = user is None or (user.may_publish(topic) and user.may_subscribe(topic))
+        fits = topics.valid_topic(topic)
+        return topic if packet.request_response_info and may and fits else None
 
     def _user(
         self, connection: Connection, packet: mqtt5.ConnectPacket, data: bytes, now: TimeUs
@@ -861,9 +911,18 @@ class Clients:
         assert session is not None
         if isinstance(packet, mqtt5.PubAckPacket):
             session.on_puback(packet.packet_id, now)
-            if session.feeds:
-                self._feed(session)
-            self._relieve(connection, session, now)
+            self._acknowledged(connection, session, now)
+        elif isinstance(packet, mqtt5.PubRecPacket):
+            self._on_pubrec(connection, session, packet, now)
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            if session.on_pubrel(packet.packet_id):
+                self._reply(connection, mqtt.pubcomp(packet.packet_id))
+            else:
+                unknown = mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+                self._write(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=unknown))
+        elif isinstance(packet, mqtt5.PubCompPacket):
+            session.on_pubcomp(packet.packet_id, now)
+            self._acknowledged(connection, session, now)
         elif isinstance(packet, mqtt5.PingReqPacket):
             self._write(connection, mqtt5.PingRespPacket())
         elif isinstance(packet, mqtt5.SubscribePacket):
@@ -885,6 +944,25 @@ class Clients:
             self.close(connection, None, now)
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
+
+    def _acknowledged(self, connection: Connection, session: Session, now: TimeUs) -> None:
+        """The client has taken something: there may be room for more."""
+        if session.feeds:
+            self._feed(session)
+        self._relieve(connection, session, now)
+
+    def _on_pubrec(
+        self, connection: Connection, session: Session, packet: mqtt5.PubRecPacket, now: TimeUs
+    ) -> None:
+        number = packet.packet_id
+        if not session.on_pubrec(number, int(packet.reason_code) >= 0x80, now):
+            self._acknowledged(connection, session, now)
+        elif number in session.released:
+            self._reply(connection, mqtt.pubrel(number))
+            self._acknowledged(connection, session, now)
+        else:
+            unknown = mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND
+            self._write(connection, mqtt5.PubRelPacket(number, reason_code=unknown))
 
     def _on_unsubscribe(
         self, connection: Connection, session: Session, packet: mqtt5.UnsubscribePacket
@@ -921,7 +999,7 @@ class Clients:
                 if how == 0 or (how == 1 and before is None):
                     session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
                     self._feed(session)
-                codes.append(min(int(wanted.max_qos), 1))
+                codes.append(int(wanted.max_qos))
             except _Refusal as refusal:
                 self._trace(
                     "refuse", self.broker.now, session.client_id, session=session.name,
@@ -935,8 +1013,6 @@ class Clients:
             [mqtt5.SubAckReasonCode(code) for code in codes],
             reason_str=_brief(reasons) or None,
         )
-        if session.packet_max is not None and len(answer.write()) > session.packet_max:
-            answer = mqtt5.SubAckPacket(packet.packet_id, answer.reason_codes)
         if reasons:
             log.warning(
                 "subscription refused",
@@ -998,7 +1074,7 @@ class Clients:
             pattern,
             f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}",
             filter,
-            min(int(wanted.max_qos), 1),
+            int(wanted.max_qos),
             wanted.no_local,
             wanted.retain_as_published,
             identifier,
@@ -1011,10 +1087,43 @@ class Clients:
         self._keep_subscription(held)
         session.changed(held)
         self.holders[held.id] = held
-        travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
+        travels = self._route(held, now)
         if old is not None:
             self._forget(old, now)
         return travels
+
+    def _route(self, held: Held, now: TimeUs) -> bool:
+        """Have publications for a subscription come here. True if other brokers were told."""
+        if held.pattern.startswith("$"):  # publications have no such topics
+            if not self._watching:
+                self._watch(now)
+            self.watchers[held.id] = held
+            return False
+        wanted = Subscription(held.id, held.filter, held.session.client_id)
+        return self.broker.step(Subscribe(wanted), now)
+
+    def _watch(self, now: TimeUs) -> None:
+        """Tell those who subscribe to `$SYS` what has changed, and again in a while."""
+        values = system.values(self, now)
+        for topic, letter in system.letters(values, self._system).items():
+            for held in self.watchers.values():
+                self._tell(held, topic, letter, 0, now)
+        self._system, self._watching = values, True
+        self.broker.after(system.EVERY_US, self._watch_on)
+
+    def _watch_on(self, now: TimeUs) -> None:
+        self._watching = bool(self.watchers)
+        if self._watching:
+            self._watch(now)
+
+    def _tell(self, held: Held, topic: str, letter: Letter, retain: int, now: TimeUs) -> None:
+        """Deliver a value of `$SYS`, if the subscription is to it."""
+        attributes = content.attributes(topic, letter.payload)
+        if topics.matcher(held.pattern).fullmatch(topic) and matches(held.filter, attributes):
+            identifiers = [held.identifier] if held.identifier else []
+            held.session.deliver(Parcel(letter, 0, retain, identifiers, None), now)
+            if held.session.connection is not None:
+                self.dirty[held.session.connection] = None
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         session = held.session
@@ -1028,7 +1137,8 @@ class Clients:
     def _forget(self, held: Held, now: TimeUs) -> None:
         held.session.weight -= held.weight
         del self.holders[held.id]
-        self.broker.step(Unsubscribe(held.id), now)
+        if self.watchers.pop(held.id, None) is None:
+            self.broker.step(Unsubscribe(held.id), now)
 
     def _feed(self, session: Session) -> None:
         """Send what is retained for new subscriptions, no faster than the client takes it."""
@@ -1056,6 +1166,10 @@ class Clients:
     def _retained(self, held: Held) -> Iterator[bool]:
         """Deliver what is retained, step by step; True where the client should read first."""
         session, retained = held.session, self.broker.retained
+        if held.id in self.watchers:
+            for topic, letter in system.letters(self._system, {}).items():
+                self._tell(held, topic, letter, 1, self.broker.now)
+            return
         wild = "+" in held.pattern or "#" in held.pattern
         at_once = max(1, RETAINED_AT_ONCE // (1 + held.filter.load[3]))
         topic_matches = topics.matcher(held.pattern).fullmatch
@@ -1099,20 +1213,29 @@ class Clients:
         qos = data[0] >> 1 & 3
         packet = mqtt.read(data, connection.level)
         assert isinstance(packet, PublishPacket)
+        if packet.topic_alias is not None:
+            data = mqtt.unaliased(data, _topic_of(connection, packet))
+            packet = mqtt.read(data, connection.level)
+            assert isinstance(packet, PublishPacket)
         topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
-        refusal = self._check_publish(packet, qos)
-        if refusal is not None:
+        if not self._check_publish(packet):
             self.dropped += 1
             self._trace(
                 "refuse", now, session.client_id, session=session.name,
                 reason="not a topic that can be published to", detail=f"PUBLISH {topic[:200]}",
             )  # fmt: skip
-            if refusal.packet_id:
-                self._write(connection, refusal)
+            self._reject(connection, packet, mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID)
             return True
+        if qos == 2 and packet_id in session.received:
+            # It came before and is answered again, but not published again.
+            assert packet_id is not None
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
+            return True
+        if qos and connection.level == V5 and _unanswered(connection, session) >= RECENT:
+            raise Malformed(f"more than {RECENT} publications are not acknowledged", 0x93)
         user = session.user
         if user is not None and not user.may_publish(topic):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if not self._known(session, topic, now):
             self._hold(connection)
@@ -1121,7 +1244,7 @@ class Clients:
         if user is not None and not user.may_publish_content(
             attributes, payload, packet.user_properties
         ):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if connection.level == V5 and (user is None or user.publish_where is None):
             if len(session.ready) >= TOPICS_READY:
@@ -1132,19 +1255,24 @@ class Clients:
         broker = self.broker
         if packet_id is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
+        elif qos == 2:
+            onward: Onward | None = None if broker.journal is None else {}
+            self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
+            session.receive(packet_id, {} if onward is None else broker.kept_of(onward))
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
         elif broker.journal is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
-            self._reply(connection, _puback(packet_id))
+            self._reply(connection, mqtt.puback(packet_id))
         else:
             kept_on = session.journal is not None
             digest = hashlib.blake2b(kept, digest_size=16).digest() if kept_on else b""
             before = session.recent.get(packet_id) if data[0] & 8 else None
             if before is not None and before.digest == digest:
-                self._owe(connection, packet_id, broker.still(before.onward))
+                self._owe(connection, mqtt.puback(packet_id), broker.still(before.onward))
             else:
-                onward: Onward = {}
+                onward = {}
                 self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
-                self._owe(connection, packet_id, onward)
+                self._owe(connection, mqtt.puback(packet_id), onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested or self.filling:
             self._pause(connection, now)
@@ -1212,8 +1340,15 @@ class Clients:
                 del self.awaiting[connection]
                 self.proceed(connection, now)
 
-    def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
-        connection.owed.append((packet_id, onward))
+    def _answer(self, connection: Connection, answer: bytes, kept: KeptOnward) -> None:
+        """Answer a publication as soon as what it waits for is safe."""
+        if self.broker.journal is None:
+            self._reply(connection, answer)
+        else:
+            self._owe(connection, answer, self.broker.still(kept))
+
+    def _owe(self, connection: Connection, answer: bytes, onward: dict[BrokerId, int]) -> None:
+        connection.owed.append((answer, onward))
         self.owing[connection] = None
 
     def acknowledge(self) -> None:
@@ -1221,9 +1356,9 @@ class Clients:
         for connection in list(self.owing):
             owed = connection.owed
             while owed and self.broker.is_safe(owed[0][1]):
-                packet_id, _ = owed.popleft()
+                answer, _ = owed.popleft()
                 if not connection.closing:
-                    self._reply(connection, _puback(packet_id))
+                    self._reply(connection, answer)
             if not owed or connection.closing:
                 del self.owing[connection]
 
@@ -1254,37 +1389,45 @@ class Clients:
 
         self.broker.settle(release)
 
-    def _forbid(
-        self, connection: Connection, session: Session, topic: str, packet_id: int | None
-    ) -> None:
+    def _forbid(self, connection: Connection, session: Session, packet: PublishPacket) -> None:
         self.dropped += 1
         self._trace(
             "refuse", self.broker.now, session.client_id, session=session.name,
-            reason="not allowed", detail=f"PUBLISH {topic[:200]}",
+            reason="not allowed", detail=f"PUBLISH {packet.topic[:200]}",
         )  # fmt: skip
         log.warning(
             "publication refused",
-            extra={"client": session.client_id, "topic": topic[:200], "reason": "not allowed"},
+            extra={
+                "client": session.client_id,
+                "topic": packet.topic[:200],
+                "reason": "not allowed",
+            },
         )
-        if packet_id is not None:
-            code = mqtt5.PubAckReasonCode.NOT_AUTHORIZED
-            self._write(connection, mqtt5.PubAckPacket(packet_id, reason_code=code))
+        self._reject(connection, packet, mqtt5.PubAckReasonCode.NOT_AUTHORIZED)
 
-    def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
-        """Raise if it is against the standard; the answer if it is against our rules."""
+    def _reject(
+        self, connection: Connection, packet: PublishPacket, code: mqtt5.PubAckReasonCode
+    ) -> None:
+        """Say that a publication is not taken, if its quality has an answer."""
+        number = packet.packet_id
+        if number is None:
+            return
+        if packet.qos == 2:
+            reason = mqtt5.PubRecReasonCode(int(code))
+            self._write(connection, mqtt5.PubRecPacket(number, reason_code=reason))
+        else:
+            self._write(connection, mqtt5.PubAckPacket(number, reason_code=code))
+
+    def _check_publish(self, packet: PublishPacket) -> bool:
+        """Raise if it is against the standard; False if it is against our rules."""
         topic = packet.topic
-        if packet.topic_alias is not None:
-            raise Malformed("topic aliases are not offered", 0x94)
-        if qos == 2:
-            raise Malformed("quality of service 2 is not offered", 0x9B)
         if packet.subscription_ids:
             raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
         if not topics.valid_topic(topic):
             if topic[:1] != "$":
                 raise Malformed("not a topic that can be published to", 0x90)
-            code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
-            return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
-        return None
+            return False
+        return True
 
     def _publish(
         self,
@@ -1537,8 +1680,24 @@ def _weight(pattern: str, content: Filter) -> int:
     return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
 
 
-def _puback(packet_id: int) -> bytes:
-    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+def _topic_of(connection: Connection, packet: PublishPacket) -> str:
+    """The topic that a publication's alias stands for, from now on or since before."""
+    alias = packet.topic_alias
+    assert alias is not None
+    if not 0 < alias <= ALIASES_MAX:
+        raise Malformed(f"topic alias {alias}; {ALIASES_MAX} are offered", 0x94)
+    if connection.aliases is None:
+        connection.aliases = {}
+    if packet.topic:
+        connection.aliases[alias] = packet.topic
+    elif alias not in connection.aliases:
+        raise Malformed(f"topic alias {alias} stands for nothing", 0x82)
+    return connection.aliases[alias]
+
+
+def _unanswered(connection: Connection, session: Session) -> int:
+    """How many publications a client has sent that it is still to be answered for good."""
+    return max(len(session.received), len(connection.owed))
 
 
 def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
@@ -1550,8 +1709,6 @@ def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
 
 
 def _last_will(will: mqtt5.Will) -> LastWill:
-    if will.qos == 2:
-        raise Malformed("quality of service 2 is not offered", 0x9B)
     if not topics.valid_topic(will.topic):
         raise Malformed("the will's topic is not valid", 0x90)
     packet = PublishPacket(
