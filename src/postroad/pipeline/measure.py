@@ -19,7 +19,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
-from postroad.pipeline.schemas import DIFFERENCES, MEASURES, conform
+from postroad.pipeline.definitions import MEASURES, SUMS
+from postroad.pipeline.schemas import DIFFERENCES, METRICS, conform
+from postroad.pipeline.schemas import MEASURES as TABLE
+from postroad.sim.facts import DELAY_GROWTH
 
 _TABLE_MAX = 60
 """Degrees of freedom up to which the t quantile is tabled; beyond, four terms are exact to 1e-7."""
@@ -61,7 +64,56 @@ def _exact_mean(whole: Column) -> Column:
     return F.sum(whole.cast("decimal(38,0)")).cast("double") / F.count(whole)
 
 
-def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
+def fact_metrics(facts: DataFrame) -> DataFrame:
+    """Per run, every measure of `definitions.MEASURES` that its facts allow."""
+    run = "run_id"
+    by_fact = facts.groupBy(run, "fact").agg(
+        F.sum("count").alias("_sum"), F.max("count").alias("_max"), F.count("*").alias("_rows")
+    )
+    totals = by_fact.groupBy(run).agg(
+        *[_of_fact(name, "_sum").alias(name) for name in SUMS],
+        _of_fact("state", "_rows").alias("brokers"),  # every broker has a state
+        _of_fact("state", "_max").alias("state_max"),
+        _of_fact("queue_max", "_max").alias("queue_max"),
+    )
+    sent = facts.where(F.col("fact") == "sends").groupBy(run, "broker", "peer")
+    links = sent.agg(F.sum("count").alias("_sent"))
+    by_link = links.groupBy(run).agg(F.count("*").alias("links"), F.max("_sent").alias("link_max"))
+    ends = links.select(run, F.explode(F.array("broker", "peer")).alias("broker"), "_sent")
+    brokers = facts.where(F.col("fact") == "state").select(run, "broker")
+    load = ends.join(brokers, on=[run, "broker"], how="left_semi").groupBy(run, "broker")
+    by_broker = (
+        load.agg(F.sum("_sent").alias("_load"))
+        .groupBy(run)
+        .agg(F.sum("_load").alias("load"), F.max("_load").alias("load_max"))
+    )
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    spread = F.percentile(_delay_us(), F.array(*map(F.lit, shares.values())), F.col("count"))
+    delays = facts.where(F.col("bucket").isNotNull()).groupBy(run).agg(spread.alias("_spread"))
+    joined = totals
+    for part in (by_link, by_broker, delays):
+        joined = joined.join(part, on=run, how="left")
+    for place, name in enumerate(shares):
+        joined = joined.withColumn(f"delay_us_{name}", F.get("_spread", F.lit(place)))
+    known = joined.drop("_spread").fillna(0)
+    values = [
+        F.struct(F.lit(name).alias("metric"), F.expr(one.sql).cast("double").alias("value"))
+        for name, one in MEASURES.items()
+    ]
+    rows = known.select(run, F.inline(F.array(*values))).where(F.col("value").isNotNull())
+    return conform(rows, METRICS)
+
+
+def _of_fact(name: str, column: str) -> Column:
+    return F.coalesce(F.max(F.when(F.col("fact") == name, F.col(column))), F.lit(0))
+
+
+def _delay_us() -> Column:
+    """A bucket's upper end."""
+    return F.when(F.col("bucket") < 0, 0.0).otherwise(F.pow(F.lit(DELAY_GROWTH), F.col("bucket")))
+
+
+def run_metrics(runs: DataFrame, *others: DataFrame) -> DataFrame:
     """One row per run and metric; of failed runs none. Keys: `run_id` is unique in `runs`."""
     ok = runs.where(F.col("status") == "ok").select(
         "run_id", _entries("parameters").alias("_parameters"), "replicate", "metrics"
@@ -69,8 +121,8 @@ def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
     metrics = ok.select(
         "run_id", "_parameters", "replicate", F.explode("metrics").alias("metric", "value")
     )
-    if traced is not None:
-        joined = ok.drop("metrics").join(traced, on="run_id", how="inner")
+    for other in others:
+        joined = ok.drop("metrics").join(other, on="run_id", how="inner")
         metrics = metrics.unionByName(joined)
     return metrics
 
@@ -117,7 +169,7 @@ def measures(metrics: DataFrame) -> DataFrame:
     stated = _stated(marked).withColumns(
         {"parameters": F.map_from_entries("_parameters"), **spread}
     )
-    return conform(stated.orderBy("_parameters", "metric"), MEASURES)
+    return conform(stated.orderBy("_parameters", "metric"), TABLE)
 
 
 def differences(metrics: DataFrame, baselines: Sequence[Mapping[str, str | None]]) -> DataFrame:

@@ -224,6 +224,17 @@ def jvm_pid(spark: SparkSession) -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
+def work_done(spark: SparkSession) -> tuple[int, int]:
+    """How many jobs have run so far, and the bytes that were shuffled."""
+    context = spark.sparkContext
+    gateway, status = context._gateway, context._jsc.sc().statusStore()
+    assert gateway is not None
+    doubles, tasks = gateway.new_array(gateway.jvm.double, 0), gateway.jvm.java.util.ArrayList()
+    stages = status.stageList(None, False, False, doubles, tasks)
+    shuffled = sum(stages.apply(n).shuffleWriteBytes() for n in range(stages.size()))
+    return int(status.jobsList(None).size()), int(shuffled)
+
+
 def numbers(spark: SparkSession, count: int) -> DataFrame:
     """`id` from 0 to count-1."""
     return spark.range(count)
