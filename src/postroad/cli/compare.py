@@ -43,7 +43,7 @@ COLUMNS = ["traffic", "messages", "delay_p90_ms", "state_mean", "stress_max"]
 def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **told: Any) -> None:
     """Run every scheme on one workload and write a page that says which to run."""
     named = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    _compare(workload, named, out, job(told), as_json)
+    _compare(workload, named, out, job(told, light=True), as_json)
 
 
 @click.command()
@@ -54,7 +54,7 @@ def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **tol
 def demo(out: Path, as_json: bool, **told: Any) -> None:
     """Compare every scheme on the workload that comes with the package."""
     with as_file(files("postroad.comparison") / "demo.toml") as path:
-        _compare(path, None, out, job(told), as_json)
+        _compare(path, None, out, job(told, light=True), as_json)
 
 
 def _compare(

@@ -189,14 +189,14 @@ def _changed(config: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Changes:
+class Transition:
     """What would change in a network, and the steps that lead there."""
 
     differences: Sequence[str]
     steps: Sequence[str]
 
 
-def changes(running: Network, wanted: Network) -> Changes:
+def changes(running: Network, wanted: Network) -> Transition:
     """From one network to another, by the operations that brokers have."""
     differences = []
     for name in ("scheme", "relocation"):
@@ -224,12 +224,12 @@ def changes(running: Network, wanted: Network) -> Changes:
     for word, some in (("goes", cut), ("comes", laid)):
         differences += [f"link {'-'.join(pair)}: {word}" for pair in sorted(map(sorted, some))]
     if not differences:
-        return Changes((), ())
+        return Transition((), ())
     here, there = running.path, wanted.path
     inner = {pair for pair in cut | laid if not pair & (set(gone) | set(fresh))}
     if routing or inner or not SCHEMES[running.scheme].durable:
         lost = "" if running.store is None else "; what waits for absent clients is lost"
-        return Changes(
+        return Transition(
             differences,
             [
                 f"postroad network down {here}  # brokers of different routing do not join{lost}",
@@ -245,4 +245,4 @@ def changes(running: Network, wanted: Network) -> Changes:
             f"--host {at.host} --mqtt {at.mqtt} --link {at.link} --http {at.http}"
         )
     steps += [f"postroad network remove {here} {name}" for name in gone]
-    return Changes(differences, steps)
+    return Transition(differences, steps)
