@@ -17,7 +17,8 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-SHARING = {"test_subscription_forwarding_model.py", "test_kyra_evaluation.py", "test_security.py"}
+SHARING = {"test_kyra_evaluation.py", "test_security.py"}
+ON_SPARK = ("pipeline/", "test_reproduce", "test_subscription_forwarding_model")
 
 
 class Groups(LoadScopeScheduling):
@@ -26,7 +27,7 @@ class Groups(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if "pipeline/" in file:
+        if any(part in file for part in ON_SPARK):
             return "spark"
         if "test_popsub" in file:
             return "popsub"

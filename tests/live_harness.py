@@ -248,6 +248,7 @@ class Memory:
     def client(self, broker: int, name: str = "", level: int = 5, **options: Any) -> Fake:
         """A connected client."""
         fake = Fake(self, broker, level)
+        fake.acknowledges = options.pop("acknowledges", True)
         self.fakes.append(fake)
         options.setdefault("clean_start", True)
         if level == mqtt.V5:
@@ -289,10 +290,16 @@ class Fake:
             if self.level == mqtt.V5:
                 packet, _ = mqtt5.read(memoryview(data[at:end]))
                 self.packets.append(packet)
-                owed = isinstance(packet, mqtt5.PublishPacket) and packet.packet_id
-                if owed and self.acknowledges and not self.connection.closing:
-                    self.send(mqtt5.PubAckPacket(packet.packet_id))
+                if self.acknowledges and not self.connection.closing:
+                    self._acknowledge(packet)
             at = end
+
+    def _acknowledge(self, packet: Any) -> None:
+        if isinstance(packet, mqtt5.PublishPacket) and packet.packet_id:
+            kind = mqtt5.PubRecPacket if packet.qos == 2 else mqtt5.PubAckPacket
+            self.send(kind(packet.packet_id))
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            self.send(mqtt5.PubCompPacket(packet.packet_id))
 
     def drop(self) -> None:
         """The connection is lost without a word."""

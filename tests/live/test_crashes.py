@@ -1,5 +1,5 @@
-"""Real brokers with stores and redundant links, under a load of quality 1, through SIGKILLs, cut
-and silent links and partitions that a seed draws.
+"""Real brokers with stores and redundant links, under a load of quality 1 and 2, through SIGKILLs,
+cut and silent links and partitions that a seed draws.
 
 `POSTROAD_FAULTS` and `POSTROAD_SEED` make it longer or another one; `make soak` does the former.
 """
@@ -40,13 +40,17 @@ LINKS = [
 ONCE = mqtt5.QoS.AT_LEAST_ONCE
 IN_FLIGHT = 200  # a broker that is away holds acknowledgements up
 PAUSE_S = 0.005  # between publications of one publisher
+EXACTLY = mqtt5.QoS.EXACTLY_ONCE
 WANTED = [
-    ("s1", "A", "t/#", None),
-    ("s2", "C", "t/+", "x > 4"),
-    ("s3", "D", "t/b", None),
-    ("s4", "E", "#", "x BETWEEN 2 AND 7"),
-    ("s5", "G", "t/a", "n >= 0"),
+    ("s1", "A", "t/#", None, EXACTLY),
+    ("s2", "C", "t/+", "x > 4", ONCE),
+    ("s3", "D", "t/b", None, ONCE),
+    ("s4", "E", "#", "x BETWEEN 2 AND 7", EXACTLY),
+    ("s5", "G", "t/a", "n >= 0", ONCE),
 ]
+MEMBERS = [("m1", "B"), ("m2", "D"), ("m3", "G")]  # of one shared subscription
+SHARED = ("t/#", "x > 2")
+PUBLISHERS = [("A", EXACTLY), ("C", ONCE), ("E", EXACTLY)]
 Step = tuple[float, str, tuple[str, ...]]  # when, what, and to whom
 
 
@@ -103,11 +107,14 @@ class Person:
 
 
 class Publisher(Person):
-    def __init__(self, port: int, name: str, numbers: Iterator[int], seed: int) -> None:
+    def __init__(
+        self, port: int, name: str, qos: mqtt5.QoS, numbers: Iterator[int], seed: int
+    ) -> None:
         super().__init__(port, name)
-        self.numbers = numbers
+        self.qos, self.numbers = qos, numbers
         self.draw = random.Random(f"{name} {seed}")
         self.owed: dict[int, tuple[str, bytes]] = {}
+        self.released: dict[int, None] = {}  # PUBREC came, and no PUBCOMP
         self.published: dict[int, tuple[str, bytes]] = {}
         self.again = self.next_id = 0
 
@@ -121,28 +128,45 @@ class Publisher(Person):
             given = (self.draw.choice(["t/a", "t/b", "u"]), payload)
             while True:
                 self.next_id = self.next_id % 65_535 + 1
-                if self.next_id not in self.owed:
+                if self.next_id not in self.owed and self.next_id not in self.released:
                     break
             self.published[number] = self.owed[self.next_id] = given
-            self.send(mqtt5.PublishPacket(*given, qos=ONCE, packet_id=self.next_id))
+            self.send(mqtt5.PublishPacket(*given, qos=self.qos, packet_id=self.next_id))
 
     def connected(self) -> None:
         for packet_id, given in self.owed.items():
             self.again += 1
-            self.send(mqtt5.PublishPacket(*given, qos=ONCE, packet_id=packet_id, duplicate=True))
+            packet = mqtt5.PublishPacket(*given, qos=self.qos, packet_id=packet_id, duplicate=True)
+            self.send(packet)
+        for packet_id in self.released:
+            self.send(mqtt5.PubRelPacket(packet_id))
 
     def on_packet(self, packet: mqtt5.Packet) -> None:
         if isinstance(packet, mqtt5.PubAckPacket):
             assert int(packet.reason_code) == 0
             del self.owed[packet.packet_id]
+        elif isinstance(packet, mqtt5.PubRecPacket):
+            assert int(packet.reason_code) == 0
+            del self.owed[packet.packet_id]
+            self.released[packet.packet_id] = None
+            self.send(mqtt5.PubRelPacket(packet.packet_id))
+        elif isinstance(packet, mqtt5.PubCompPacket):
+            self.released.pop(packet.packet_id, None)
 
 
 class Subscriber(Person):
-    """Acknowledges all it gets; an acknowledgement is sure once a later ping is answered."""
+    """Acknowledges all it gets; an acknowledgement is sure once a later ping is answered.
 
-    def __init__(self, port: int, name: str, pattern: str, where: str | None) -> None:
+    At quality 2 it goes by packet identifiers alone, and must never take anything twice.
+    """
+
+    def __init__(
+        self, port: int, name: str, pattern: str, where: str | None, qos: mqtt5.QoS
+    ) -> None:
         super().__init__(port, name)
-        self.pattern, self.where = pattern, where
+        self.pattern, self.where, self.qos = pattern, where, qos
+        self.received: dict[int, int] = {}  # of quality 2 and not released, by identifier
+        self.exact: set[int] = set()  # of quality 2, what it took for new
         self.granted = False
         self.got: Counter[int] = Counter()
         self.first: Counter[int] = Counter()  # not marked as sent again
@@ -155,13 +179,13 @@ class Subscriber(Person):
     def connected(self) -> None:
         self.pinged = []
         if not self.granted:
-            wanted = mqtt5.TopicFilter(self.pattern, max_qos=ONCE, retain_as_published=False)
+            wanted = mqtt5.TopicFilter(self.pattern, max_qos=self.qos, retain_as_published=False)
             properties = [] if self.where is None else [("$where", self.where)]
             self.send(mqtt5.SubscribePacket(1, [wanted], user_properties=properties))
 
     def on_packet(self, packet: mqtt5.Packet) -> None:
         if isinstance(packet, mqtt5.SubAckPacket):
-            assert int(packet.reason_codes[0]) == 1
+            assert int(packet.reason_codes[0]) == self.qos
             self.granted = True
         elif isinstance(packet, mqtt5.PingRespPacket):
             self.sure.update(self.pinged)
@@ -176,7 +200,24 @@ class Subscriber(Person):
             self.first[number] += not packet.duplicate
             self.unsure.append(number)
             assert packet.packet_id is not None
-            self.send(mqtt5.PubAckPacket(packet.packet_id))
+            if packet.qos == 2:
+                self._take(packet.packet_id, number)
+                self.send(mqtt5.PubRecPacket(packet.packet_id))
+            else:
+                self.send(mqtt5.PubAckPacket(packet.packet_id))
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            self.received.pop(packet.packet_id, None)
+            self.send(mqtt5.PubCompPacket(packet.packet_id))
+
+    def _take(self, packet_id: int, number: int) -> None:
+        if packet_id in self.received:
+            if self.received[packet_id] != number:
+                self.wrong.append(f"identifier {packet_id} is in use and stands for {number}")
+            return
+        self.received[packet_id] = number
+        if number in self.exact:
+            self.wrong.append(f"{number} came twice at quality 2")
+        self.exact.add(number)
 
     async def ping(self) -> None:
         while True:
@@ -320,18 +361,23 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
     did: Counter[str] = Counter()
     numbers = _numbers()
     subscribers = [
-        Subscriber(running.mqtt(broker), id, pattern, where)
-        for id, broker, pattern, where in WANTED
+        Subscriber(running.mqtt(broker), id, pattern, where, qos)
+        for id, broker, pattern, where, qos in WANTED
+    ]
+    members = [
+        Subscriber(running.mqtt(broker), id, f"$share/g/{SHARED[0]}", SHARED[1], ONCE)
+        for id, broker in MEMBERS
     ]
     publishers = [
-        Publisher(running.mqtt(broker), f"p{broker}", numbers, seed) for broker in ("A", "C", "E")
+        Publisher(running.mqtt(broker), f"p{broker}", qos, numbers, seed)
+        for broker, qos in PUBLISHERS
     ]
-    people = [*subscribers, *publishers]
+    people = [*subscribers, *members, *publishers]
     tasks = [asyncio.create_task(person.live()) for person in people]
-    tasks += [asyncio.create_task(subscriber.ping()) for subscriber in subscribers]
+    tasks += [asyncio.create_task(each.ping()) for each in (*subscribers, *members)]
     ended = asyncio.Event()
     try:
-        await _until(lambda: all(s.granted for s in subscribers), 20)
+        await _until(lambda: all(s.granted for s in (*subscribers, *members)), 20)
         load = [asyncio.create_task(p.publish(ended)) for p in publishers]
         began = time.monotonic()
         for when, what, whom in script(seed, faults):
@@ -346,9 +392,11 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         published = {n: given for p in publishers for n, given in p.published.items()}
         # In a thread, because everything between the brokers goes through this loop.
         owed = await asyncio.to_thread(_owed, subscribers, published)
-        await _until(lambda: not any(p.owed for p in publishers), 60)
+        await _until(lambda: not any(p.owed or p.released for p in publishers), 60)
         # A failure to come about is told below, with what is missing.
         await _until(lambda: all(len(s.got) >= len(owed[s.name]) for s in subscribers), 10, False)
+        for_one = await asyncio.to_thread(_matching, *SHARED, published)
+        await _until(lambda: sum(len(m.got) for m in members) >= len(for_one), 10, False)
         await asyncio.sleep(0.5)  # whatever should not come would come now
         await asyncio.to_thread(running.wait_linked)
         did["trees"] = max(
@@ -372,7 +420,17 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         late = out_of_order(subscriber.order, publishers)
         assert not late, f"seed {seed}: {subscriber.name} got out of order: {late[:10]}"
         did["delivered"] += len(wanted)
+        did["exactly once"] += len(subscriber.exact)
         did["sent again, not yet acknowledged"] += subscriber.got.total() - len(subscriber.got)
+    shared = Counter(n for member in members for n in member.got)
+    lost = sorted(for_one - set(shared))
+    assert not lost, f"seed {seed}: no member got {len(lost)}: {lost[:10]}"
+    assert set(shared) == for_one
+    several = sorted(n for n, count in shared.items() if count > 1)
+    assert not several, f"seed {seed}: several members got {len(several)}: {several[:10]}"
+    for member in members:
+        assert not member.wrong, f"seed {seed}: {member.name}: {member.wrong[:5]}"
+    did["given to one member"] = len(shared)
     did["acknowledged publications"] = len(published)
     did["publications sent again"] = sum(p.again for p in publishers)
     did["reconnections"] = sum(p.connections - 1 for p in people)
@@ -396,12 +454,12 @@ def _owed(
     subscribers: list[Subscriber], published: dict[int, tuple[str, bytes]]
 ) -> dict[str, set[int]]:
     """What each subscriber has to get."""
-    contents = {n: content.attributes(*given) for n, given in published.items()}
-    found = {}
-    for subscriber in subscribers:
-        wanted = topics.as_filter(subscriber.pattern, subscriber.where)
-        found[subscriber.name] = {n for n, given in contents.items() if matches(wanted, given)}
-    return found
+    return {s.name: _matching(s.pattern, s.where, published) for s in subscribers}
+
+
+def _matching(pattern: str, where: str | None, published: dict[int, tuple[str, bytes]]) -> set[int]:
+    wanted = topics.as_filter(pattern, where)
+    return {n for n, given in published.items() if matches(wanted, content.attributes(*given))}
 
 
 async def _until(done: Callable[[], bool], limit_s: float, required: bool = True) -> None:
@@ -434,6 +492,8 @@ def test_faults_under_load_lose_repeat_and_reorder_nothing_acknowledged(tmp_path
     assert did["part"] >= 5
     assert did["acknowledged publications"] > 20 * faults
     assert did["trees"] > 0
+    assert did["exactly once"] > 10 * faults
+    assert did["given to one member"] > 10 * faults
 
 
 def run_broker(path: Path, file_bytes: int | None) -> subprocess.Popen[bytes]:

@@ -53,7 +53,7 @@ def test_mosquitto_pub_and_sub(chain: Processes, level: str) -> None:
     need_mosquitto()
     where = ["-D", "subscribe", "user-property", "$where", "price > 10 AND symbol = 'IBM'"]
     command = ["mosquitto_sub", "-V", level, "-p", str(chain.mqtt("C")), "-t", f"q{level}/+"]
-    command += ["-q", "1", "-C", "1", "-W", "20", "-v", *(where if level == "5" else [])]
+    command += ["-q", "2", "-C", "1", "-W", "20", "-v", *(where if level == "5" else [])]
     before = subscriptions(chain, "C")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listening:
         wait_for(lambda: subscriptions(chain, "C") > before)
@@ -61,7 +61,7 @@ def test_mosquitto_pub_and_sub(chain: Processes, level: str) -> None:
         rows = [{"symbol": "IBM", "price": 5}] if level == "5" else []
         for row in [*rows, {"symbol": "IBM", "price": 12.5}]:
             subprocess.run(
-                ["mosquitto_pub", "-V", level, "-p", str(chain.mqtt("A")), "-q", "1",
+                ["mosquitto_pub", "-V", level, "-p", str(chain.mqtt("A")), "-q", "2",
                  "-t", f"q{level}/ibm", "-m", json.dumps(row)],
                 check=True, timeout=20,
             )  # fmt: skip
@@ -109,6 +109,37 @@ def test_paho_with_filter_properties_and_refusal(chain: Processes) -> None:
         client.disconnect()
         client.loop_stop()
     assert got == [("paho/a", b"no filter can read this"), ("paho/c", b'{"x": 7}')]
+
+
+def test_paho_over_websocket_at_quality_2(chain: Processes) -> None:
+    import paho.mqtt.client as paho
+
+    got: list[tuple[str, bytes, int]] = []
+    granted = threading.Event()
+    clients = []
+    for name in ("C", "A"):
+        client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2, transport="websockets", protocol=paho.MQTTv5
+        )
+        client.on_message = lambda c, u, m: got.append((m.topic, m.payload, m.qos))
+        client.on_subscribe = lambda c, u, m, codes, p: granted.set()
+        client.connect("127.0.0.1", chain.mqtt(name))
+        client.loop_start()
+        clients.append(client)
+    subscriber, publisher = clients
+    try:
+        wait_for(subscriber.is_connected)
+        subscriber.subscribe("web/#", qos=2)
+        assert granted.wait(20)
+        large = b"x" * 70_000  # a frame with a long length
+        for payload in (b"small", large):
+            publisher.publish("web/t", payload, qos=2).wait_for_publish(20)
+        wait_for(lambda: len(got) == 2)
+    finally:
+        for client in clients:
+            client.disconnect()
+            client.loop_stop()
+    assert got == [("web/t", b"small", 2), ("web/t", large, 2)]
 
 
 def test_aiomqtt_with_filter_properties_and_refusal(chain: Processes) -> None:

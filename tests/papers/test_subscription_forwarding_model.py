@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,10 +162,9 @@ def test_run_point_is_a_function_of_its_row() -> None:
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def reproduced(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     out = tmp_path_factory.mktemp("paper")
     command = ["reproduce", "subscription-forwarding-model", "--quick", "--out", str(out)]
-    command += ["--workers", "1"]
     result = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert result.exit_code == 0
     return result.output, out

@@ -49,7 +49,9 @@ def chain(folder: Path, job: run.Job) -> dict[str, Any]:
         jsonl=True,
     )
     run.sweep(str(folder / "experiment.toml"), str(folder / "out"), job)
-    run.measure(str(folder / "out/runs"), str(folder / "out"), job, baseline={"scheme": "flooding"})
+    run.measure(
+        str(folder / "out/runs"), str(folder / "out"), job, baselines=[{"scheme": "flooding"}]
+    )
     return {
         "lineage": store.read_lineage(str(folder / "graph/edges"))["facts"],
         "nodes": sorted(row["node"] for row in store.rows_of(str(folder / "sample/nodes"))),

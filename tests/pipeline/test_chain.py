@@ -160,7 +160,7 @@ def test_a_sweep_killed_half_way_and_restarted_measures_the_same_to_the_byte(
     assert (facts["runs"], facts["failed"]) == (12, 0)
     run.sweep(str(experiment), str(whole), run.Job())
     for folder in (killed, whole):
-        run.measure(str(folder / "runs"), str(folder), run.Job(), baseline={"x": "1"})
+        run.measure(str(folder / "runs"), str(folder), run.Job(), baselines=[{"x": "1"}])
     assert parts(killed) == parts(whole)
 
 

@@ -169,7 +169,11 @@ selectivity = 0.3
     assert done[0] == (0, 4)
     assert done[-1][1] == 4
     facts = run.measure(
-        f"{out}/runs", out, run.Job(), traces_path=f"{out}/traces", baseline={"scheme": "flooding"}
+        f"{out}/runs",
+        out,
+        run.Job(),
+        traces_path=f"{out}/traces",
+        baselines=[{"scheme": "flooding"}],
     )
     assert facts["measures"] > facts["differences"] > 0
     rows = store.rows_of(f"{out}/measures")
@@ -183,7 +187,7 @@ selectivity = 0.3
     assert differences["deliveries"]["difference"] == 0
     assert differences["messages.publication"]["ratio"] < 1
     with pytest.raises(InputError, match=r"no run has scheme=none; the parameters are scheme"):
-        run.measure(f"{out}/runs", f"{out}/2", run.Job(), baseline={"scheme": "none"})
+        run.measure(f"{out}/runs", f"{out}/2", run.Job(), baselines=[{"scheme": "none"}])
 
 
 def test_spark_failures_are_one_line(spark, tmp_path):

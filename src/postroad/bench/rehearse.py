@@ -6,15 +6,18 @@
 Whole brokers (tree, links, sessions, routers, stores) run in memory on a clock of their own: bytes
 take a drawn time over each connection, keep their order on it and no other; connections break
 with what is on them or fall silent; brokers lose all but their stores, between any two turns and
-between writing and speaking. Clients of quality 1 publish, send again what was not acknowledged,
-come back to their sessions. What must hold:
+between writing and speaking. Clients of quality 1 or 2 publish, send again what was not
+acknowledged, come back to their sessions. What must hold:
 
 - what is acknowledged to a publisher is, at that moment, with every subscriber it matches or in
   its broker's store; in the end every subscriber has had everything, once;
-- nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice;
-- what one publisher published to one topic at quality 1 comes in that order;
+- nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice, nor
+  of quality 2, by packet identifiers alone;
+- what one publisher published to one topic at quality 1 or 2 comes in that order;
 - with one broker away and the rest joined, deliveries and acknowledgements go on within seconds,
   and when it comes back not even a publication of quality 0 among the others is lost;
+- of a shared subscription one member gets each publication, through all of it; what a member
+  that leaves for good has not acknowledged another gets;
 - brokers that are added and removed meanwhile change none of this.
 """
 
@@ -56,6 +59,7 @@ TOPICS = ("t/a", "t/b", "u/a")
 WANTED = (("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1"))
 IN_FLIGHT = 8
 AT_LEAST = mqtt5.QoS.AT_LEAST_ONCE
+QUALITIES = (AT_LEAST, mqtt5.QoS.EXACTLY_ONCE)
 
 
 class Failed(Exception):
@@ -380,8 +384,10 @@ class RehearsedClient:
             return
         self.connection = broker.clients.opened("memory:1", self.world.now)
         assert self.connection is not None
-        hello = mqtt5.ConnectPacket(self.name, clean_start=False, session_expiry_interval=86_400)
-        self.send(hello)
+        self.send(self.hello())
+
+    def hello(self) -> mqtt5.ConnectPacket:
+        return mqtt5.ConnectPacket(self.name, clean_start=False, session_expiry_interval=86_400)
 
     def lost(self) -> None:
         """The connection is gone, with what was not heard yet."""
@@ -427,9 +433,17 @@ class RehearsedClient:
 
 
 class RehearsedPublisher(RehearsedClient):
-    def __init__(self, world: World, broker: BrokerId, name: str, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(
+        self,
+        world: World,
+        broker: BrokerId,
+        name: str,
+        ledger: Ledger,
+        quality: mqtt5.QoS = AT_LEAST,
+    ) -> None:
+        self.ledger, self.quality = ledger, quality
         self.owed: dict[int, tuple[int, str, bytes]] = {}
+        self.released: dict[int, None] = {}  # PUBREC came, and no PUBCOMP
         super().__init__(world, broker, name)
 
     def publish(self, qos: int) -> int:
@@ -445,22 +459,32 @@ class RehearsedPublisher(RehearsedClient):
         self.next_id = self.next_id % 60_000 + 1
         self.owed[self.next_id] = (number, topic, payload)
         if self.ready:  # otherwise it goes with what it sends again then, in order
-            self.send(mqtt5.PublishPacket(topic, payload, qos=AT_LEAST, packet_id=self.next_id))
+            self.send(mqtt5.PublishPacket(topic, payload, qos=self.quality, packet_id=self.next_id))
         return number
 
     def connected(self) -> None:
         for packet_id, (_, topic, payload) in self.owed.items():
             self.send(
                 mqtt5.PublishPacket(
-                    topic, payload, qos=AT_LEAST, packet_id=packet_id, duplicate=True
+                    topic, payload, qos=self.quality, packet_id=packet_id, duplicate=True
                 )
             )
+        for packet_id in self.released:
+            self.send(mqtt5.PubRelPacket(packet_id))
 
     def on_packet(self, packet: Any) -> None:
-        if isinstance(packet, mqtt5.PubAckPacket) and packet.packet_id in self.owed:
+        if isinstance(packet, mqtt5.PubCompPacket):
+            self.released.pop(packet.packet_id, None)
+            return
+        if not isinstance(packet, mqtt5.PubAckPacket | mqtt5.PubRecPacket):
+            return
+        if packet.packet_id in self.owed:
             number, _, _ = self.owed.pop(packet.packet_id)
             self.ledger.acknowledged.add(number)
             self.ledger.check_safe(number)
+        if isinstance(packet, mqtt5.PubRecPacket):
+            self.released[packet.packet_id] = None
+            self.send(mqtt5.PubRelPacket(packet.packet_id))
 
 
 class Subscriber(RehearsedClient):
@@ -472,9 +496,14 @@ class Subscriber(RehearsedClient):
         ledger: Ledger,
         pattern: str,
         where: str | None,
+        quality: mqtt5.QoS = AT_LEAST,
     ) -> None:
         self.ledger, self.pattern, self.where = ledger, pattern, where
-        self.filter: Filter = topics.as_filter(pattern, where)
+        self.quality = quality
+        self.received: dict[int, int] = {}  # of quality 2 and not released, by identifier
+        self.exact: set[int] = set()  # of quality 2, what it took for new
+        self.shared, topic = topics.split_share(pattern)
+        self.filter: Filter = topics.as_filter(topic, where)
         self.granted = False
         self.first: Counter[int] = Counter()  # not marked as sent again
         self.got: set[int] = set()
@@ -489,7 +518,9 @@ class Subscriber(RehearsedClient):
         self.pinged = None
         self.acknowledged = set(self.sure)  # the others may have been lost with the connection
         if not self.granted:
-            wanted = mqtt5.TopicFilter(self.pattern, max_qos=AT_LEAST, retain_as_published=False)
+            wanted = mqtt5.TopicFilter(
+                self.pattern, max_qos=self.quality, retain_as_published=False
+            )
             where = [] if self.where is None else [("$where", self.where)]
             self.send(mqtt5.SubscribePacket(1, [wanted], user_properties=where))
 
@@ -509,7 +540,9 @@ class Subscriber(RehearsedClient):
             number = msgspec.json.decode(packet.payload)["n"]
             if number in self.sure:
                 raise Failed(f"{self.name} gets {number} again after its acknowledgement")
-            if packet.packet_id and number not in self.got:
+            if packet.packet_id and packet.qos == 2:
+                self._take(packet.packet_id, number)
+            if packet.packet_id and number not in self.got and not self.shared:
                 stream = self.ledger.sources[number], packet.topic
                 if self.last.get(stream, -1) > number:
                     raise Failed(f"{self.name} gets {number} after {self.last[stream]}")
@@ -519,8 +552,26 @@ class Subscriber(RehearsedClient):
             if self.first[number] > 1:
                 raise Failed(f"{self.name} gets {number} twice")
             if packet.packet_id and self.world.draw.random() < 0.9:
-                self.send(mqtt5.PubAckPacket(packet.packet_id))
+                kind = mqtt5.PubRecPacket if packet.qos == 2 else mqtt5.PubAckPacket
+                self.send(kind(packet.packet_id))
                 self.acknowledged.add(number)
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            self.received.pop(packet.packet_id, None)
+            if self.world.draw.random() < 0.9:
+                self.send(mqtt5.PubCompPacket(packet.packet_id))
+
+    def _take(self, packet_id: int, number: int) -> None:
+        """What a client does that knows nothing but identifiers."""
+        if packet_id in self.received:
+            if self.received[packet_id] != number:
+                raise Failed(
+                    f"{self.name}: identifier {packet_id} is in use and stands for another"
+                )
+            return
+        self.received[packet_id] = number
+        if number in self.exact:
+            raise Failed(f"{self.name} gets {number} twice at quality 2")
+        self.exact.add(number)
 
     def has(self, number: int) -> bool:
         """Whether a publication has reached it, or is in its broker's store."""
@@ -528,10 +579,42 @@ class Subscriber(RehearsedClient):
             return True
         rows = self.world.stores[self.broker].owned("parcel", self.name)
         for data in rows:
-            payload = Letter(msgspec.msgpack.decode(data, type=ParcelRow).letter).payload
+            letter = msgspec.msgpack.decode(data, type=ParcelRow).letter
+            payload = Letter(letter).payload if letter else b'{"n": -1}'
             if msgspec.json.decode(payload)["n"] == number:
                 return True
         return False
+
+
+class GroupMember(Subscriber):
+    """One of a group; it may leave for good."""
+
+    leaving = False
+    left = False
+
+    def leave(self) -> None:
+        """Take its session over with one that ends, as often as it takes."""
+        self.leaving = True
+        self.hang_up()
+
+    def come(self) -> None:
+        if not self.left:
+            super().come()
+
+    def hello(self) -> mqtt5.ConnectPacket:
+        return mqtt5.ConnectPacket(self.name, clean_start=True) if self.leaving else super().hello()
+
+    def connected(self) -> None:
+        if not self.leaving:
+            super().connected()
+            return
+        self.left = True
+        self.hang_up()
+        self.world.clients.remove(self)
+
+    def ping(self) -> None:
+        if not self.leaving:
+            super().ping()
 
 
 class Ledger:
@@ -543,6 +626,7 @@ class Ledger:
         self.acknowledged: set[int] = set()
         self.subscribers: list[Subscriber] = []
         self.guests: list[Subscriber] = []
+        self.members: list[GroupMember] = []
 
     def matches(self, subscriber: Subscriber, number: int) -> bool:
         topic, payload, _, _ = self.published[number]
@@ -552,6 +636,33 @@ class Ledger:
         for subscriber in self.subscribers:
             if self.matches(subscriber, number) and not subscriber.has(number):
                 raise Failed(f"{number} was acknowledged and is not safe with {subscriber.name}")
+        if self.members and self.matches(self.members[0], number) and not self._in_group(number):
+            raise Failed(f"{number} was acknowledged and is not safe with the group")
+
+    def _in_group(self, number: int) -> bool:
+        """Whether a member has it, or a broker that is to hand it to one."""
+        if any(member.has(number) for member in self.members):
+            return True
+        mark = b'{"n": %d, ' % number
+        stores = self.members[0].world.stores
+        return any(mark in data for store in stores for data in store.owned("outbox", 0))
+
+    def check_group(self, calm: list[int]) -> int:
+        """One member each; how many that were."""
+        given = 0
+        for number, (_, _, qos, _) in enumerate(self.published):
+            got = [member for member in self.members if number in member.got]
+            stayed = [member.name for member in got if not member.left]
+            if not self.matches(self.members[0], number):
+                if got:
+                    raise Failed(f"{got[0].name} got {number}, which the group did not want")
+                continue
+            if len(stayed) > 1 or (stayed and any(m.left and number in m.sure for m in got)):
+                raise Failed(f"{[member.name for member in got]} all got {number}")
+            if not got and (qos or number in calm):
+                raise Failed(f"no member of the group got {number}")
+            given += bool(got)
+        return given
 
 
 def draw_network(draw: random.Random, scheme: str) -> Network:
@@ -623,18 +734,29 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
 
     tell(f"{scheme}, links {' '.join(names[a] + names[b] for a, b in network.pairs)}")
     ledger = Ledger()
+    qualities = random.Random(f"qualities {seed}")
     world.run(SECOND_US)
     for number in range(draw.randint(2, 5)):
-        wanted = draw.choice(WANTED)
-        ledger.subscribers.append(
-            Subscriber(world, draw.randrange(len(names)), f"s{number}", ledger, *wanted)
+        (pattern, where), quality = draw.choice(WANTED), qualities.choice(QUALITIES)
+        subscriber = Subscriber(
+            world, draw.randrange(len(names)), f"s{number}", ledger, pattern, where, quality
         )
-        tell(f"s{number} at {names[ledger.subscribers[-1].broker]} wants {wanted}")
+        ledger.subscribers.append(subscriber)
+        at = names[subscriber.broker]
+        tell(f"s{number} at {at} wants {pattern}, {where}, at quality {int(quality)}")
     publishers = [
-        RehearsedPublisher(world, draw.randrange(len(names)), f"p{n}", ledger)
+        RehearsedPublisher(
+            world, draw.randrange(len(names)), f"p{n}", ledger, qualities.choice(QUALITIES)
+        )
         for n in range(draw.randint(1, 3))
     ]
-    world.until(lambda: all(s.granted for s in ledger.subscribers), 20 * SECOND_US, "SUBACK")
+    for number in range(qualities.choice([0, 2, 3])):
+        place = qualities.randrange(len(names))
+        member = GroupMember(world, place, f"m{number}", ledger, "$share/g/+/a", "x > 0", AT_LEAST)
+        ledger.members.append(member)
+        tell(f"m{number} at {names[place]} is a member")
+    everyone = [*ledger.subscribers, *ledger.members]
+    world.until(lambda: all(s.granted for s in everyone), 20 * SECOND_US, "SUBACK")
     world.aim = draw.choice([0.0, 0.0, 0.2])
     guests = random.Random(f"guests {seed}")  # who come in between: of order and no more is owed
     for number in range(draw.randint(8, 20)):
@@ -643,16 +765,23 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
             guest = Subscriber(world, place, f"g{number}", ledger, *guests.choice(WANTED))
             ledger.guests.append(guest)
             tell(f"{guest.name} comes to {world.network.names[place]}")
+        if len(ledger.members) == 3 and number == 7 and qualities.random() < 0.5:
+            leaver = ledger.members[2]
+            tell(f"{leaver.name} leaves the group for good")
+            leaver.leave()
+            did["members that left"] += 1
         _something(world, draw, publishers, did, tell)
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
     _check_repair(world, draw, publishers, ledger, did, tell)
     world.all_well()
     tell("all is well again")
-    for subscriber in ledger.subscribers:  # what it did not acknowledge has to come again
+    for subscriber in everyone:  # what it did not acknowledge has to come again
         subscriber.hang_up()
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
-    world.until(lambda: not any(p.owed for p in publishers), 15 * SECOND_US, "all PUBACKs")
+    world.until(
+        lambda: not any(p.owed or p.released for p in publishers), 15 * SECOND_US, "all PUBACKs"
+    )
     place = draw.choice(world.network.members)
     late = Subscriber(world, place, "late", ledger, *draw.choice(WANTED))
     world.until(lambda: late.granted, SECOND_US, "SUBACK")
@@ -668,6 +797,9 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
         if foreign := sorted(subscriber.got - matching):
             raise Failed(f"{subscriber.name} got {foreign[:10]}, which it did not want")
         did["deliveries"] += len(due)
+        did["exactly once"] += len(subscriber.exact)
+    if ledger.members:
+        did["given to one member"] += ledger.check_group(calm)
     for broker in world.brokers:
         if broker is None:
             continue
@@ -721,7 +853,9 @@ def _something(
             newest = len(network.names) - 1
             if newest not in network.removed and newest not in busy and draw.random() < 0.5:
                 publishers.append(
-                    RehearsedPublisher(world, newest, f"p{newest}", publishers[0].ledger)
+                    RehearsedPublisher(
+                        world, newest, f"p{newest}", publishers[0].ledger, publishers[0].quality
+                    )
                 )
     elif what < 0.92:
         tell("links heal")
@@ -773,6 +907,8 @@ def _check_repair(
             if lacking and subscriber.broker != away:
                 raise Failed(f"{subscriber.name} has not got {lacking} while one is away")
         gone = [s for s in (*ledger.subscribers, *ledger.guests) if s.broker == away]
+        if all(member.left or member.broker == away for member in ledger.members):
+            gone += ledger.members
         if not waits and not any(ledger.matches(s, n) for s in gone for n in news):
             if missing := [
                 n for n in news if ledger.published[n][2] and n not in ledger.acknowledged

@@ -7,15 +7,15 @@ idle: what it does besides is in the recorded delays, but not at the same moment
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
-from contextlib import AsyncExitStack
+import time
 from pathlib import Path
+
+import mqtt5
 
 from postroad import draws
 from postroad.bench import live
-from postroad.live.client import Client
 from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.sim.run import run
@@ -38,7 +38,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             with live.brokers(BROKERS, folder, ['traces = { folder = "t" }']) as (ports, _, _):
-                asyncio.run(_talk(ports, turn))
+                _talk(ports, turn)
             rows, _ = read(folder / "t")
         recorded = from_rows(rows)
         same = fidelity(recorded, run(recorded.exact), run(recorded.scenario))
@@ -49,27 +49,21 @@ def main() -> None:
         print(f"| {turn + 1} | {'yes' if same.same else 'no'} | {' | '.join(cells)} |")
 
 
-async def _talk(ports: list[int], seed: int) -> None:
-    async with AsyncExitStack() as stack:
-        subscribers = [
-            await stack.enter_async_context(
-                Client("127.0.0.1", ports[n % BROKERS], client_id=f"subscriber-{n}")
-            )
-            for n in range(SUBSCRIBERS)
-        ]
-        publishers = [
-            await stack.enter_async_context(
-                Client("127.0.0.1", ports[n], client_id=f"publisher-{n}")
-            )
-            for n in range(PUBLISHERS)
-        ]
-        for n, client in enumerate(subscribers):
-            least = draws.below(90, seed, "price", 0, n)
-            await client.subscribe(f"quotes/{n % 3}", where=f"price > {least}")
-        for n in range(PUBLICATIONS):
-            client = publishers[draws.below(PUBLISHERS, seed, "publisher", 0, n)]
-            content = {"price": draws.below(100, seed, "value", 0, n)}
-            await client.publish(f"quotes/{n % 3}", json.dumps(content).encode(), qos=1)
-            await asyncio.sleep(PAUSE_S)
-        await asyncio.sleep(SETTLE_S)
-    await asyncio.sleep(SETTLE_S)
+def _talk(ports: list[int], seed: int) -> None:
+    """Filters at every broker, publications at some of them, one at a time; then all leave."""
+    subscribers = [live.Raw(ports[n % BROKERS], f"subscriber-{n}") for n in range(SUBSCRIBERS)]
+    publishers = [live.Raw(ports[n], f"publisher-{n}") for n in range(PUBLISHERS)]
+    for n, client in enumerate(subscribers):
+        least = draws.below(90, seed, "price", 0, n)
+        client.subscribe(1, f"quotes/{n % 3}", f"price > {least}")
+        client.await_subacks(1)
+    for n in range(PUBLICATIONS):
+        client = publishers[draws.below(PUBLISHERS, seed, "publisher", 0, n)]
+        content = {"price": draws.below(100, seed, "value", 0, n)}
+        packet = mqtt5.PublishPacket(f"quotes/{n % 3}", json.dumps(content).encode())
+        client.socket.sendall(packet.write())
+        time.sleep(PAUSE_S)
+    time.sleep(SETTLE_S)
+    for client in (*subscribers, *publishers):
+        client.socket.close()
+    time.sleep(SETTLE_S)

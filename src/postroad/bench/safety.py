@@ -1,4 +1,4 @@
-"""The price of safety: publications of quality 1 over a chain of three brokers, end to end.
+"""The price of safety: publications of quality 1 or 2 over a chain of three brokers, end to end.
 
 With and without a store (one transaction on disk per turn of a broker's loop, PUBACK only when
 the last broker has it on its disk) and TLS (clients and links), and with a spare link besides a
@@ -26,10 +26,10 @@ PUBLICATIONS = 4_000
 WINDOW = 500  # not acknowledged at a time
 ALONE = 200  # published one at a time
 PAYLOAD = 64
-ONCE = mqtt5.QoS.AT_LEAST_ONCE
-CASES = (  # store, TLS, a spare link
-    (False, False, False), (False, True, False), (True, False, False), (True, True, False),
-    (True, False, True),
+CASES = (  # store, TLS, a spare link, quality
+    (False, False, False, 1), (False, True, False, 1), (True, False, False, 1),
+    (True, True, False, 1), (True, False, True, 1), (False, False, False, 2),
+    (True, False, False, 2),
 )  # fmt: skip
 
 
@@ -68,12 +68,16 @@ def listen(client: SocketClient, count: int) -> None:
             packet, _ = mqtt5.read(memoryview(data))
             if isinstance(packet, mqtt5.PublishPacket):
                 assert packet.packet_id is not None
-                answers.append(mqtt5.PubAckPacket(packet.packet_id).write())
-        count -= len(answers)
+                answers.append(mqtt.puback(packet.packet_id))
+                if packet.qos == 2:
+                    answers[-1] = mqtt.pubrec(packet.packet_id)
+                count -= 1
+            elif isinstance(packet, mqtt5.PubRelPacket):
+                answers.append(mqtt.pubcomp(packet.packet_id))
         client.socket.sendall(b"".join(answers))
 
 
-def publish(client: SocketClient, count: int, window: int) -> list[float]:
+def publish(client: SocketClient, count: int, window: int, qos: int) -> list[float]:
     """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
     payload = b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
     sent: dict[int, float] = {}
@@ -84,19 +88,26 @@ def publish(client: SocketClient, count: int, window: int) -> list[float]:
         while len(sent) < window and number < count:
             number += 1
             batch.append(
-                mqtt5.PublishPacket("chain/a", payload, qos=ONCE, packet_id=number).write()
+                mqtt5.PublishPacket(
+                    "chain/a", payload, qos=mqtt5.QoS(qos), packet_id=number
+                ).write()
             )
             sent[number] = time.perf_counter()
         if batch:
             client.socket.sendall(b"".join(batch))
+        released = []
         for data in client.packets():
-            if data[0] == 0x40:
-                packet_id = int.from_bytes(data[2:4], "big")
+            packet_id = int.from_bytes(data[2:4], "big")
+            if data[0] == 0x50:
+                released.append(mqtt.pubrel(packet_id))
+            elif data[0] in (0x40, 0x70):
                 took.append(time.perf_counter() - sent.pop(packet_id))
+        if released:
+            client.socket.sendall(b"".join(released))
     return took
 
 
-def measure(folder: Path, store: bool, tls: bool, spare: bool) -> tuple[float, float]:
+def measure(folder: Path, store: bool, tls: bool, spare: bool, qos: int) -> tuple[float, float]:
     """Publications a second until all are delivered and acknowledged; ms to an acknowledgement
     when published one at a time, at the median."""
     options = ["[limits]", "session_queue = 100000"]
@@ -113,15 +124,15 @@ def measure(folder: Path, store: bool, tls: bool, spare: bool) -> tuple[float, f
             SocketClient(ports[2], "r", context),
             SocketClient(ports[0], "p", context),
         )
-        wanted = mqtt5.TopicFilter("chain/+", max_qos=ONCE, retain_as_published=False)
+        wanted = mqtt5.TopicFilter("chain/+", max_qos=mqtt5.QoS(qos), retain_as_published=False)
         where = [("$where", "n >= 0")]
         reader.socket.sendall(mqtt5.SubscribePacket(1, [wanted], user_properties=where).write())
         assert reader.packets()[0][0] == 0x90
         listening = threading.Thread(target=listen, args=(reader, PUBLICATIONS + ALONE))
         listening.start()
-        alone = publish(publisher, ALONE, 1)
+        alone = publish(publisher, ALONE, 1, qos)
         started = time.perf_counter()
-        publish(publisher, PUBLICATIONS, WINDOW)
+        publish(publisher, PUBLICATIONS, WINDOW, qos)
         listening.join(60)
         rate = PUBLICATIONS / (time.perf_counter() - started)
         assert not listening.is_alive(), "not everything was delivered"
@@ -131,13 +142,13 @@ def measure(folder: Path, store: bool, tls: bool, spare: bool) -> tuple[float, f
 
 
 def main() -> None:
-    print(f"quality 1 over three brokers, {PUBLICATIONS:,} publications, {WINDOW} unacknowledged")
-    print("  store  TLS  spare link   publications/s   ms to PUBACK, alone")
-    for store, tls, spare in CASES:
+    print(f"over three brokers, {PUBLICATIONS:,} publications, {WINDOW} unacknowledged")
+    print("  store  TLS  spare link  QoS   publications/s   ms to PUBACK or PUBCOMP, alone")
+    for store, tls, spare, qos in CASES:
         with tempfile.TemporaryDirectory() as name:
-            rate, alone_ms = measure(Path(name), store, tls, spare)
+            rate, alone_ms = measure(Path(name), store, tls, spare, qos)
         said = "    ".join("yes" if word else "no " for word in (store, tls, spare))
-        print(f"  {said}  {rate:>18,.0f}   {alone_ms:>19,.2f}")
+        print(f"  {said}  {qos:>9}  {rate:>15,.0f}   {alone_ms:>30,.2f}")
 
 
 if __name__ == "__main__":

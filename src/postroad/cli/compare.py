@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -29,7 +30,7 @@ OUT = click.option(
 )
 FORCE = click.option("--force", is_flag=True, help="Run again what an earlier call has run.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
-COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
+COLUMNS = ["traffic", "messages", "delay_p90_ms", "state_mean", "stress_max"]
 
 
 @click.command()
@@ -42,7 +43,7 @@ COLUMNS = ["messages", "delay_p90_ms", "state_mean", "stress_max", "control"]
 def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **told: Any) -> None:
     """Run every scheme on one workload and write a page that says which to run."""
     named = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    _compare(workload, named, out, job(told), as_json)
+    _compare(workload, named, out, job(told, light=True), as_json)
 
 
 @click.command()
@@ -53,14 +54,14 @@ def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **tol
 def demo(out: Path, as_json: bool, **told: Any) -> None:
     """Compare every scheme on the workload that comes with the package."""
     with as_file(files("postroad.comparison") / "demo.toml") as path:
-        _compare(path, None, out, job(told), as_json)
+        _compare(path, None, out, job(told, light=True), as_json)
 
 
 def _compare(
     workload: Path, schemes: list[str] | None, out: Path, where: Job, as_json: bool
 ) -> None:
     from postroad.comparison import perform, settings
-    from postroad.comparison.verdict import problems, verdict
+    from postroad.comparison.verdict import judge, problems
     from postroad.pipeline import store
     from postroad.report.compare_page import page
 
@@ -95,19 +96,21 @@ def _compare(
             partial = out / ".index.html.part"
             partial.write_text(page(results), encoding="utf-8")
             partial.replace(target)
-    advice = verdict(results.outcomes, comparison.baseline, comparison.matters)
+    judgement = judge(results.outcomes, comparison.matters, results.conditions)
     wrong = problems(results.outcomes)
     if as_json:
-        click.echo(json.dumps(_facts(results, advice, wrong, target)))
+        click.echo(json.dumps(_facts(results, judgement, wrong, target)))
     else:
-        _show(results, advice, wrong, target)
+        _show(results, judgement, wrong, target)
     if all(outcome.error is not None for outcome in results.outcomes):
         raise RunFailed("every scheme failed")
 
 
-def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[str, Any]:
+def _facts(results: Any, judgement: Any, wrong: list[str], target: Path) -> dict[str, Any]:
     return {
-        "verdict": advice.replace("**", ""),
+        "verdict": judgement.text.replace("**", ""),
+        "best": None if judgement.best is None else judgement.best.label,
+        "out": judgement.out,
         "problems": wrong,
         "quarantined": len(results.bad),
         "page": str(target),
@@ -123,7 +126,8 @@ def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[st
     }
 
 
-def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
+def _show(results: Any, judgement: Any, wrong: list[str], target: Path) -> None:
+    from postroad.comparison.verdict import shown
     from postroad.report.compare_page import SHORT
 
     overlay, workload = results.scenario.overlay, results.scenario.workload
@@ -139,7 +143,7 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
             table.add_row(outcome.label, "failed", *[""] * (len(COLUMNS) - 1))
             continue
         figures = [outcome.figure(name) for name in COLUMNS]
-        table.add_row(outcome.label, *(f"{one.mean:,.1f} ± {one.half:,.1f}" for one in figures))
+        table.add_row(outcome.label, *(shown(one) for one in figures))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if results.bad:
         click.echo(
@@ -147,5 +151,11 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
         )
     for problem in wrong:
         click.echo(f"! {problem}")
-    click.echo(advice.replace("**", ""))
+    click.echo(judgement.text.replace("**", ""))
     click.echo(f"The page: {target}")
+    if judgement.best is not None:
+        report = shlex.quote(str(target.parent))
+        click.echo(
+            f"To run {judgement.best.label}: postroad network init {report} -o network.toml "
+            "&& postroad network up network.toml"
+        )

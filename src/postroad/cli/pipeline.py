@@ -382,9 +382,8 @@ def measure(
     from postroad.pipeline import run, store
     from postroad.pipeline.session import parse_conf
 
-    facts = run.measure(
-        runs, output, job(options), traces_path=traces, baseline=parse_conf(baseline)
-    )
+    baselines = [parse_conf(baseline)] if baseline else []
+    facts = run.measure(runs, output, job(options), traces_path=traces, baselines=baselines)
     if as_json:
         facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
         return _tell(facts, as_json)

@@ -19,6 +19,7 @@ from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
+    from postroad.papers import Measures
     from postroad.pipeline.run import Job
     from postroad.report.papers import Asked, Paper, Rows
 
@@ -64,8 +65,7 @@ def _command(name: str, paper: Paper) -> click.Command:
             type=click.IntRange(min=1),
             default=os.cpu_count() or 1,
             show_default="one per core",
-            help="Cores for a local Spark sweep; with 1 and no --master, one run after the other "
-            "without Spark.",
+            help="Cores for a local Spark sweep.",
         ),
         click.Option(
             ["--force"], is_flag=True, help="Run again what an earlier call to this folder has run."
@@ -92,21 +92,17 @@ def _command(name: str, paper: Paper) -> click.Command:
         choices = {choice: options[choice] for choice in paper.choices}
         asked = Asked(not options["quick"], files, choices)
         page = options["page"] or options["out"] / "page.md"
-        workers, where = options["workers"], job(options)
+        workers, where = options["workers"], job(options, light=True)
         alone = where.master is None and not is_submitted()
         if alone:
             where = replace(where, master=f"local[{workers}]")
         with store.locked(str(options["out"]), where.command):
-            here = alone and workers == 1
-            _reproduce(name, paper, asked, options["out"], page, None if here else where)
+            _reproduce(name, paper, asked, options["out"], page, where)
 
     return click.command(name, params=parameters, help=paper.about)(callback)
 
 
-def _reproduce(
-    name: str, paper: Paper, asked: Asked, out: Path, page: Path, where: Job | None
-) -> None:
-    """All of a paper; `where` is None to run one after the other, here."""
+def _reproduce(name: str, paper: Paper, asked: Asked, out: Path, page: Path, where: Job) -> None:
     todo = paper.rows(asked)
     folder = out / "figures"
     for needed in (folder, page.parent):
@@ -117,21 +113,17 @@ def _reproduce(
                 f"cannot make the folder {str(needed)!r}: {error.strerror}",
                 remedy="choose --out and --page",
             ) from None
-    began, busy = perf_counter(), _processor_s()
+    began = perf_counter()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(name, total=len(todo))
-        if where is None:
-            rows, ran = _here(paper, todo, lambda: progress.advance(task)), len(todo)
-        else:
-            progress.update(task, description="starting Spark")
+        task = progress.add_task("starting Spark", total=len(todo))
 
-            def report(done: int) -> None:
-                progress.update(task, description=name, completed=done)
+        def report(done: int) -> None:
+            progress.update(task, description=name, completed=done)
 
-            rows, ran = _sweep(paper, asked, todo, out, where, report)
-    took, spent = perf_counter() - began, _processor_s() - busy
-    findings = paper.findings(rows, asked)
+        rows, ran, measured = _sweep(paper, asked, todo, out, where, report)
+    took = perf_counter() - began
+    findings = paper.findings(rows, measured, asked)
     for title, figure in findings.figures.items():
         figure.savefig(folder / f"{title}.png", dpi=80)
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
@@ -143,12 +135,9 @@ def _reproduce(
         f"Made by `postroad reproduce {name} {' '.join(words)}`{sources if asked.files else ''}: "
         f"{len(todo):,} runs, {ran:,} of them in the last call, which took {took:.0f} s on "
     )
-    if where is None:
-        how += f"1 core, {spent:.0f} s of processor time."
-    else:
-        local = re.fullmatch(r"local\[(\d+)\]", where.master or "")
-        how += f"{local[1]} cores" if local else "a Spark cluster"
-        how += ", Spark's start included."
+    local = re.fullmatch(r"local\[(\d+)\]", where.master or "")
+    how += ("1 core" if local[1] == "1" else f"{local[1]} cores") if local else "a Spark cluster"
+    how += ", Spark's start included."
     shown = Path(os.path.relpath(folder, page.parent)).as_posix()
     page.write_text(findings.page(how, shown), encoding="utf-8")
     for line in findings.summary:
@@ -158,18 +147,6 @@ def _reproduce(
         raise RunFailed(findings.failure)
 
 
-def _here(paper: Paper, todo: Rows, advance: Callable[[], object]) -> Rows:
-    """All rows one after the other, in this process."""
-    from postroad.pipeline.sweep import flattened, function
-
-    run = function(paper.run)
-    rows = []
-    for row in todo:
-        rows.append({**row, **flattened(run({"parameters": {"case": row}}))})
-        advance()
-    return rows
-
-
 def _sweep(
     paper: Paper,
     asked: Asked,
@@ -177,10 +154,13 @@ def _sweep(
     out: Path,
     where: Job,
     report: Callable[[int], None],
-) -> tuple[Rows, int]:
-    """All rows as a sweep, and how many were left to run; an earlier one is gone on with."""
+) -> tuple[Rows, int, Measures]:
+    """All rows as a sweep, how many were left to run, and the measures; an earlier sweep is gone
+    on with."""
+    from postroad.papers import read
     from postroad.pipeline import store
-    from postroad.pipeline.run import cases
+    from postroad.pipeline.run import cases, measure
+    from postroad.pipeline.session import kept
 
     ran = 0
 
@@ -190,13 +170,16 @@ def _sweep(
         report(done)
 
     inputs = {str(path): store.fingerprint(str(path)) for path in asked.files.values()}
-    outcomes = cases(paper.run, todo, str(out / "sweep"), where, inputs=inputs, report=progressed)
-    for row, (_, error) in zip(todo, outcomes, strict=True):
-        if error is not None:
-            raise RunFailed(f"the point {row} failed: {error}; call again to run only what failed")
-    return [{**row, **metrics} for row, (metrics, _) in zip(todo, outcomes, strict=True)], ran
-
-
-def _processor_s() -> float:
-    spent = os.times()
-    return spent.user + spent.system
+    folder = str(out / "sweep")
+    with kept():
+        outcomes = cases(paper.run, todo, folder, where, inputs=inputs, report=progressed)
+        for row, (_, error) in zip(todo, outcomes, strict=True):
+            if error is not None:
+                again = "call again to run only what failed"
+                raise RunFailed(f"the point {row} failed: {error}; {again}")
+        settings = [one.case() for one in paper.replicates(asked)]
+        measure(
+            store.join(folder, "runs"), folder, where, cases=settings, baselines=paper.baselines
+        )
+    rows = [{**row, **metrics} for row, (metrics, _) in zip(todo, outcomes, strict=True)]
+    return rows, ran, read(folder)

@@ -29,7 +29,7 @@ def on_spark(command: Command) -> Command:
     return command
 
 
-def job(options: dict[str, Any]) -> Job:
+def job(options: dict[str, Any], light: bool = False) -> Job:
     """Where Spark runs and whether to redo, taken out of the arguments of `on_spark`."""
     from postroad.pipeline.run import Job
 
@@ -38,4 +38,5 @@ def job(options: dict[str, Any]) -> Job:
         conf=tuple(options.pop("conf")),
         force=options.pop("force", False),
         command=shlex.join(["postroad", *sys.argv[1:]]),
+        light=light,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from postroad.comparison import settings
+from postroad.comparison import deploy, settings
 from postroad.comparison.estimate import estimates
+from postroad.comparison.optimum import BOUNDS, LABEL
 from postroad.comparison.rows import Row
-from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.runs import CONCERN, MEASURES, rate_per_s
 from postroad.comparison.settings import Comparison
-from postroad.comparison.verdict import Outcome
+from postroad.comparison.verdict import Conditions, Outcome
 from postroad.errors import InputError
+from postroad.pipeline import figures as tables
 from postroad.pipeline import run
+from postroad.pipeline.figures import Figure
+from postroad.pipeline.session import kept
 from postroad.pipeline.sweep import files_named
 from postroad.routing import SCHEMES
 from postroad.sim.scenario import Scenario
@@ -48,6 +53,7 @@ class Results:
     scenario: Scenario  # the first replicate's, as judged
     topic: str
     outcomes: Sequence[Outcome]
+    conditions: Conditions
     details: Mapping[str, Mapping[str, Mapping[str, float]]]  # per row: load, link, quantile
     points: Sequence[Point]
     tried: Mapping[str, int]  # how many settings of a row were tried
@@ -59,10 +65,11 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
     """Run all that is left to run, and gather; what an earlier, broken off call ran is kept."""
     scenario, bad = settings.first_look(comparison)
     topic = comparison.topic or settings.topic_attribute(scenario)
-    with job.session():  # one for both sweeps
+    with kept():  # one session for both sweeps, if anything is left to run
         parameters, tried = _tuned(comparison, topic, out, job, report)
         cases = list(_cases(comparison, topic, parameters))
         ran = _sweep(comparison, cases, out / "sweep", job, lambda *n: report("comparing", *n))
+        figures, gaps = _measured(cases, out / "sweep", job)
     judged = settings.part(
         comparison.scenario, comparison.folder, comparison.seed, 0, comparison.replicates, False
     )
@@ -75,24 +82,60 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
         )
         error = next((error for _, _, error in mine if error is not None), None)
         values = {} if error else {name: [m[name] for _, m, _ in mine] for name in MEASURES}
+        own = {} if error else {name: figures[label, None, name] for name in MEASURES}
         outcomes.append(
             Outcome(
                 label, row.scheme, row.relocation, {**row.parameters, **parameters[label]},
-                SCHEMES[row.scheme].promise, error, values,
+                SCHEMES[row.scheme].promise, error, values, own, gaps[label],
             )
         )  # fmt: skip
         if error is None:
             details[label] = _nested(mine[0][1], ("load", "link", "quantile"))
-    points = [
-        Point(case["point"][0], case["point"][1], case["label"], measures, error)
-        for case, measures, error in ran
-        if case["point"] is not None
-    ]
+    points = []
+    for case, _, error in ran:
+        if case["point"] is not None:
+            label, point = case["label"], _said(case["point"])
+            measures = {} if error else {n: figures[label, point, n].mean for n in MEASURES}
+            dimension, value = case["point"]
+            points.append(Point(dimension, value, label, measures, error))
+    conditions = Conditions(
+        limits=comparison.limits,
+        baseline=comparison.baseline,
+        rate_per_s=rate_per_s(judged),
+        per_change=comparison.per_change,
+        least={
+            name: figure
+            for (label, point, name), figure in figures.items()
+            if label == LABEL and point is None
+        },
+        points=_changed(points),
+    )
     results = Results(
-        comparison, judged, topic, outcomes, details, points, tried, estimates(judged), bad
+        comparison,
+        judged,
+        topic,
+        outcomes,
+        conditions,
+        details,
+        points,
+        tried,
+        estimates(judged),
+        bad,
     )
     _write(results, ran, out)
     return results
+
+
+def _changed(
+    points: Sequence[Point],
+) -> list[tuple[str, Mapping[str, Mapping[str, float]]]]:
+    """Every row's measures at each point of the sensitivity study."""
+    changed: dict[str, dict[str, Mapping[str, float]]] = {}
+    for point in points:
+        if point.error is None:
+            name = f"{point.dimension} {point.value:,g}"
+            changed.setdefault(name, {})[point.label] = point.measures
+    return list(changed.items())
 
 
 def _tuned(
@@ -130,6 +173,10 @@ def _cases(
     for replicate in range(comparison.replicates):
         for label, row in comparison.rows.items():
             yield _case(comparison, topic, label, row, parameters[label], replicate)
+        yield {
+            **_case(comparison, topic, LABEL, Row(""), {}, replicate), "scheme": None,
+            "details": False,
+        }  # fmt: skip
     for dimension, values in settings.sensitivity_points(comparison).items():
         for value, changed in values:
             for label, row in comparison.rows.items():
@@ -152,6 +199,7 @@ def _case(
         "replicates": comparison.replicates,
         "training": training,
         "topic": topic,
+        "per_change": comparison.per_change,
         "details": replicate == 0 and not training,
         "point": None,
     }
@@ -169,6 +217,37 @@ def _sweep(
     return [(case, *done) for case, done in zip(cases, measured, strict=True)]
 
 
+def _measured(
+    cases: Sequence[Case], folder: Path, job: run.Job
+) -> tuple[dict[tuple[str, str | None, str], Figure], dict[str, dict[tuple[str, str], Figure]]]:
+    """Figures by row, point of the sensitivity study and measure; and of each row, by how much it
+    exceeds each other one."""
+    named = []
+    for case in cases:
+        parameters = {"scheme": case["label"]}
+        if case["point"] is not None:
+            parameters["point"] = _said(case["point"])
+        named.append(run.Member(json.dumps(case), parameters, str(case["replicate"])))
+    run.measure(
+        str(folder / "runs"), str(folder), job, cases=named, metrics=[*MEASURES, *BOUNDS],
+        baselines=[{"scheme": None}],
+    )  # fmt: skip
+    figures = {}
+    for (setting, metric), figure in tables.measures(str(folder)).items():
+        own = dict(setting)
+        figures[own["scheme"], own.get("point"), metric] = figure
+    gaps: dict[str, dict[tuple[str, str], Figure]] = defaultdict(dict)
+    for (setting, base, metric), (figure, _) in tables.differences(str(folder)).items():
+        own = dict(setting)
+        if "point" not in own:
+            gaps[own["scheme"]][dict(base)["scheme"], metric] = figure
+    return figures, gaps
+
+
+def _said(point: Sequence[Any]) -> str:
+    return f"{point[0]} = {point[1]:g}"
+
+
 def _nested(metrics: Mapping[str, float], names: Sequence[str]) -> dict[str, dict[str, float]]:
     nested: dict[str, dict[str, float]] = {name: {} for name in names}
     for key, value in metrics.items():
@@ -184,7 +263,7 @@ def _write(
     """results.csv and results.parquet: a row per run; quarantine.csv: a row per bad row."""
     rows = [
         {
-            "point": "" if case["point"] is None else f"{case['point'][0]} = {case['point'][1]:g}",
+            "point": "" if case["point"] is None else _said(case["point"]),
             "scheme": case["label"],
             "replicate": case["replicate"],
             "parameters": json.dumps(case["parameters"]),
@@ -198,6 +277,7 @@ def _write(
         writer.writeheader()
         writer.writerows(rows)
     pq.write_table(pa.Table.from_pylist(rows), out / "results.parquet")
+    deploy.record(results, out)
     quarantine = out / "quarantine.csv"
     quarantine.unlink(missing_ok=True)
     if results.bad:

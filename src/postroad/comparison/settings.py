@@ -9,6 +9,11 @@ schemes = ["flooding", "popsub"] # rows or whole schemes; without it: all
 tune = true                      # parameters are chosen on the first fifth of the publications
 topic = "symbol"                 # the attribute that topic schemes use; without it: found
 sensitivity = true               # how results change with subscriptions, skew and size
+publications_per_change = 10     # for each change of a subscription: what control messages weigh
+
+[limits]                         # see Requirements; the best scheme is one that keeps within them
+state = 50000
+survives_crashes = true
 
 [overlay]                        # these three as in a scenario
 kind = "wide_area"
@@ -32,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad import draws
+from postroad.comparison.limits import Requirements
 from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError
 from postroad.filters.constraints import TextSet
@@ -40,6 +46,7 @@ from postroad.settings import toml
 from postroad.sim.scenario import Scenario, from_dict
 from postroad.workloads.model import Interest, Workload
 
+RATE_PER_S = 80_000  # messages that a live broker takes in a second (`bench live`, chain of three)
 MATTERS = ("traffic", "delay", "state", "worst_broker")
 TRAINING = 0.2
 GENERATED = ("generate", "followed")
@@ -59,7 +66,10 @@ class Comparison:
     tune: bool
     topic: str | None
     sensitivity: bool
+    per_change: float  # publications for each change of a subscription
+    limits: Requirements
     scenario: Mapping[str, Any]
+    assumed: bool  # whether the brokers' speed is a default
     folder: str
     where: str
 
@@ -87,13 +97,20 @@ def load(path: Path, schemes: Sequence[str] | None = None) -> Comparison:
     tune = section.take("tune", bool, False)
     topic: str | None = section.take("topic", str, None)
     sensitivity = section.take("sensitivity", bool, False)
+    per_change = section.take("publications_per_change", float, 10.0)
+    if per_change <= 0:
+        raise section.wrong("publications_per_change", per_change, "give a number above 0")
+    limits: Requirements = section.section("limits").configure(Requirements)
     section.done()
     for key in ("overlay", "workload"):
         if key not in scenario:
             raise InputError(f"{key} is missing", where=str(path), remedy=f"add a table [{key}]")
+    assumed = "rate_per_s" not in scenario.get("brokers", {})
+    if assumed:
+        scenario["brokers"] = {"rate_per_s": RATE_PER_S, **scenario.get("brokers", {})}
     return Comparison(
-        title, matters, replicates, seed, baseline, rows, tune, topic, sensitivity, scenario,
-        str(path.resolve().parent), str(path),
+        title, matters, replicates, seed, baseline, rows, tune, topic, sensitivity, per_change,
+        limits, scenario, assumed, str(path.resolve().parent), str(path),
     )  # fmt: skip
 
 

@@ -29,6 +29,14 @@ CONNECT_S = 10.0
 PACKET_MAX = 256 << 20
 QUEUE_MAX = 10_000  # received and not yet taken: then reading pauses
 MOVES_MAX = 5
+# What ends the exchange that a packet identifier is for.
+_LAST = (
+    mqtt5.PubAckPacket,
+    mqtt5.PubRecPacket,  # that refuses
+    mqtt5.PubCompPacket,
+    mqtt5.SubAckPacket,
+    mqtt5.UnsubAckPacket,
+)
 
 
 class Client(asyncio.Protocol):
@@ -55,7 +63,10 @@ class Client(asyncio.Protocol):
         self._subscriptions: dict[str, tuple[str | None, int]] = {}
         self._inbox: asyncio.Queue[PublishPacket | None] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._unacknowledged: dict[int, bytes] = {}
+        self._unacknowledged: dict[int, bytes] = {}  # a PUBLISH, or the PUBREL that follows it
+        self._received: set[int] = set()  # of quality 2, that the broker may send again
+        self._receive_max = 65_535
+        self._room = asyncio.Event()  # something was acknowledged
         self._next_id = 0
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
@@ -99,6 +110,10 @@ class Client(asyncio.Protocol):
                 raise RunFailed(f"no broker answers at {self.host}:{self.port}: {error}") from None
             if answer.reason_code == ConnAckReasonCode.SUCCESS:
                 self.client_id = answer.assigned_client_id or self.client_id
+                self._receive_max = answer.receive_max
+                if answer.server_keep_alive is not None:
+                    self.keep_alive = answer.server_keep_alive
+                self._received.clear()  # the session is new
                 self._ready.set()
                 return
             if not self._move_to(answer.server_reference):
@@ -119,7 +134,8 @@ class Client(asyncio.Protocol):
             await self._connect()
             assert self._transport is not None
             for data in self._unacknowledged.values():  # before anyone else gets to write
-                self._transport.write(bytes((data[0] | 8,)) + data[1:])
+                again = bytes((data[0] | 8,)) + data[1:] if data[0] >> 4 == 3 else data
+                self._transport.write(again)
             for pattern, (where, qos) in list(self._subscriptions.items()):
                 await self._subscribe(pattern, where, qos)
         except (RunFailed, InputError) as error:
@@ -170,7 +186,10 @@ class Client(asyncio.Protocol):
         retain: bool = False,
         properties: dict[str, str] | None = None,
     ) -> None:
-        """Publish; with qos 1 this returns once the broker has acknowledged it."""
+        """Publish; with qos 1 or 2 this returns once the broker has acknowledged it."""
+        while qos and len(self._unacknowledged) >= self._receive_max and self._failure is None:
+            self._room.clear()
+            await self._room.wait()
         number, answer = self._ask() if qos else (None, None)
         packet = PublishPacket(
             topic,
@@ -186,7 +205,8 @@ class Client(asyncio.Protocol):
             self._unacknowledged[number] = data
         if answer is not None:
             answered = await answer
-            if int(answered.reason_code) >= 0x80:
+            refused = int(answered.reason_code) >= 0x80
+            if refused and not isinstance(answered, mqtt5.PubCompPacket):  # 0x92 is the same to us
                 raise InputError(f"not published: {answered.reason_str or answered.reason_code!r}")
 
     def __aiter__(self) -> AsyncIterator[PublishPacket]:
@@ -253,13 +273,27 @@ class Client(asyncio.Protocol):
     def _on_packet(self, packet: mqtt5.Packet) -> None:
         assert self._transport is not None
         if isinstance(packet, PublishPacket):
-            if packet.packet_id is not None:
-                self._transport.write(mqtt5.PubAckPacket(packet.packet_id).write())
+            if packet.packet_id is not None and packet.qos == 2:
+                self._transport.write(mqtt.pubrec(packet.packet_id))
+                if packet.packet_id in self._received:
+                    return
+                self._received.add(packet.packet_id)
+            elif packet.packet_id is not None:
+                self._transport.write(mqtt.puback(packet.packet_id))
             self._inbox.put_nowait(packet)
             if self._inbox.qsize() >= QUEUE_MAX:
                 self._transport.pause_reading()
-        elif isinstance(packet, (mqtt5.PubAckPacket, mqtt5.SubAckPacket, mqtt5.UnsubAckPacket)):
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            self._received.discard(packet.packet_id)
+            self._transport.write(mqtt.pubcomp(packet.packet_id))
+        elif isinstance(packet, mqtt5.PubRecPacket) and int(packet.reason_code) < 0x80:
+            released = mqtt.pubrel(packet.packet_id)
+            if packet.packet_id in self._unacknowledged:
+                self._unacknowledged[packet.packet_id] = released
+            self._transport.write(released)
+        elif isinstance(packet, _LAST):
             self._unacknowledged.pop(packet.packet_id, None)
+            self._room.set()
             answer = self._answers.pop(packet.packet_id, None)
             if answer is not None and not answer.done():
                 answer.set_result(packet)
@@ -306,6 +340,7 @@ class Client(asyncio.Protocol):
                 answer.set_exception(error)
         self._inbox.put_nowait(None)
         self._ready.set()
+        self._room.set()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

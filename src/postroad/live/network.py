@@ -80,6 +80,7 @@ class Limits:
     session_bytes: int = 16 << 20  # and their bytes together
     sessions_bytes: int = 1 << 30  # of all sessions of a broker
     session_expiry_s: int = 7 * 24 * 3600
+    keep_alive_s: int = 0  # the longest that a client of MQTT 5 may have; 0 for any
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
     bytes_per_s: int = 0  # that a client may send, a second's worth at once; 0 for any number

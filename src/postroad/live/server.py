@@ -16,7 +16,7 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -35,6 +35,9 @@ from postroad.live.store import Store
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, TimeUs
 
+if TYPE_CHECKING:
+    from postroad.live.edge.websocket import WebSocket
+
 log = logging.getLogger("postroad.server")
 
 FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
@@ -49,6 +52,7 @@ ACCEPT_AGAIN_S = 0.1
 # Look for garbage less often: a broker makes few cycles and many values that die at once.
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
+FRAME_MORE = 64 << 10  # a WebSocket frame may hold so much more than the largest packet
 CLOSE_S = 2.0  # how long closing connections may take to be written
 
 
@@ -77,11 +81,12 @@ class Server:
         self.hurried = False
         self.failure: RunFailed | None = None
         self.started_us = started
+        self.lag_us: TimeUs = 0  # how late something due was done
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
-        self.transports: dict[Connection | Wire, asyncio.Transport] = {}
+        self.transports: dict[Connection | Wire, asyncio.Transport | WebSocketTransport] = {}
         self.inbox: dict[Wire, bytes] = {}  # what peers sent and is not dealt with
-        self.broker.clients.clock = CpuClock().ns
+        self.broker.clients.take_turns(CpuClock().ns)
         self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
         self._long_read = False  # whether the last turn was long in dealing with what peers sent
@@ -189,11 +194,10 @@ class Server:
                     extra={"address": address, "reason": f"TLS: {error or type(error).__name__}"},
                 )
             if connection is not None:
-                broker.clients.refused += 1
+                broker.clients.turned_away()
                 broker.clients.closed(connection, self.now())
             if wire is not None:
-                broker.refused_wires += 1
-                broker.wire_closed(wire, self.now())
+                broker.wire_refused(wire, self.now())
         finally:
             if wire is not None:
                 self._agreeing.pop(wire, None)
@@ -202,7 +206,7 @@ class Server:
         """Whether the files that a process may have open are kept for peers and `/status`."""
         full = len(self.transports) >= self.room
         if full:
-            self.broker.clients.refused += 1
+            self.broker.clients.turned_away()
             if self.broker.strangers.may_log(self.now()):
                 log.warning("connection refused", extra={"reason": "too many open files"})
         return full
@@ -259,7 +263,7 @@ class Server:
         self.reload_error = None
         self.network, self.contexts = new, contexts
         self.broker.change(new, self.now())
-        self.broker.secret = key  # for connections from now on
+        self.broker.trust(key)
         self.broker.clients.reload(new.limits, known, self.now())
         if self.traces is not None:
             self.traces.reload(new)
@@ -289,7 +293,7 @@ class Server:
             self.store.commit(journal.take())
         except RunFailed as error:
             return self._fail(error)
-        self.broker.count = self.store.count
+        self.broker.committed(self.store.count)
         return True
 
     def _fail(self, error: RunFailed) -> bool:
@@ -312,6 +316,9 @@ class Server:
             return
         broker, transports = self.broker, self.transports
         now = self.now()
+        late_us = now - broker.next_due_us()
+        if late_us > 0:  # it fades within a second or so
+            self.lag_us = max(late_us, self.lag_us * 7 // 8)
         broker.tick(now)
         # After long work for peers whoever has asked meanwhile is answered before there is more.
         if not (self._long_read and broker.clients.ready):
@@ -328,8 +335,7 @@ class Server:
         if not gathers:
             self._wrote_ns = time.thread_time_ns()
         gathered: dict[Connection, None] = {}
-        while clients.dirty:
-            dirty, clients.dirty = clients.dirty, {}
+        while dirty := clients.take_dirty():
             for connection in dirty:
                 transport = transports.get(connection)
                 if transport is None:
@@ -339,7 +345,9 @@ class Server:
                     gathered[connection] = None
                 elif out:
                     connection.answered = False
-                    transport.write(out[0] if len(out) == 1 else b"".join(out))
+                    data = out[0] if len(out) == 1 else b"".join(out)
+                    transport.write(data)
+                    clients.wrote(len(data))
                     out.clear()
                     if connection.full:
                         clients.unwritten(connection, transport.get_write_buffer_size())
@@ -353,7 +361,7 @@ class Server:
                         transport.resume_reading()
                     else:
                         transport.pause_reading()
-        clients.dirty = gathered
+        clients.look_again(gathered)
         for wire in [*broker.wires, *broker.take_closing()]:
             transport = transports.get(wire)
             if transport is not None:
@@ -448,6 +456,36 @@ class Server:
             self.soon()
 
 
+class WebSocketTransport:
+    """A client's transport that speaks WebSocket; what `Server` uses of one."""
+
+    def __init__(self, transport: asyncio.Transport, socket: WebSocket) -> None:
+        self.inner, self.socket = transport, socket
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.get_write_buffer_size, self.abort = transport.get_write_buffer_size, transport.abort
+
+    def received(self, data: bytes) -> bytes:
+        stream = self.socket.received(data)
+        self._flush()
+        if self.socket.over:
+            self.inner.close()
+        return stream
+
+    def write(self, data: bytes) -> None:
+        self.socket.send(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self.socket.take()
+        if data:
+            self.inner.write(data)
+
+    def close(self) -> None:
+        self.socket.close()
+        self._flush()
+        self.inner.close()
+
+
 class ClientProtocol(asyncio.Protocol):
     """`connection` is given where TLS was agreed on first, which counts against the limits."""
 
@@ -455,6 +493,8 @@ class ClientProtocol(asyncio.Protocol):
         self.server = server
         self.clients = server.broker.clients
         self.connection = connection
+        self.begun = False  # whether a byte has come
+        self.web: WebSocketTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -469,8 +509,23 @@ class ClientProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.connection is None:
             return
+        if not self.begun:
+            self.begun = True
+            if data[:1] == b"G":  # of GET; MQTT begins with 0x10
+                self._upgrade(self.connection)
+        if self.web is not None:
+            data = self.web.received(data)
+            if not data:
+                return
         self.clients.received(self.connection, data, self.server.now())
         self.server.soon()
+
+    def _upgrade(self, connection: Connection) -> None:
+        from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
+
+        socket = WebSocket(self.server.network.limits.packet_bytes + FRAME_MORE)
+        self.web = WebSocketTransport(self.transport, socket)
+        self.server.transports[connection] = self.web
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is None:

@@ -42,11 +42,12 @@ import msgspec
 from postroad.errors import InputError, RunFailed
 from postroad.model import BrokerId, TimeUs
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
-    "will", "tree", "outbox", "seen", "wants", "cause", "wave",
+    "will", "tree", "outbox", "seen", "wants", "cause", "wave", "received", "share",
 )  # fmt: skip
+ADDED: Final = {2: ("received", "share")}  # tables that a store of an earlier format lacks
 QUICK: Final = "PRAGMA quick_check(1)"
 
 _TABLE: Final = (
@@ -162,6 +163,8 @@ class ParcelRow(msgspec.Struct, array_like=True):
     identifiers: list[int]
     expires_us: TimeUs | None
     packet_id: int  # 0 if it waits
+    qos: int = 1
+    group: str = ""  # of the shared subscription that it came by
 
 
 class Journal:
@@ -263,10 +266,11 @@ class Store:
     def _begin(self, fresh: bool, meta: Meta) -> None:
         db = self._db
         db.execute("BEGIN EXCLUSIVE")
-        if fresh:
-            for sql in _SCHEMA.values():
+        (format,) = db.execute("PRAGMA user_version").fetchone()
+        for name, sql in _SCHEMA.items():
+            if fresh or name in ADDED.get(format, ()):
                 db.execute(sql)
-            db.execute(f"PRAGMA user_version = {FORMAT}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
         self._put("meta", "", "meta", _encode(meta))
         self._put("meta", "", "count", _encode(self.count))
         db.execute("COMMIT")
@@ -409,9 +413,9 @@ def _examine(
     (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
     if format == 0 and not schema:
         raise _failed(path, "is damaged", _gone(path, pages, page_bytes, (0, 0), mark))
-    if format != FORMAT:
+    if format != FORMAT and format not in ADDED:
         raise _failed(path, "cannot be used", f"it has format {format}, not {FORMAT}")
-    if schema != _SCHEMA:
+    if schema != {name: sql for name, sql in _SCHEMA.items() if name not in ADDED.get(format, ())}:
         raise _failed(path, "is damaged", "its tables are not as they were made")
     rows = {
         key: data
@@ -427,7 +431,7 @@ def _examine(
     if (meta.created, count) < mark or meta.created != mark[0] or synced(pages, page_bytes, frames):
         why = _gone(path, pages, page_bytes, (meta.created, count), mark)
         raise _failed(path, "is damaged", why)
-    return count, meta, _load(db, path)
+    return count, meta, _load(db, path, ADDED.get(format, ()))
 
 
 def _gone(
@@ -516,11 +520,12 @@ def _check_owner(path: Path, meta: Meta, whose: str, lineage: Sequence[str]) -> 
         raise _failed(path, "cannot be used", f"it belongs to {meta.whose}, not {whose}")
 
 
-def _load(db: sqlite3.Connection, path: Path) -> Rows:
-    tables: Rows = {}
+def _load(db: sqlite3.Connection, path: Path, lacks: Sequence[str] = ()) -> Rows:
+    tables: Rows = {name: [] for name in TABLES}
     try:
-        for name in TABLES:
-            rows = tables[name] = []
+        for name, rows in tables.items():
+            if name in lacks:
+                continue
             for owner, key, data, sum in db.execute(f"SELECT * FROM {name} ORDER BY owner, key"):
                 if not _is_whole(name, owner, key, data, sum):
                     why = f"table {name}, owner {owner!r}, key {key!r} does not match its checksum"

@@ -1,14 +1,21 @@
 """One module per paper: its published numbers as data, and the experiments that redo them.
 
-What they share is here: a published number with ours beside it, a claim in words, and how a row of
-an experiment becomes a run of a sweep.
+What they share is here: a published number with ours beside it, a claim in words, how a row of an
+experiment becomes a run of a sweep, and how its measures are read. Means, ratios and errors are the
+pipeline's: a paper says which of its rows are replicates of one setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a run of a sweep does not need Spark
+    from postroad.pipeline.figures import Figure, Ratio, Setting
+    from postroad.pipeline.run import Member
 
 Row = Mapping[str, Any]
 
@@ -22,7 +29,9 @@ class Cell:
     column: str
     paper: float | None
     measured: float
-    samples: tuple[float, ...] = ()  # the values that the measured one is the mean of
+    low: float = math.nan  # the least and the greatest of what it is the mean of
+    high: float = math.nan
+    samples: int = 0  # and how many those are
     standard_error: float = 0.0
     counts: bool = True  # not if it is 1 by definition, or stands in an earlier table already
 
@@ -32,14 +41,6 @@ class Cell:
         assert self.paper
         return self.measured / self.paper - 1
 
-    @property
-    def low(self) -> float:
-        return min(self.samples)
-
-    @property
-    def high(self) -> float:
-        return max(self.samples)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -48,6 +49,60 @@ class Claim:
     text: str
     holds: bool
     numbers: str
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """A row that runs, the setting that it is a replicate of, and which one of those."""
+
+    row: Row
+    setting: Mapping[str, Any]
+    number: str
+
+    def case(self) -> Member:
+        from postroad.pipeline.run import Member
+
+        parameters = {name: _text(value) for name, value in self.setting.items()}
+        return Member(json.dumps(self.row), parameters, self.number)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures of a paper's runs, by setting and metric; and those against a baseline."""
+
+    figures: Mapping[tuple[Setting, str], Figure]
+    differences: Mapping[tuple[Setting, Setting, str], tuple[Figure, Ratio]]
+
+    def figure(self, metric: str, **setting: Any) -> Figure:
+        return self.figures[_setting(setting), metric]
+
+    def difference(self, metric: str, base: Mapping[str, Any], **setting: Any) -> Figure:
+        """By how much the setting exceeds the same one with the baseline's values."""
+        return self.differences[_setting(setting), _setting(base), metric][0]
+
+    def ratio(self, metric: str, base: Mapping[str, Any], **setting: Any) -> Ratio:
+        """How many times the baseline it is."""
+        return self.differences[_setting(setting), _setting(base), metric][1]
+
+
+def read(folder: str) -> Measures:
+    """What the pipeline has measured."""
+    from postroad.pipeline import figures
+
+    return Measures(figures.measures(folder), figures.differences(folder))
+
+
+def distinct(replicates: Iterable[Replicate]) -> list[dict[str, Any]]:
+    """Their settings, each once, in order."""
+    return list({_setting(one.setting): dict(one.setting) for one in replicates}.values())
+
+
+def _setting(values: Mapping[str, Any]) -> Setting:
+    return frozenset((name, _text(value)) for name, value in values.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def run_alone(run_point: Callable[[Row], Row], run: Row) -> dict[str, Any]:

@@ -1,20 +1,28 @@
-"""Measures from run results and delivery traces, as Spark SQL.
+"""Measures from run results and delivery traces, as Spark SQL: the only place with statistics.
 
-Means of a group add its values in sorted order, so the last digit does not depend on how the
-rows were partitioned; traces are added as whole numbers, which is exact in any order.
-Confidence intervals are Student's t at 95%.
+`run_metrics` has one value per run and metric; `measures` takes the replicates of a setting
+together, `differences` pairs those of two settings. Means of a group add its values in sorted
+order, so the last digit does not depend on how the rows were partitioned; traces are added as
+whole numbers, which is exact in any order.
+
+Intervals are Student's t at 95%. There is none for a single value, and none where the replicates
+of a setting are copies, equal in every metric: those of a workload from files, under a scheme that
+draws nothing, say nothing of how far another workload would be off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
-from postroad.pipeline.schemas import DIFFERENCES, MEASURES, conform
+from postroad.pipeline.definitions import MEASURES, SUMS
+from postroad.pipeline.schemas import DIFFERENCES, METRICS, conform
+from postroad.pipeline.schemas import MEASURES as TABLE
+from postroad.sim.facts import DELAY_GROWTH
 
 _TABLE_MAX = 60
 """Degrees of freedom up to which the t quantile is tabled; beyond, four terms are exact to 1e-7."""
@@ -56,7 +64,56 @@ def _exact_mean(whole: Column) -> Column:
     return F.sum(whole.cast("decimal(38,0)")).cast("double") / F.count(whole)
 
 
-def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
+def fact_metrics(facts: DataFrame) -> DataFrame:
+    """Per run, every measure of `definitions.MEASURES` that its facts allow."""
+    run = "run_id"
+    by_fact = facts.groupBy(run, "fact").agg(
+        F.sum("count").alias("_sum"), F.max("count").alias("_max"), F.count("*").alias("_rows")
+    )
+    totals = by_fact.groupBy(run).agg(
+        *[_of_fact(name, "_sum").alias(name) for name in SUMS],
+        _of_fact("state", "_rows").alias("brokers"),  # every broker has a state
+        _of_fact("state", "_max").alias("state_max"),
+        _of_fact("queue_max", "_max").alias("queue_max"),
+    )
+    sent = facts.where(F.col("fact") == "sends").groupBy(run, "broker", "peer")
+    links = sent.agg(F.sum("count").alias("_sent"))
+    by_link = links.groupBy(run).agg(F.count("*").alias("links"), F.max("_sent").alias("link_max"))
+    ends = links.select(run, F.explode(F.array("broker", "peer")).alias("broker"), "_sent")
+    brokers = facts.where(F.col("fact") == "state").select(run, "broker")
+    load = ends.join(brokers, on=[run, "broker"], how="left_semi").groupBy(run, "broker")
+    by_broker = (
+        load.agg(F.sum("_sent").alias("_load"))
+        .groupBy(run)
+        .agg(F.sum("_load").alias("load"), F.max("_load").alias("load_max"))
+    )
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    spread = F.percentile(_delay_us(), F.array(*map(F.lit, shares.values())), F.col("count"))
+    delays = facts.where(F.col("bucket").isNotNull()).groupBy(run).agg(spread.alias("_spread"))
+    joined = totals
+    for part in (by_link, by_broker, delays):
+        joined = joined.join(part, on=run, how="left")
+    for place, name in enumerate(shares):
+        joined = joined.withColumn(f"delay_us_{name}", F.get("_spread", F.lit(place)))
+    known = joined.drop("_spread").fillna(0)
+    values = [
+        F.struct(F.lit(name).alias("metric"), F.expr(one.sql).cast("double").alias("value"))
+        for name, one in MEASURES.items()
+    ]
+    rows = known.select(run, F.inline(F.array(*values))).where(F.col("value").isNotNull())
+    return conform(rows, METRICS)
+
+
+def _of_fact(name: str, column: str) -> Column:
+    return F.coalesce(F.max(F.when(F.col("fact") == name, F.col(column))), F.lit(0))
+
+
+def _delay_us() -> Column:
+    """A bucket's upper end."""
+    return F.when(F.col("bucket") < 0, 0.0).otherwise(F.pow(F.lit(DELAY_GROWTH), F.col("bucket")))
+
+
+def run_metrics(runs: DataFrame, *others: DataFrame) -> DataFrame:
     """One row per run and metric; of failed runs none. Keys: `run_id` is unique in `runs`."""
     ok = runs.where(F.col("status") == "ok").select(
         "run_id", _entries("parameters").alias("_parameters"), "replicate", "metrics"
@@ -64,10 +121,39 @@ def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
     metrics = ok.select(
         "run_id", "_parameters", "replicate", F.explode("metrics").alias("metric", "value")
     )
-    if traced is not None:
-        joined = ok.drop("metrics").join(traced, on="run_id", how="inner")
+    for other in others:
+        joined = ok.drop("metrics").join(other, on="run_id", how="inner")
         metrics = metrics.unionByName(joined)
     return metrics
+
+
+def of_cases(runs: DataFrame, cases: DataFrame) -> DataFrame:
+    """Runs of `run.cases` as runs of a grid, each as often as `cases` names it.
+
+    Keys: the runs' `case` is unique; `cases` may give one case to several settings.
+    """
+    own = runs.withColumn("case", F.col("parameters")["case"]).drop("parameters", "replicate")
+    return own.join(F.broadcast(cases), on="case", how="inner").drop("case")
+
+
+def by_scheme(metrics: DataFrame) -> DataFrame:
+    """A metric `SCHEME|NAME`, of a run that has several schemes, as NAME of that scheme."""
+    scheme = F.struct(
+        F.lit("scheme").alias("key"), F.substring_index("metric", "|", 1).alias("value")
+    )
+    named = F.array_sort(F.concat("_parameters", F.array(scheme)))
+    several = F.contains("metric", F.lit("|"))
+    return metrics.withColumns(
+        {
+            "_parameters": F.when(several, named).otherwise(F.col("_parameters")),
+            "metric": F.substring_index("metric", "|", -1),
+        }
+    )
+
+
+def only(metrics: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The metrics of these names."""
+    return metrics.where(F.col("metric").isin(*names))
 
 
 def measures(metrics: DataFrame) -> DataFrame:
@@ -78,63 +164,86 @@ def measures(metrics: DataFrame) -> DataFrame:
         F.percentile("value", F.array(*map(F.lit, (0.5, 0.9, 0.99)))).alias("_spread"),
     )
     spread = {name: F.get("_spread", F.lit(n)) for n, name in enumerate(("p50", "p90", "p99"))}
-    stated = _stated(grouped).withColumns(
-        {
-            "parameters": F.map_from_entries("_parameters"),
-            "min": F.array_min("_values"),
-            "max": F.array_max("_values"),
-            **spread,
-        }
+    setting = Window.partitionBy("_parameters")
+    marked = grouped.withColumn("_varied", F.max(_varies("_values")).over(setting))
+    stated = _stated(marked).withColumns(
+        {"parameters": F.map_from_entries("_parameters"), **spread}
     )
-    return conform(stated.orderBy("_parameters", "metric"), MEASURES)
+    return conform(stated.orderBy("_parameters", "metric"), TABLE)
 
 
-def differences(metrics: DataFrame, baseline: Mapping[str, str]) -> DataFrame:
-    """Each setting against the same setting with the baseline's values, replicate by replicate."""
-    base_values = F.array(
-        *[
-            F.struct(F.lit(k).alias("key"), F.lit(v).alias("value"))
-            for k, v in sorted(baseline.items())
-        ]
+def differences(metrics: DataFrame, baselines: Sequence[Mapping[str, str | None]]) -> DataFrame:
+    """Each setting against the same setting with a baseline's values, replicate by replicate.
+
+    A value of None stands for every value: each setting against each that differs in that alone.
+    """
+    sides = F.array(*[_side(number, baseline) for number, baseline in enumerate(baselines)])
+    split = metrics.select(F.inline(sides), "_parameters", "replicate", "metric", "value")
+    base = split.where("_is_base").select(
+        "_number",
+        "_others",
+        "replicate",
+        "metric",
+        F.col("_own").alias("_base_own"),
+        F.col("value").alias("_base"),
     )
-    keys = list(baseline)
-    others = F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys))
-    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
-    split = metrics.select(
-        others.alias("_others"), own.alias("_own"), "_parameters", "replicate", "metric", "value"
+    paired = split.join(base, on=["_number", "_others", "replicate", "metric"], how="inner").where(
+        F.col("_own") != F.col("_base_own")
     )
-    base = split.where(F.col("_own") == base_values).select(
-        "_others", "replicate", "metric", F.col("value").alias("_base")
-    )
-    paired = split.where(F.col("_own") != base_values).join(
-        base, on=["_others", "replicate", "metric"], how="inner"
-    )
-    grouped = paired.groupBy("_parameters", "metric").agg(
+    ratio = F.try_divide("value", "_base")
+    grouped = paired.groupBy("_parameters", "_base_own", "metric").agg(
         F.array_sort(F.collect_list(F.col("value") - F.col("_base"))).alias("_values"),
         F.array_sort(F.collect_list("value")).alias("_these"),
         F.array_sort(F.collect_list("_base")).alias("_bases"),
+        F.array_sort(F.collect_list(ratio)).alias("_ratios"),
     )
+    pair = Window.partitionBy("_parameters", "_base_own")
+    varies = F.max(_varies("_these") | _varies("_bases")).over(pair)
     stated = (
-        _stated(grouped)
+        _stated(grouped.withColumn("_varied", varies))
         .withColumnRenamed("mean", "difference")
         .withColumns(
             {
                 "parameters": F.map_from_entries("_parameters"),
-                "baseline": F.map_from_entries(base_values),
+                "baseline": F.map_from_entries("_base_own"),
                 "mean": _sum("_these") / F.col("n"),
                 "baseline_mean": _sum("_bases") / F.col("n"),
+                "ratio_mean": F.try_divide(_sum("_ratios"), F.size("_ratios")),
+                "ratio_min": F.array_min("_ratios"),
+                "ratio_max": F.array_max("_ratios"),
             }
         )
         .withColumn("ratio", F.try_divide("mean", "baseline_mean"))
     )
-    return conform(stated.orderBy("_parameters", "metric"), DIFFERENCES)
+    return conform(stated.orderBy("_parameters", "_base_own", "metric"), DIFFERENCES)
+
+
+def _side(number: int, baseline: Mapping[str, str | None]) -> Column:
+    """A setting as a baseline divides it: what both sides share, what is its own, and whether it
+    has the baseline's values."""
+    keys = sorted(baseline)
+    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
+    values = F.map_from_entries("_parameters")
+    is_base = F.size(own) == len(keys)
+    for key, value in baseline.items():
+        if value is not None:
+            is_base = is_base & F.coalesce(values[key] == F.lit(value), F.lit(False))
+    return F.struct(
+        F.lit(number).alias("_number"),
+        F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys)).alias("_others"),
+        own.alias("_own"),
+        is_base.alias("_is_base"),
+    )
+
+
+def _varies(values: str) -> Column:
+    return F.array_min(values) < F.array_max(values)
 
 
 def _stated(grouped: DataFrame) -> DataFrame:
-    """`_values` as n, mean and the ends of its 95% interval.
+    """`_values` as n, mean, standard deviation, extremes and the ends of its 95% interval.
 
-    Null for a single value, and where all are equal: replicates of a workload from files are
-    copies of one run, and say nothing of how far another would be off.
+    `_varied` says whether the replicates differ in anything; of copies there is no interval.
     """
     counted = grouped.withColumn("n", F.size("_values").cast("bigint"))
     centred = counted.withColumn("mean", _sum("_values") / F.col("n"))
@@ -144,10 +253,16 @@ def _stated(grouped: DataFrame) -> DataFrame:
         lambda total, value: total + (value - F.col("mean")) * (value - F.col("mean")),
     )
     freedom = F.col("n") - 1
-    error = F.sqrt(F.try_divide(F.try_divide(squares, freedom), F.col("n")))
-    half = F.when(error > 0, t_quantile_column(freedom) * error)
-    return centred.withColumns(
-        {"ci95_low": F.col("mean") - half, "ci95_high": F.col("mean") + half}
+    spread = centred.withColumn("sd", F.sqrt(F.try_divide(squares, freedom)))
+    error = F.col("sd") / F.sqrt("n")
+    half = F.when(F.col("_varied"), t_quantile_column(freedom) * error)
+    return spread.withColumns(
+        {
+            "ci95_low": F.col("mean") - half,
+            "ci95_high": F.col("mean") + half,
+            "min": F.array_min("_values"),
+            "max": F.array_max("_values"),
+        }
     )
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,12 +36,14 @@ from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
     BOOLEAN,
+    CASES,
     COST_BROKERS,
     EDGES,
-    FINISHED,
+    FACTS,
     LATENCY,
     LONG,
     MATCHES,
+    METRICS,
     PUBLICATIONS,
     QUARANTINE,
     QUOTES,
@@ -51,6 +53,7 @@ from postroad.pipeline.schemas import (
     TRACES,
     VERSION,
     WATCH_FACTS,
+    conform,
     table,
 )
 from postroad.pipeline.store import Recipe
@@ -58,6 +61,9 @@ from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 T = TypeVar("T")
+FACTS_PER_FILE = 5_000_000
+SMALL_RUNS = 2_000
+"""Up to so many runs are measured in one task: to compile and shuffle would take longer."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,19 @@ class Job:
     conf: tuple[str, ...] = ()
     force: bool = False
     command: str = ""
+    light: bool = False  # Spark hands out runs and measures them, and has no bulk of data
 
     def session(self) -> Any:
-        return sessions.session(self.master, self.conf)
+        return sessions.session(self.master, self.conf, light=self.light)
+
+
+@dataclass(frozen=True)
+class Member:
+    """Which setting a case of `cases`, as JSON, is a replicate of."""
+
+    case: str
+    parameters: Mapping[str, str]
+    replicate: str
 
 
 def up_to_date(job: Job, recipe: Recipe, *paths: str) -> Facts | None:
@@ -588,13 +604,16 @@ def perform(
     tables = [runs_out, traces_out] if experiment.traces else [runs_out]
     recipe = Recipe("sweep", experiment.settings(), experiment.files, job.command)
     rows = sweeping.expand(experiment)
-    finished = store.join(folder, "runs.finished")
+    folders = {part: store.join(folder, f"{part}.finished") for part in sweeping.PARTS}
+    finished = folders["runs"]
 
     def act() -> Facts:
         if job.force:
-            store.remove(finished)
+            for part in folders.values():
+                store.remove(part)
         with job.session() as spark:
-            store.make_folder(finished)
+            for part in folders.values():
+                store.make_folder(part)
             earlier = None if job.force else _earlier(spark, runs_out)
             done = _known(finished if earlier is None else runs_out, finished)
             left = [
@@ -604,23 +623,26 @@ def perform(
             ]
             skipped = len(rows) - len(left)
             report(skipped, len(rows))
-            _perform(spark, left, finished, lambda count: report(skipped + count, len(rows)))
+            _perform(spark, left, folders, lambda count: report(skipped + count, len(rows)))
+            if len(rows) < SMALL_RUNS:
+                spark = sessions.small(spark)
+                earlier = None if earlier is None else _earlier(spark, runs_out)
             wanted = sessions.small_table(
                 spark,
                 {"run_id": [row.run_id for row in rows]},
                 table(run_id=TEXT),
             )
-            fresh = store.read_files(spark, finished, FINISHED).join(
+            fresh = store.read_files(spark, finished, RUNS).join(
                 F.broadcast(wanted), on="run_id", how="left_semi"
             )
-            whole = sweeping.runs_table(fresh)
+            whole = conform(fresh, RUNS)
             if earlier is not None:
                 kept = earlier.join(F.broadcast(wanted), on="run_id", how="left_semi").join(
                     fresh.select("run_id"), on="run_id", how="left_anti"
                 )
                 whole = whole.unionByName(kept)
             store.write(whole.orderBy("run_id").coalesce(1), runs_out)
-            written = store.rows_of(store.beside(runs_out), ("status", "error"))
+            written = store.rows_of(store.beside(runs_out), ("run_id", "status", "error"))
             errors = [row["error"] for row in written if row["status"] != "ok"]
             facts: Facts = {
                 "runs": len(rows),
@@ -628,21 +650,59 @@ def perform(
                 "failed": len(errors),
                 "first_error": errors[0] if errors else None,
             }
+            ok = [row["run_id"] for row in written if row["status"] == "ok"]
             if experiment.traces:
-                traces = sweeping.traces_table(fresh)
-                if earlier is not None:
-                    of_kept = kept.select(F.col("run_id").alias("trace_id"))
-                    old = store.read(spark, traces_out, TRACES)
-                    traces = traces.unionByName(old.join(of_kept, on="trace_id", how="left_semi"))
-                store.write(traces, traces_out)
+                gathered = _gathered(spark, folder, "traces", "trace_id", ok, earlier is not None)
+                store.write(gathered, traces_out)
                 store.publish(traces_out, recipe, facts)
+            _gather_facts(spark, folder, ok, earlier is not None, recipe, facts)
             store.publish(runs_out, recipe, facts)
-            store.remove(finished)
+            for part in folders.values():
+                store.remove(part)
             return {**facts, "unchanged": False, "tables": tables}
 
     with store.locked(folder, job.command):
         facts = up_to_date(job, recipe, *tables)
         return facts if facts and not facts["failed"] else guarded(act, *tables)
+
+
+def _gathered(
+    spark: SparkSession, folder: str, part: str, key: str, ok: Sequence[str], extended: bool
+) -> DataFrame:
+    """What the runs that went well have left, with that of an earlier sweep that is extended."""
+    schema = sweeping.PARTS[part]
+    names = sessions.small_table(spark, {key: list(ok)}, table(**{key: TEXT}))
+    rows = store.read_files(spark, store.join(folder, f"{part}.finished"), schema)
+    rows = rows.join(F.broadcast(names), on=key, how="left_semi")
+    place = store.join(folder, part)
+    if extended and store.exists(place):
+        old = store.read(spark, place, schema).join(F.broadcast(names), on=key, how="left_semi")
+        again = rows.select(key).distinct()
+        rows = rows.unionByName(old.join(again, on=key, how="left_anti"))
+    return conform(rows, schema)
+
+
+def _gather_facts(
+    spark: SparkSession,
+    folder: str,
+    ok: Sequence[str],
+    extended: bool,
+    recipe: Recipe,
+    facts: Facts,
+) -> None:
+    """The tables `facts` and `metrics`, where runs have left facts."""
+    facts_out, metrics_out = store.join(folder, "facts"), store.join(folder, "metrics")
+    left = store.count(store.join(folder, "facts.finished"))
+    if not left and not (extended and store.exists(facts_out)):
+        store.remove(facts_out)  # those of runs that are no longer there
+        store.remove(metrics_out)
+        return
+    gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
+    store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
+    store.publish(facts_out, recipe, facts)
+    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS))
+    store.write(values.coalesce(1), metrics_out)
+    store.publish(metrics_out, recipe, facts)
 
 
 def cases(
@@ -666,9 +726,13 @@ def cases(
         vary={"case": list(todo)}, fixed={}, folder=beside, files=inputs or {},
     )  # fmt: skip
     perform(experiment, folder, job, report=report)
+    runs = store.rows_of(store.join(folder, "runs"))
+    metrics = {row["run_id"]: dict(row["metrics"]) for row in runs}
+    if store.exists(store.join(folder, "metrics")):
+        for row in store.rows_of(store.join(folder, "metrics")):
+            metrics[row["run_id"]][row["metric"]] = row["value"]
     by_case = {
-        dict(row["parameters"])["case"]: (dict(row["metrics"]), row["error"])
-        for row in store.rows_of(store.join(folder, "runs"))
+        dict(row["parameters"])["case"]: (metrics[row["run_id"]], row["error"]) for row in runs
     }
     return [by_case[json.dumps(case)] for case in todo]
 
@@ -692,7 +756,7 @@ def _known(*folders: str) -> dict[str, tuple[str, int]]:
 def _perform(
     spark: SparkSession,
     left: Sequence[sweeping.Run],
-    finished: str,
+    folders: Mapping[str, str],
     report: Callable[[int], None],
 ) -> None:
     """Perform the runs. One whose Python worker dies is recorded as failed and the rest go on."""
@@ -703,12 +767,12 @@ def _perform(
             {"id": list(range(len(left))), "run": [row.to_json() for row in left]},
             sweeping.TASK,
         )
-        job = sweeping.finish(sessions.tasks(spark, len(left)), listed, finished)
+        job = sweeping.finish(sessions.tasks(spark, len(left)), listed, folders)
         before = total - len(left)
         try:
             outcomes = sessions.with_progress(spark, job.collect, partial(_ahead, report, before))
             lost = {row["run_id"]: row["error"] for row in outcomes if row["error"] is not None}
-            _record(left, lost, finished)
+            _record(left, lost, folders)
             return
         except sessions.ERRORS as error:
             cause = sessions.failure_text(error)
@@ -720,19 +784,21 @@ def _perform(
                 lost = {row.run_id: f"the Python worker failed: {cause}" for row in left}
             else:
                 raise
-            done = _known(finished)
+            done = _known(folders["runs"])
             left = [row for row in left if done.get(row.run_id, ("", 0))[1] < row.attempt]
-            _record(left, lost, finished)
+            _record(left, lost, folders)
             left = [row for row in left if row.run_id not in lost]
 
 
-def _record(runs: Sequence[sweeping.Run], lost: Mapping[str, str], finished: str) -> None:
+def _record(
+    runs: Sequence[sweeping.Run], lost: Mapping[str, str], folders: Mapping[str, str]
+) -> None:
     """Leave a failed row for each run that could not leave its own."""
     for run in runs:
         if run.run_id in lost:
             row = json.loads(run.to_json())
             failed = sweeping.finished_row(row, time.perf_counter(), error=lost[run.run_id])
-            sweeping.leave(failed, finished)
+            sweeping.leave(failed, folders)
 
 
 def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
@@ -745,32 +811,54 @@ def measure(
     job: Job,
     *,
     traces_path: str | None = None,
-    baseline: Mapping[str, str] | None = None,
+    baselines: Sequence[Mapping[str, str | None]] = (),
+    cases: Sequence[Member] | None = None,
+    metrics: Sequence[str] | None = None,
 ) -> Facts:
-    """Measures of a sweep into `measures`, and against a baseline into `differences`."""
+    """Measures of a sweep into `measures`, and against baselines into `differences`.
+
+    `cases` say which settings the runs of `run.cases` belong to; `metrics` are those wanted, if
+    not all. A baseline's value of None stands for every value.
+    """
     runs_path, folder = store.absolute(runs_path), store.absolute(folder)
     traces_path = traces_path and store.absolute(traces_path)
     measures_out = store.join(folder, "measures")
     differences_out = store.join(folder, "differences")
-    tables = [measures_out, differences_out] if baseline else [measures_out]
+    tables = [measures_out, differences_out] if baselines else [measures_out]
+    metrics_path = store.join(runs_path.rstrip("/").rpartition("/")[0], "metrics")
+    counted = store.exists(metrics_path)
     paths = [runs_path, *([traces_path] if traces_path else [])]
+    paths += [metrics_path] if counted else []
     inputs = {path: store.fingerprint(path) for path in paths}
-    recipe = Recipe("measure", {"baseline": dict(baseline or {})}, inputs, job.command)
+    listed = cases and store.content_hash(json.dumps([astuple(case) for case in cases]))
+    wanted = None if metrics is None else sorted(metrics)
+    against = [dict(baseline) for baseline in baselines]
+    parameters = {"baselines": against, "cases": listed, "metrics": wanted}
+    recipe = Recipe("measure", parameters, inputs, job.command)
 
     def act() -> Facts:
-        with job.session() as spark:
+        small = store.count(runs_path) < SMALL_RUNS and traces_path is None
+        with job.session() as started:
+            spark = sessions.small(started) if small else started
             runs = store.read(spark, runs_path, RUNS)
-            traced = None
+            if cases is not None:
+                runs = measuring.of_cases(runs, _cases_table(spark, cases))
+            others = [store.read(spark, metrics_path, METRICS)] if counted else []
             if traces_path:
-                traced = measuring.trace_metrics(store.read(spark, traces_path, TRACES))
-            metrics = measuring.run_metrics(runs, traced)
-            if baseline:
-                _check_baseline(runs, baseline, runs_path)
-                compared = measuring.differences(metrics, baseline)
+                others.append(measuring.trace_metrics(store.read(spark, traces_path, TRACES)))
+            values = measuring.run_metrics(runs, *others)
+            if cases is not None:
+                values = measuring.by_scheme(values)
+            if metrics is not None:
+                values = measuring.only(values, metrics)
+            if baselines:
+                for baseline in baselines if cases is None else ():
+                    _check_baseline(runs, baseline, runs_path)
+                compared = measuring.differences(values, baselines)
                 store.write(compared.coalesce(1), differences_out)
-            store.write(measuring.measures(metrics).coalesce(1), measures_out)
+            store.write(measuring.measures(values).coalesce(1), measures_out)
             facts: Facts = {"measures": store.count(store.beside(measures_out))}
-            if baseline:
+            if baselines:
                 facts["differences"] = store.count(store.beside(differences_out))
                 store.publish(differences_out, recipe, facts)
             store.publish(measures_out, recipe, facts)
@@ -779,7 +867,16 @@ def measure(
     return _once(act, job, recipe, folder, *tables)
 
 
-def _check_baseline(runs: DataFrame, baseline: Mapping[str, str], where: str) -> None:
+def _cases_table(spark: SparkSession, cases: Sequence[Member]) -> DataFrame:
+    columns = {
+        "case": [case.case for case in cases],
+        "parameters": [sorted(case.parameters.items()) for case in cases],
+        "replicate": [case.replicate for case in cases],
+    }
+    return sessions.small_table(spark, columns, CASES)
+
+
+def _check_baseline(runs: DataFrame, baseline: Mapping[str, str | None], where: str) -> None:
     parameters = [F.col("parameters")[key] == F.lit(value) for key, value in baseline.items()]
     matching = runs
     for condition in parameters:

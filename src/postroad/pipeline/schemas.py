@@ -221,22 +221,28 @@ RUNS = table(
     metrics=MapType(TEXT, REAL),
     elapsed_us=LONG,
 )
-FINISHED = StructType(
-    [
-        *RUNS.fields,
-        StructField(
-            "traces",
-            ArrayType(StructType([StructField(f.name, f.dataType) for f in TRACES.fields])),
-            False,
-        ),
-    ]
+FACTS = table(
+    run_id=TEXT,
+    broker=(TEXT,),
+    peer=(TEXT,),
+    part=(TEXT,),
+    **{"class": (TEXT,)},
+    bucket=(LONG,),
+    fact=TEXT,
+    count=LONG,
 )
-"""What one run leaves behind before its rows are sorted into `runs` and `traces`."""
+"""What runs counted: see `sim/facts.py`. `broker` to `peer` is a link, `part` a kind of message or
+a mechanism of delivery, `class` that of publications, `bucket` one of delays."""
+METRICS = table(run_id=TEXT, metric=TEXT, value=REAL)
+"""What follows from the facts of each run."""
+CASES = table(case=TEXT, parameters=MapType(TEXT, TEXT), replicate=TEXT)
+"""Which setting a case of `run.cases` is a replicate of."""
 MEASURES = table(
     parameters=MapType(TEXT, TEXT),
     metric=TEXT,
     n=LONG,
     mean=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
     min=REAL,
@@ -253,10 +259,18 @@ DIFFERENCES = table(
     mean=REAL,
     baseline_mean=REAL,
     difference=REAL,
+    sd=(REAL,),
     ci95_low=(REAL,),
     ci95_high=(REAL,),
+    min=REAL,
+    max=REAL,
     ratio=(REAL,),
+    ratio_mean=(REAL,),
+    ratio_min=(REAL,),
+    ratio_max=(REAL,),
 )
+"""Of paired replicates: `min` and `max` of their differences, `ratio` of the two means, and
+`ratio_mean` to `ratio_max` of the replicates' own ratios, where the baseline is not 0."""
 
 
 def plainly(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -191,7 +191,12 @@ def content_fingerprint(path: str) -> str:
     """The hash of a file's bytes."""
     files, place = local(path)
     with files.open_input_stream(place, compression=None) as stream:
-        return hashlib.sha256(stream.read()).hexdigest()[:16]
+        return content_hash(stream.read())
+
+
+def content_hash(content: bytes | str) -> str:
+    content = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def read(spark: SparkSession, path: str, schema: StructType) -> DataFrame:

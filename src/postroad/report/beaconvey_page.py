@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from postroad.papers import Cell, Claim
+from postroad.papers import Cell, Claim, Measures
 from postroad.papers.beaconvey import runs
 from postroad.report.figures import beaconvey as figures
 from postroad.report.markdown import claim_lines, grid
@@ -108,7 +108,7 @@ def _spread(cell: Cell) -> str:
     if not cell.samples or cell.paper is None:
         return ""
     within = ", the published number among them" if cell.low <= cell.paper <= cell.high else ""
-    return f"{cell.low:.3f} to {cell.high:.3f} in {len(cell.samples)}{within}"
+    return f"{cell.low:.3f} to {cell.high:.3f} in {cell.samples}{within}"
 
 
 def near(cells: Sequence[Cell]) -> str:
@@ -143,8 +143,8 @@ def _graphs(asked: Asked) -> dict[str, Path]:
     return {names[name]: path for name, path in asked.files.items()}
 
 
-def findings(rows: Rows, asked: Asked) -> Findings:
-    measured = runs.Means(rows)
+def findings(ran: Rows, measures: Measures, asked: Asked) -> Findings:
+    measured = runs.Means(measures, runs.replicates(rows(asked)))
     readings = {name: runs.cells(measured, name) for name in runs.READINGS}
     claims = runs.claims(measured)
     drawn = {
@@ -169,7 +169,7 @@ def findings(rows: Rows, asked: Asked) -> Findings:
         ["workload", "nodes", "topics", "overlay", "long", "seed", "publications",
          "tco_support", "plan_s", "system", *runs.METRICS]
     ]  # fmt: skip
-    for row in rows:
+    for row in ran:
         shared = [row["workload"], int(row["nodes_found"])]
         shared += [row[key] for key in ("topics", "overlay", "long", "seed", "publications")]
         shared += [f"{row['tco_support']:.4f}", f"{row['plan_s']:.2f}"]
@@ -185,7 +185,7 @@ def findings(rows: Rows, asked: Asked) -> Findings:
             "overlay": row["overlay"],
             "TcoSuppR": f"{row['tco_support']:.4f}",
         }
-        for row in rows
+        for row in ran
         if row["seed"] == 0
     ]
     said = [*claim_lines(claims), f"{near(readings['ours'])} published numbers within {FAR:.0%}"]
@@ -203,7 +203,9 @@ PAPER = Paper(
     "Few points and one seed (default), or all.",
     "postroad.papers.beaconvey.runs:sweep_case",
     rows,
+    lambda asked: runs.replicates(rows(asked)),
     findings,
+    baselines=runs.BASELINES,
     files={"facebook": "Friendships: lines `a b`.", "twitter": "Lines `a b`: a follows b."},
     choices={"long": ("chord", "random")},
 )

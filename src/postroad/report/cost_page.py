@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroad.papers import Cell, Claim
+from postroad.papers import Cell, Claim, Measures
 from postroad.papers.subscription_forwarding_model import beyond, pictures, runs
 from postroad.papers.subscription_forwarding_model.beyond import Approximation, Check
 from postroad.papers.subscription_forwarding_model.published import STATED_ERROR, TABLES
@@ -109,8 +109,8 @@ def _shown(cell: Cell) -> str:
     return f"{cell.paper:g} / {cell.measured:.3f} ± {cell.standard_error:.3f}"
 
 
-def findings(rows: Rows, asked: Asked) -> Findings:
-    cells = runs.cells(rows)
+def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
+    cells = runs.cells(measured)
     claims = runs.claims(cells)
     checks = beyond.checks(rounds=20_000 if asked.full else 1000)
     seeds = range(runs.SEEDS_FULL if asked.full else 5)
@@ -155,5 +155,6 @@ PAPER = Paper(
     "Few seeds per point (default), or all 50.",
     "postroad.papers.subscription_forwarding_model.runs:sweep_case",
     lambda asked: runs.rows(asked.full),
+    lambda asked: runs.replicates(runs.rows(asked.full)),
     findings,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from postroad.papers import Cell, Claim
+from postroad.papers import Cell, Claim, Measures
 from postroad.papers.kyra import alpha, runs
 from postroad.papers.kyra.alpha import Fit
 from postroad.papers.kyra.published import FIGURE_7, RATES
@@ -106,8 +106,8 @@ def _spread(cell: Cell) -> str:
     return f"{_number(cell.low)} to {_number(cell.high)}{within}"
 
 
-def findings(rows: Rows, asked: Asked) -> Findings:
-    results = Results(rows)
+def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
+    results = Results(measured, runs.replicates(runs.rows(asked.full)))
     cells, claims = runs.cells(results), runs.claims(results)
     fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
     drawn = {
@@ -141,5 +141,7 @@ PAPER = Paper(
     "One network and few points (default), or 4 networks x 2 seeds.",
     "postroad.papers.kyra.runs:sweep_case",
     lambda asked: runs.rows(asked.full),
+    lambda asked: runs.replicates(runs.rows(asked.full)),
     findings,
+    baselines=runs.BASELINES,
 )

@@ -1,8 +1,8 @@
 """The papers that `postroad reproduce` redoes, one record each.
 
-A paper's record says which rows to run, what runs one, and what the runs say: cells and claims
-beside the published ones, figures, a page. Rows run as a Spark sweep, so a command that was stopped
-goes on where it was.
+A paper's record says which rows to run, what runs one, which rows are replicates of one setting,
+and what their measures say: cells and claims beside the published ones, figures, a page. Rows run
+as a Spark sweep, so a command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from postroad.papers import Measures, Replicate
 
 Rows = list[dict[str, Any]]
 
@@ -46,7 +48,9 @@ class Paper:
     modes: str  # what --quick and --full run
     run: str  # module:function that runs a row of the sweep
     rows: Callable[[Asked], Rows]
-    findings: Callable[[Rows, Asked], Findings]
+    replicates: Callable[[Asked], list[Replicate]]
+    findings: Callable[[Rows, Measures, Asked], Findings]
+    baselines: Sequence[Mapping[str, str]] = ()  # what settings are measured against
     files: Mapping[str, str] = field(default_factory=dict)  # options that name files: their help
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the first is the default
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.papers import Cell
+from postroad.papers import Cell, Measures
 from postroad.papers.pop_grape import runs
 from postroad.report.figures import pop_grape as figures
 from postroad.report.figures.pop_grape import LABELS
@@ -93,8 +93,12 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def findings(rows: Rows, asked: Asked) -> Findings:
-    table = runs.means(rows)
+def _rows(asked: Asked) -> Rows:
+    return runs.rows(asked.full, asked.files.get("quotes"), asked.files.get("latencies"))
+
+
+def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
+    table = runs.means(measured, runs.replicates(_rows(asked)))
     cells = runs.cells(table)
     drawn = {
         name.replace(" ", "-"): figures.weights(table, metrics)
@@ -116,7 +120,8 @@ PAPER = Paper(
     "Figures 5 to 7 of POP and GRAPE.",
     "Few small runs (default), or all points, twice, at full length.",
     "postroad.papers.pop_grape.runs:sweep_case",
-    lambda asked: runs.rows(asked.full, asked.files.get("quotes"), asked.files.get("latencies")),
+    _rows,
+    lambda asked: runs.replicates(_rows(asked)),
     findings,
     files={
         "quotes": "Daily OHLCV quotes (CSV, gzip too); without them a series is generated.",

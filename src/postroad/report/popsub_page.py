@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postroad.papers import Cell
+from postroad.papers import Cell, Measures, Replicate
 from postroad.papers.popsub import runs
 from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, TRENDS, followed
 from postroad.report.figures import popsub as figures
@@ -113,12 +113,13 @@ def _todo(asked: Asked) -> Rows:
     return runs.rows(asked.full, asked.files.get("latencies"))
 
 
-def findings(ran: Rows, asked: Asked) -> Findings:
-    """Rows that are equal in what is simulated have run once: see `runs.distinct`."""
-    todo = _todo(asked)
-    _, place_of = runs.distinct(todo)
-    measured = [{**ran[place], **row} for row, place in zip(todo, place_of, strict=True)]
-    table = runs.means(measured)
+def _replicates(asked: Asked) -> list[Replicate]:
+    return runs.replicates(asked.full, asked.files.get("latencies"))
+
+
+def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
+    replicates = _replicates(asked)
+    table = runs.means(measured, replicates)
     cells = runs.cells(table)
     drawn = {
         experiment.name: figures.panels(
@@ -126,7 +127,8 @@ def findings(ran: Rows, asked: Asked) -> Findings:
         )
         for experiment in EXPERIMENTS
     }
-    topologies, ratios = runs.queues_by_topology(measured), runs.delivery_ratios(measured)
+    topologies = runs.queues_by_topology(measured, replicates)
+    ratios = runs.delivery_ratios(measured, replicates)
     return Findings(
         results(cells, table),
         drawn,
@@ -140,7 +142,9 @@ PAPER = Paper(
     "One run per point (default), or 5 x 5.",
     "postroad.papers.popsub.runs:sweep_case",
     lambda asked: runs.distinct(_todo(asked))[0],
+    _replicates,
     findings,
+    baselines=runs.BASELINES,
     files={
         "latencies": "Square matrix of round trips in ms (CSV, gzip too); else one is generated."
     },

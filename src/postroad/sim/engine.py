@@ -113,6 +113,7 @@ class Link:
     measured_us: Sequence[TimeUs] = ()  # how much later than `latency_us` messages arrive
     lost: int = 0
     messages: dict[str, int] = field(default_factory=dict)
+    copies: int = 0  # publications in those messages
 
 
 @dataclass(slots=True)
@@ -451,6 +452,8 @@ class Simulator:
         kind = message.kind
         broker.sent[kind] = broker.sent.get(kind, 0) + 1
         link.messages[kind] = link.messages.get(kind, 0) + 1
+        if message.carries:
+            link.copies += message.size
         if self.tracing is not None:
             recorder = self.tracing.recorders[link.source]
             recorder.sent(link.target, message, None, None, self.now)

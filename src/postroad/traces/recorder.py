@@ -64,7 +64,7 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 
 
 def sampler(share: float) -> Callable[[Publication], bool]:
-    """Whether to record a publication: by the checksum of its identifier, so that all brokers agree.
+    """Whether to record a publication: by its identifier's checksum, so that all brokers agree.
 
     It is asked of every publication. Counters in identifiers spread evenly over the checksums.
     """

@@ -16,7 +16,7 @@ from postroad.papers.beaconvey import runs
 
 
 def test_it_writes_results_page_and_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tmp_path / "graph.txt"
     graph.write_text("".join(f"{a} {(a * k + 1) % 300}\n" for a in range(300) for k in (1, 2, 5)))
@@ -45,7 +45,7 @@ def test_it_writes_results_page_and_figures(
 
     monkeypatch.setattr(runs, "rows", few)
     out = tmp_path / "out"
-    command = ["reproduce", "beaconvey", "--out", str(out), "--workers", "1"]
+    command = ["reproduce", "beaconvey", "--out", str(out)]
     result = CliRunner().invoke(cli, [*command, "--twitter", str(graph)], catch_exceptions=False)
     assert result.exit_code == 0
     with (out / "results.csv").open(encoding="utf-8") as stream:

@@ -24,12 +24,12 @@ usual = runs.rows
 
 
 def test_page_tables_and_figures_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "rows", few)
     out = tmp_path / "out"
     result = CliRunner().invoke(
-        cli, ["reproduce", "kyra", "--out", str(out), "--workers", "1"], catch_exceptions=False
+        cli, ["reproduce", "kyra", "--out", str(out)], catch_exceptions=False
     )
     assert result.exit_code == 0
     assert "published numbers within 20%" in result.output

@@ -41,11 +41,11 @@ def few(full: bool, quotes: Path | None, matrix: Path | None) -> list[dict[str, 
 
 
 def test_it_writes_results_page_and_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "rows", few)
     out = tmp_path / "out"
-    done = CliRunner().invoke(cli, ["reproduce", "pop-grape", "--out", str(out), "--workers", "1"])
+    done = CliRunner().invoke(cli, ["reproduce", "pop-grape", "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert len(list((out / "figures").glob("*.png"))) == 7
     with (out / "results.csv").open() as stream:

@@ -1,7 +1,8 @@
 """Brokers in memory that lose their memory and keep their stores, by seeds: `check` replays one.
 
-Sessions of quality 1 at both ends: publishers send again what was not acknowledged, subscribers
-come back. A subscriber's acknowledgement is sure once a later ping was answered.
+Sessions of quality 1 and 2 at both ends: publishers send again what was not acknowledged,
+subscribers come back. A subscriber's acknowledgement is sure once a later ping was answered. One of
+quality 2 goes by packet identifiers, as the standard has it, and must never see anything twice.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ NAMES = ["A", "B", "C", "D"]
 TOPICS = ["t/a", "t/b", "u/a"]
 WANTED = [("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1")]
 ONCE = mqtt5.QoS.AT_LEAST_ONCE
+EXACTLY = mqtt5.QoS.EXACTLY_ONCE
 IN_FLIGHT = 8
 
 
@@ -61,15 +63,17 @@ class Person:
 
 
 class Publisher(Person):
-    def __init__(self, net: Memory, broker: int, name: str) -> None:
+    def __init__(self, net: Memory, broker: int, name: str, qos: mqtt5.QoS) -> None:
         super().__init__(net, broker, name)
+        self.qos = qos
         self.owed: dict[int, mqtt5.PublishPacket] = {}
+        self.released: dict[int, None] = {}  # PUBREC came, and no PUBCOMP
         self.acknowledged: list[mqtt5.PublishPacket] = []  # as seen by the last look
         self.next_id = 0
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.next_id += 1
-        packet = mqtt5.PublishPacket(topic, payload, qos=ONCE, packet_id=self.next_id)
+        packet = mqtt5.PublishPacket(topic, payload, qos=self.qos, packet_id=self.next_id)
         self.owed[self.next_id] = packet
         if self.connected():
             assert self.fake is not None
@@ -82,20 +86,32 @@ class Publisher(Person):
             for packet in self.fake.packets:
                 if isinstance(packet, mqtt5.PubAckPacket):
                     self.acknowledged.append(self.owed.pop(packet.packet_id))
+                elif isinstance(packet, mqtt5.PubRecPacket):
+                    if packet.packet_id in self.owed:
+                        self.acknowledged.append(self.owed.pop(packet.packet_id))
+                        self.released[packet.packet_id] = None
+                    if self.connected():
+                        self.fake.send(mqtt5.PubRelPacket(packet.packet_id))
+                elif isinstance(packet, mqtt5.PubCompPacket):
+                    self.released.pop(packet.packet_id, None)
             self.fake.packets.clear()
         if not self.connected():
             fake = self.connect()
             for number, packet in list(self.owed.items()):
                 again = mqtt5.PublishPacket(
-                    packet.topic, packet.payload, qos=ONCE, packet_id=number, duplicate=True
+                    packet.topic, packet.payload, qos=self.qos, packet_id=number, duplicate=True
                 )
                 fake.send(again)
+            for number in self.released:
+                fake.send(mqtt5.PubRelPacket(number))
 
 
 class Subscriber(Person):
     def __init__(self, net: Memory, broker: int, name: str) -> None:
         super().__init__(net, broker, name)
         self.first: Counter[int] = Counter()  # not marked as sent again
+        self.received: dict[int, int] = {}  # of quality 2 and not released, by identifier
+        self.exact: set[int] = set()  # of quality 2, what the client passed on to its program
         self.acknowledged: set[int] = set()
         self.pinged: set[int] = set()
         self.sure: set[int] = set()
@@ -121,7 +137,7 @@ class Subscriber(Person):
         assert store is not None
         found = store._db.execute("SELECT data FROM parcel WHERE owner = ?", (self.name,))
         rows = [msgspec.msgpack.decode(data, type=ParcelRow) for (data,) in found]
-        payloads = [Letter(row.letter).payload for row in rows]
+        payloads = [Letter(row.letter).payload for row in rows if row.letter]
         if self.fake is not None:
             came = [p for p in self.fake.packets if isinstance(p, mqtt5.PublishPacket)]
             payloads += [p.payload for p in came]
@@ -134,13 +150,27 @@ class Subscriber(Person):
             if isinstance(packet, mqtt5.PublishPacket):
                 number = msgspec.json.decode(packet.payload)["n"]
                 assert number not in self.sure, f"{self.name} had acknowledged {number}"
+                if packet.qos == 2:
+                    assert packet.packet_id is not None
+                    self._take(packet.packet_id, number)
                 self.first[number] += not packet.duplicate
                 if self.fake.acknowledges:
                     self.acknowledged.add(number)
+            elif isinstance(packet, mqtt5.PubRelPacket):
+                self.received.pop(packet.packet_id, None)
             elif isinstance(packet, mqtt5.PingRespPacket):
                 self.sure |= self.pinged
                 self.pinged = set()
         self.fake.packets.clear()
+
+    def _take(self, packet_id: int, number: int) -> None:
+        """What a client does that knows nothing but identifiers."""
+        if packet_id in self.received:
+            assert self.received[packet_id] == number, "an identifier in use stands for another"
+            return
+        self.received[packet_id] = number
+        assert number not in self.exact, f"{self.name} got {number} twice at quality 2"
+        self.exact.add(number)
 
 
 def check_safe(publisher: Publisher, subscribers: list[tuple[Subscriber, str, str | None]]) -> None:
@@ -171,9 +201,12 @@ def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter
     for number in range(4):
         subscriber = Subscriber(net, draw.randrange(len(NAMES)), f"s{number}")
         pattern, where = draw.choice(WANTED)
-        subscriber.connect().subscribe(pattern, where, max_qos=ONCE)
+        subscriber.connect().subscribe(pattern, where, max_qos=draw.choice([ONCE, EXACTLY]))
         subscribers.append((subscriber, pattern, where))
-    publishers = [Publisher(net, draw.randrange(len(NAMES)), f"p{n}") for n in range(2)]
+    publishers = [
+        Publisher(net, draw.randrange(len(NAMES)), f"p{n}", mqtt5.QoS(draw.choice([1, 2])))
+        for n in range(2)
+    ]
     people: list[Publisher | Subscriber] = [*publishers, *(s for s, _, _ in subscribers)]
     published: list[tuple[str, bytes]] = []
     did: Counter[str] = Counter()
@@ -227,11 +260,13 @@ def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter
         net.run(200_000)
     for publisher in publishers:
         assert not publisher.owed
+        assert not publisher.released
     for (subscriber, _, _), wanted in zip(subscribers, owed, strict=True):
         assert subscriber.acknowledged == wanted, subscriber.name
         twice = [n for n, count in subscriber.first.items() if count > 1]
         assert not twice, subscriber.name
         did["delivery"] += len(wanted)
+        did["exactly once"] += len(subscriber.exact)
     for broker in net.brokers:
         broker.router.check()
         assert not any(n.link.queue for n in broker.peers.values())
@@ -239,6 +274,7 @@ def check(scheme: str, seed: int, folder: Path, parameters: str = "") -> Counter
         assert store is not None
         rows = store.load()
         assert not rows["parcel"]
+        assert not rows["received"]
         assert not rows["queue"]
         store.close()
     did["publication"] += len(published)
@@ -260,6 +296,7 @@ def test_nothing_acknowledged_is_lost_or_repeated_through_crashes(
     print(scheme, dict(did))
     assert did["crash"] > 40
     assert did["delivery"] > 500
+    assert did["exactly once"] > 50
 
 
 def pair(folder: Path, **more: str) -> Memory:

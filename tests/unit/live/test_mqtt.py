@@ -72,7 +72,7 @@ def test_connect_of_3_1_1() -> None:
         b"\x32\x05\x00\x01a\x00\x00",  # packet identifier 0
         b"\x80\x05\x00\x01\x00\x00\x00",  # wrong flags
         b"\x82\x06\x00\x01\x00\x01a\x03",
-        b"\x50\x02\x00\x01",
+        b"\x60\x02\x00\x01",  # PUBREL with wrong flags
         b"\xc0\x01\x00",
     ],
 )

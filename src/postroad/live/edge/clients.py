@@ -1,9 +1,9 @@
 """The MQTT side of a broker: what each packet of a client means.
 
-MQTT 5 and 3.1.1, quality of service 0 and 1 (2 is refused), retained publications, last will,
-session expiry, keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say
-in CONNECT's user property `$advertise` what it will publish; otherwise its broker advertises
-each topic at the first publication to it.
+MQTT 5 and 3.1.1, quality of service 0 to 2, retained publications, last will, session expiry,
+keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say in CONNECT's
+user property `$advertise` what it will publish; otherwise its broker advertises each topic at the
+first publication to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live.edge import content, moves, mqtt, topics, users
+from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
 from postroad.live.edge.host import Host
+from postroad.live.edge.latency import Latency
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
@@ -30,12 +31,14 @@ from postroad.live.edge.session import (
     SECOND_US,
     Connection,
     Held,
+    KeptOnward,
     LastWill,
     Parcel,
     Room,
     Session,
 )
 from postroad.live.edge.users import User, Users
+from postroad.live.links.messages import Handoff
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
@@ -75,6 +78,8 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
+TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
+ALIASES_MAX = 64  # topic aliases that a client may give
 
 
 class Clients:
@@ -105,6 +110,15 @@ class Clients:
         self.relieved = False  # whether some may go on
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
+        self.bytes_received = self.bytes_sent = 0
+        self.latency = Latency()
+        self._handed = 0  # publications; one in TIMED is timed
+        self.started_us = broker.now
+        self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
+        self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
+        self.regrouped = False  # whether there are others than the network was told of
+        self._system: dict[str, str] = {}  # its values, as its subscribers were last told
+        self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
         self.users: Users | None = None
         if broker.network.users is not None:
@@ -119,7 +133,7 @@ class Clients:
     def restore(self, kept: Kept, now: TimeUs) -> None:
         """The sessions as the store has them, their clients away since now."""
         subscriptions, parcels = kept.by_owner("subscription"), kept.by_owner("parcel")
-        recent = kept.by_owner("recent")
+        recent, received = kept.by_owner("recent"), kept.by_owner("received")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
             session = self._new_session(client_id)
@@ -136,6 +150,7 @@ class Clients:
             for number, parcel in parcels.get(client_id, []):
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
+            session.restore_received(received.get(client_id, []))
             self._expire_later(session)
         for client_id, ((_, data),) in kept.by_owner("will").items():
             self._restore_will(client_id, msgspec.msgpack.decode(data, type=WillRow), now)
@@ -181,13 +196,16 @@ class Clients:
     def _restore_subscription(
         self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
     ) -> None:
+        share, topic = topics.split_share(pattern)
+        filter = parse(row.filter)
         held = Held(
-            session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(pattern), row.within, row.weight,
+            session, pattern, row.id, filter, row.qos, row.no_local, row.as_published,
+            row.identifier, _levels(topic), row.within, row.weight,
+            shares.key(share, topic, filter) if share else "",
         )  # fmt: skip
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
-        self.broker.step(Subscribe(Subscription(held.id, held.filter, session.client_id)), now)
+        self._route(held, now)
 
     def _keep_session(self, session: Session) -> None:
         if session.journal is not None:
@@ -221,7 +239,7 @@ class Clients:
     def _stop_keeping(self, session: Session) -> None:
         journal, session.journal = session.journal, None
         if journal is not None:
-            for table in ("session", "subscription", "parcel", "recent"):
+            for table in ("session", "subscription", "parcel", "recent", "received"):
                 journal.clear(table, session.client_id)
 
     # Connections.
@@ -248,8 +266,31 @@ class Clients:
         self.connections[connection] = None
         return connection
 
+    # What the driver does, besides bringing bytes.
+
+    def take_turns(self, clock: Callable[[], int]) -> None:
+        """Deal with what comes in turns from now on, by this clock."""
+        self.clock = clock
+
+    def take_dirty(self) -> dict[Connection, None]:
+        """For whom there is something to do; nobody is told of twice."""
+        dirty, self.dirty = self.dirty, {}
+        return dirty
+
+    def look_again(self, connections: Iterable[Connection]) -> None:
+        """There is still something to do for these."""
+        self.dirty.update(dict.fromkeys(connections))
+
+    def turned_away(self) -> None:
+        """A connection was refused before it was one of a client."""
+        self.refused += 1
+
+    def wrote(self, size: int) -> None:
+        self.bytes_sent += size
+
     def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         self.broker.advance(now)
+        self.bytes_received += len(data)
         connection.heard_us = now
         if connection.closing:
             return
@@ -504,6 +545,19 @@ class Clients:
             return
         session.connection = None
         session.changed()
+        if any(held.group for held in session.subscriptions.values()):
+            self.regrouped = True
+            if session.expiry_s:
+                self._pass_round(session)
+        log.info(
+            "client disconnected",
+            extra={
+                "client": session.client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "reason": connection.parting,
+            },
+        )
         self._trace(
             "disconnect", now, session.client_id, session=session.name, reason=connection.parting
         )
@@ -599,6 +653,7 @@ class Clients:
         self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        self._leave_groups(session)
         session.empty()
         self._do(None, self._withdraw(session))
 
@@ -665,7 +720,8 @@ class Clients:
             return
         for held in list(session.subscriptions.values()):
             user = session.user
-            if not user.may_subscribe(held.pattern) or held.within != user.subscribe_where:
+            _, topic = topics.split_share(held.pattern)
+            if not user.may_subscribe(topic) or held.within != user.subscribe_where:
                 self._revoke(session, f"may not subscribe to {held.pattern[:60]!r} now", now)
                 self._unsubscribe(held, now)
 
@@ -676,6 +732,19 @@ class Clients:
             bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
             session.connection.parting = reason
             self.close(session.connection, bye, now)
+
+    def kick(self, client_id: str, reason: str, now: TimeUs) -> bool:
+        """An operator lets a client go; its session stays. False if it is not connected here."""
+        self.broker.advance(now)
+        session = self.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return False
+        reason = reason[:REASON_MAX]
+        code = mqtt5.DisconnectReasonCode.ADMINISTRATIVE_ACTION
+        session.connection.parting = reason
+        bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+        self.close(session.connection, bye, now)
+        return True
 
     def end_overflowed(self, now: TimeUs) -> None:
         """End the sessions that could not hold what is for them, before anything is acknowledged.
@@ -728,7 +797,12 @@ class Clients:
     # Packets.
 
     def _write(self, connection: Connection, packet: Packet) -> None:
-        self._reply(connection, mqtt.write(packet, connection.level))
+        data, most = mqtt.write(packet, connection.level), connection.packet_max
+        terse = not connection.problems and isinstance(packet, mqtt5.SubAckPacket)
+        if terse or (most is not None and len(data) > most):
+            data = mqtt.write(mqtt.bare(packet), connection.level)
+        if most is None or len(data) <= most:
+            self._reply(connection, data)
 
     def _reply(self, connection: Connection, data: bytes) -> None:
         """Answer; who asks and asks and never reads is let go, see `_serve`."""
@@ -747,6 +821,9 @@ class Clients:
         connection.level = level
         packet = mqtt.read(data, level)
         assert isinstance(packet, mqtt5.ConnectPacket)
+        connection.packet_max = packet.max_packet_size
+        connection.problems = packet.request_problem_info
+        connection.aliases_max = packet.topic_alias_max
         if packet.authentication_method is not None:
             raise Malformed("no authentication method is known here", 0x8C)
         client_id, assigned = packet.client_id, None
@@ -786,11 +863,23 @@ class Clients:
         self._leave(session, will)
         self._begin_keeping(session)
         connection.session = session
+        log.info(
+            "client connected",
+            extra={
+                "client": client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "level": level,
+                "present": present,
+            },
+        )
         self._trace(
             "connect", now, client_id, session=session.name,
             detail=json.dumps({"present": present, "user": packet.username, "level": level}),
         )  # fmt: skip
-        connection.keep_alive_us = packet.keep_alive * 1_500_000
+        keep_alive_s, longest_s = packet.keep_alive, self.limits.keep_alive_s
+        shortens = level == V5 and longest_s > 0 and not 0 < keep_alive_s <= longest_s
+        connection.keep_alive_us = (longest_s if shortens else keep_alive_s) * 1_500_000
         capped = packet.session_expiry_interval != session.expiry_s
         self._write(
             connection,
@@ -798,12 +887,15 @@ class Clients:
                 session_present=present,
                 assigned_client_id=assigned,
                 session_expiry_interval=session.expiry_s if capped else None,
-                max_qos=mqtt5.QoS.AT_LEAST_ONCE,
                 max_packet_size=self.limits.packet_bytes,
-                receive_max=RECENT if session.journal is not None else mqtt.PACKET_IDS,
-                shared_subscription_available=False,
+                receive_max=RECENT,
+                topic_alias_max=ALIASES_MAX,
+                server_keep_alive=longest_s if shortens else None,
+                response_info=self._response_info(session, packet),
             ),
         )
+        if any(held.group for held in session.subscriptions.values()):
+            self.regrouped = True
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         properties = dict(packet.user_properties)
@@ -819,6 +911,13 @@ class Clients:
         elif will is not None:
             self._known(session, will.topic, now)
         return True
+
+    def _response_info(self, session: Session, packet: mqtt5.ConnectPacket) -> str | None:
+        """Below what a client may have itself answered, if it asks and may."""
+        topic, user = f"response/{session.client_id}", session.user
+        may = user is None or (user.may_publish(topic) and user.may_subscribe(topic))
+        fits = topics.valid_topic(topic)
+        return topic if packet.request_response_info and may and fits else None
 
     def _user(
         self, connection: Connection, packet: mqtt5.ConnectPacket, data: bytes, now: TimeUs
@@ -861,14 +960,26 @@ class Clients:
         assert session is not None
         if isinstance(packet, mqtt5.PubAckPacket):
             session.on_puback(packet.packet_id, now)
-            if session.feeds:
-                self._feed(session)
-            self._relieve(connection, session, now)
+            self._acknowledged(connection, session, now)
+        elif isinstance(packet, mqtt5.PubRecPacket):
+            self._on_pubrec(connection, session, packet, now)
+        elif isinstance(packet, mqtt5.PubRelPacket):
+            if session.on_pubrel(packet.packet_id):
+                self._reply(connection, mqtt.pubcomp(packet.packet_id))
+            else:
+                unknown = mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+                self._write(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=unknown))
+        elif isinstance(packet, mqtt5.PubCompPacket):
+            session.on_pubcomp(packet.packet_id, now)
+            self._acknowledged(connection, session, now)
         elif isinstance(packet, mqtt5.PingReqPacket):
             self._write(connection, mqtt5.PingRespPacket())
         elif isinstance(packet, mqtt5.SubscribePacket):
             if not packet.topic_filters:
                 raise Malformed("SUBSCRIBE without a topic filter", 0x82)
+            for wanted in packet.topic_filters:
+                if wanted.no_local and wanted.pattern.startswith(topics.SHARE):
+                    raise Malformed("no local on a shared subscription", 0x82)
             self._do(connection, self._on_subscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.UnsubscribePacket):
             if not packet.patterns:
@@ -885,6 +996,25 @@ class Clients:
             self.close(connection, None, now)
         else:
             raise Malformed(f"{type(packet).__name__} has no place here", 0x82)
+
+    def _acknowledged(self, connection: Connection, session: Session, now: TimeUs) -> None:
+        """The client has taken something: there may be room for more."""
+        if session.feeds:
+            self._feed(session)
+        self._relieve(connection, session, now)
+
+    def _on_pubrec(
+        self, connection: Connection, session: Session, packet: mqtt5.PubRecPacket, now: TimeUs
+    ) -> None:
+        number = packet.packet_id
+        if not session.on_pubrec(number, int(packet.reason_code) >= 0x80, now):
+            self._acknowledged(connection, session, now)
+        elif number in session.released:
+            self._reply(connection, mqtt.pubrel(number))
+            self._acknowledged(connection, session, now)
+        else:
+            unknown = mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND
+            self._write(connection, mqtt5.PubRelPacket(number, reason_code=unknown))
 
     def _on_unsubscribe(
         self, connection: Connection, session: Session, packet: mqtt5.UnsubscribePacket
@@ -909,8 +1039,7 @@ class Clients:
         travels = False
         for wanted in packet.topic_filters:
             try:
-                if wanted.pattern.startswith("$share/"):
-                    raise _Refusal(0x9E, "shared subscriptions are not offered")
+                shared = wanted.pattern.startswith(topics.SHARE)
                 if isinstance(content, _Refusal):
                     raise content
                 before = session.subscriptions.get(wanted.pattern)
@@ -918,10 +1047,10 @@ class Clients:
                     session, wanted, content, packet.subscription_id or 0, self.broker.now
                 )
                 how = wanted.retain_handling
-                if how == 0 or (how == 1 and before is None):
+                if not shared and (how == 0 or (how == 1 and before is None)):
                     session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
                     self._feed(session)
-                codes.append(min(int(wanted.max_qos), 1))
+                codes.append(int(wanted.max_qos))
             except _Refusal as refusal:
                 self._trace(
                     "refuse", self.broker.now, session.client_id, session=session.name,
@@ -935,8 +1064,6 @@ class Clients:
             [mqtt5.SubAckReasonCode(code) for code in codes],
             reason_str=_brief(reasons) or None,
         )
-        if session.packet_max is not None and len(answer.write()) > session.packet_max:
-            answer = mqtt5.SubAckPacket(packet.packet_id, answer.reason_codes)
         if reasons:
             log.warning(
                 "subscription refused",
@@ -977,18 +1104,19 @@ class Clients:
         """Hold one more subscription. True if other brokers were told of it."""
         pattern = wanted.pattern
         try:
-            topics.check_pattern(pattern)
+            share, topic = topics.split_share(pattern)
+            topics.check_pattern(topic)
         except InputError as error:
             raise _Refusal(0x8F, str(error)) from None
-        if session.user is not None and not session.user.may_subscribe(pattern):
-            raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
+        if session.user is not None and not session.user.may_subscribe(topic):
+            raise _Refusal(0x87, f"this user may not subscribe to {topic[:60]!r}")
         # A large filter counts as several: so much longer does it take to keep and to ask.
-        weight = _weight(pattern, content)
+        weight = _weight(topic, content)
         if session.weight + weight > self.limits.subscriptions_per_client:
             raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
         try:
-            filter = topics.as_filter(pattern, content)
+            filter = topics.as_filter(topic, content)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)
@@ -998,23 +1126,61 @@ class Clients:
             pattern,
             f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}",
             filter,
-            min(int(wanted.max_qos), 1),
+            int(wanted.max_qos),
             wanted.no_local,
             wanted.retain_as_published,
             identifier,
-            _levels(pattern),
+            _levels(topic),
             within,
             weight,
+            shares.key(share, topic, filter) if share else "",
         )
         session.subscriptions[pattern] = held
         session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
         self.holders[held.id] = held
-        travels = self.broker.step(Subscribe(Subscription(held.id, filter, session.client_id)), now)
+        travels = self._route(held, now)
         if old is not None:
             self._forget(old, now)
         return travels
+
+    def _route(self, held: Held, now: TimeUs) -> bool:
+        """Have publications for a subscription come here. True if other brokers were told."""
+        if held.group:
+            self.groups.setdefault(held.group, {})[held.id] = held
+            self.regrouped = True
+            return True
+        if held.pattern.startswith("$"):  # publications have no such topics
+            if not self._watching:
+                self._watch(now)
+            self.watchers[held.id] = held
+            return False
+        wanted = Subscription(held.id, held.filter, held.session.client_id)
+        return self.broker.step(Subscribe(wanted), now)
+
+    def _watch(self, now: TimeUs) -> None:
+        """Tell those who subscribe to `$SYS` what has changed, and again in a while."""
+        values = system.values(self, now)
+        for topic, letter in system.letters(values, self._system).items():
+            for held in self.watchers.values():
+                self._tell(held, topic, letter, 0, now)
+        self._system, self._watching = values, True
+        self.broker.after(system.EVERY_US, self._watch_on)
+
+    def _watch_on(self, now: TimeUs) -> None:
+        self._watching = bool(self.watchers)
+        if self._watching:
+            self._watch(now)
+
+    def _tell(self, held: Held, topic: str, letter: Letter, retain: int, now: TimeUs) -> None:
+        """Deliver a value of `$SYS`, if the subscription is to it."""
+        attributes = content.attributes(topic, letter.payload)
+        if topics.matcher(held.pattern).fullmatch(topic) and matches(held.filter, attributes):
+            identifiers = [held.identifier] if held.identifier else []
+            held.session.deliver(Parcel(letter, 0, retain, identifiers, None), now)
+            if held.session.connection is not None:
+                self.dirty[held.session.connection] = None
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         session = held.session
@@ -1025,10 +1191,122 @@ class Clients:
             session.journal.drop("subscription", session.client_id, held.pattern)
         self._forget(held, now)
 
+    # Shared subscriptions: members here.
+
+    def members(self) -> shares.Counts:
+        """How many members of each group there are that can be given something, and how many that
+        would get it at once."""
+        counts: shares.Counts = {}
+        for name, group in self.groups.items():
+            able = [held.session for held in group.values() if _able(held, 1)]
+            if able:
+                first = next(iter(group.values()))
+                _, topic = topics.split_share(first.pattern)
+                idle = sum(session.idle for session in able)
+                counts[name] = (topic, first.filter, len(able), idle)
+        return counts
+
+    def new_id(self) -> str:
+        """For a publication that this broker holds."""
+        self._count += 1
+        return f"{self.broker.boot}.{self._count}"
+
+    def take(self, handoff: Handoff, now: TimeUs, idle: bool = False) -> bool:
+        """Give a publication to the member here that has the least to do, or to an idle one only;
+        False if there is none."""
+        group = self.groups.get(handoff.group)
+        if not group:
+            return False
+        letter = Letter(handoff.kept)
+        candidates = [
+            held
+            for held in group.values()
+            if _able(held, letter.qos)
+            and len(held.session.waiting) < held.session.queue_max
+            and (held.session.idle or not idle)
+        ]
+        if not candidates:
+            return False
+        held = min(candidates, key=_load)
+        del group[held.id]
+        group[held.id] = held  # the last in turn
+        session = held.session
+        parcel = self._parcel(
+            letter, min(letter.qos, held.qos), letter.retain * held.as_published, handoff.time_us
+        )
+        if parcel.expires_us is not None and now >= parcel.expires_us:
+            return True
+        parcel.identifiers = [held.identifier] if held.identifier else []
+        parcel.group = handoff.group
+        traces = self.broker.traces
+        if traces is not None and traces.recording.sample >= 1:
+            traces.row(
+                "deliver", now, client=session.client_id, session=session.name,
+                subscription=held.id, publisher=handoff.publisher, publication=handoff.id,
+                published_us=handoff.time_us, mechanism="shared",
+            )  # fmt: skip
+        if session.deliver(parcel, now):
+            self.delivered += 1
+        else:
+            self.dropped += 1
+            if session.overflowed:
+                self.overflowed[session] = None
+        self._written_to(session, now)
+        return True
+
+    def unshared(self, handoff: Handoff) -> None:
+        """No member of the group can have it, here or anywhere."""
+        self.dropped += 1
+        log.warning(
+            "publication dropped",
+            extra={"group": handoff.group[:200], "reason": "no member of the group can take it"},
+        )
+
+    def _quit(self, held: Held) -> None:
+        """A member is gone: another gets what it was not sent yet."""
+        group = self.groups.get(held.group, {})
+        group.pop(held.id, None)
+        if not group:
+            self.groups.pop(held.group, None)
+        self.regrouped = True
+        if not held.session.ended:
+            others = bool(group) or self.broker.can_share(held.group)
+            if others:
+                self._share_again(held.session.take_shared(held.group, False))
+
+    def _share_again(self, parcels: list[Parcel]) -> None:
+        now = self.broker.now
+        for parcel in parcels:
+            kept = parcel.fresh(now).bytes
+            handoff = Handoff(-1, parcel.group, "", self.new_id(), kept, now)
+            self.broker.share(handoff, now)
+
+    def _leave_groups(self, session: Session) -> None:
+        """A session ends: others get what it was not sent, or has not acknowledged."""
+        mine = [held for held in session.subscriptions.values() if held.group]
+        for held in mine:
+            group = self.groups.get(held.group, {})
+            group.pop(held.id, None)
+            if not group:
+                self.groups.pop(held.group, None)
+            self.regrouped = True
+        self._share_again(session.take_shared(None, True))
+
+    def _pass_round(self, session: Session) -> None:
+        """A member is away for now: what waits for it goes to who is ready, if anybody is."""
+        groups = {parcel.group for parcel in session.waiting if parcel.group}
+        for name in sorted(groups):
+            here = any(held.session.idle for held in self.groups.get(name, {}).values())
+            if here or self.broker.can_share(name):
+                self._share_again(session.take_shared(name, False))
+
     def _forget(self, held: Held, now: TimeUs) -> None:
         held.session.weight -= held.weight
         del self.holders[held.id]
-        self.broker.step(Unsubscribe(held.id), now)
+        if held.group:
+            self._quit(held)
+        elif self.watchers.pop(held.id, None) is None:
+            self.broker.step(Unsubscribe(held.id), now)
 
     def _feed(self, session: Session) -> None:
         """Send what is retained for new subscriptions, no faster than the client takes it."""
@@ -1056,6 +1334,10 @@ class Clients:
     def _retained(self, held: Held) -> Iterator[bool]:
         """Deliver what is retained, step by step; True where the client should read first."""
         session, retained = held.session, self.broker.retained
+        if held.id in self.watchers:
+            for topic, letter in system.letters(self._system, {}).items():
+                self._tell(held, topic, letter, 1, self.broker.now)
+            return
         wild = "+" in held.pattern or "#" in held.pattern
         at_once = max(1, RETAINED_AT_ONCE // (1 + held.filter.load[3]))
         topic_matches = topics.matcher(held.pattern).fullmatch
@@ -1099,20 +1381,29 @@ class Clients:
         qos = data[0] >> 1 & 3
         packet = mqtt.read(data, connection.level)
         assert isinstance(packet, PublishPacket)
+        if packet.topic_alias is not None:
+            data = mqtt.unaliased(data, _topic_of(connection, packet))
+            packet = mqtt.read(data, connection.level)
+            assert isinstance(packet, PublishPacket)
         topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
-        refusal = self._check_publish(packet, qos)
-        if refusal is not None:
+        if not self._check_publish(packet):
             self.dropped += 1
             self._trace(
                 "refuse", now, session.client_id, session=session.name,
                 reason="not a topic that can be published to", detail=f"PUBLISH {topic[:200]}",
             )  # fmt: skip
-            if refusal.packet_id:
-                self._write(connection, refusal)
+            self._reject(connection, packet, mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID)
             return True
+        if qos == 2 and packet_id in session.received:
+            # It came before and is answered again, but not published again.
+            assert packet_id is not None
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
+            return True
+        if qos and connection.level == V5 and _unanswered(connection, session) >= RECENT:
+            raise Malformed(f"more than {RECENT} publications are not acknowledged", 0x93)
         user = session.user
         if user is not None and not user.may_publish(topic):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if not self._known(session, topic, now):
             self._hold(connection)
@@ -1121,7 +1412,7 @@ class Clients:
         if user is not None and not user.may_publish_content(
             attributes, payload, packet.user_properties
         ):
-            self._forbid(connection, session, topic, packet_id)
+            self._forbid(connection, session, packet)
             return True
         if connection.level == V5 and (user is None or user.publish_where is None):
             if len(session.ready) >= TOPICS_READY:
@@ -1132,19 +1423,24 @@ class Clients:
         broker = self.broker
         if packet_id is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
+        elif qos == 2:
+            onward: Onward | None = None if broker.journal is None else {}
+            self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
+            session.receive(packet_id, {} if onward is None else broker.kept_of(onward))
+            self._answer(connection, mqtt.pubrec(packet_id), session.received[packet_id])
         elif broker.journal is None:
             self._publish(session.client_id, topic, attributes, kept, empty, now)
-            self._reply(connection, _puback(packet_id))
+            self._reply(connection, mqtt.puback(packet_id))
         else:
             kept_on = session.journal is not None
             digest = hashlib.blake2b(kept, digest_size=16).digest() if kept_on else b""
             before = session.recent.get(packet_id) if data[0] & 8 else None
             if before is not None and before.digest == digest:
-                self._owe(connection, packet_id, broker.still(before.onward))
+                self._owe(connection, mqtt.puback(packet_id), broker.still(before.onward))
             else:
-                onward: Onward = {}
+                onward = {}
                 self._publish(session.client_id, topic, attributes, kept, empty, now, onward)
-                self._owe(connection, packet_id, onward)
+                self._owe(connection, mqtt.puback(packet_id), onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested or self.filling:
             self._pause(connection, now)
@@ -1212,8 +1508,15 @@ class Clients:
                 del self.awaiting[connection]
                 self.proceed(connection, now)
 
-    def _owe(self, connection: Connection, packet_id: int, onward: dict[BrokerId, int]) -> None:
-        connection.owed.append((packet_id, onward))
+    def _answer(self, connection: Connection, answer: bytes, kept: KeptOnward) -> None:
+        """Answer a publication as soon as what it waits for is safe."""
+        if self.broker.journal is None:
+            self._reply(connection, answer)
+        else:
+            self._owe(connection, answer, self.broker.still(kept))
+
+    def _owe(self, connection: Connection, answer: bytes, onward: dict[BrokerId, int]) -> None:
+        connection.owed.append((answer, onward))
         self.owing[connection] = None
 
     def acknowledge(self) -> None:
@@ -1221,9 +1524,9 @@ class Clients:
         for connection in list(self.owing):
             owed = connection.owed
             while owed and self.broker.is_safe(owed[0][1]):
-                packet_id, _ = owed.popleft()
+                answer, _ = owed.popleft()
                 if not connection.closing:
-                    self._reply(connection, _puback(packet_id))
+                    self._reply(connection, answer)
             if not owed or connection.closing:
                 del self.owing[connection]
 
@@ -1254,37 +1557,45 @@ class Clients:
 
         self.broker.settle(release)
 
-    def _forbid(
-        self, connection: Connection, session: Session, topic: str, packet_id: int | None
-    ) -> None:
+    def _forbid(self, connection: Connection, session: Session, packet: PublishPacket) -> None:
         self.dropped += 1
         self._trace(
             "refuse", self.broker.now, session.client_id, session=session.name,
-            reason="not allowed", detail=f"PUBLISH {topic[:200]}",
+            reason="not allowed", detail=f"PUBLISH {packet.topic[:200]}",
         )  # fmt: skip
         log.warning(
             "publication refused",
-            extra={"client": session.client_id, "topic": topic[:200], "reason": "not allowed"},
+            extra={
+                "client": session.client_id,
+                "topic": packet.topic[:200],
+                "reason": "not allowed",
+            },
         )
-        if packet_id is not None:
-            code = mqtt5.PubAckReasonCode.NOT_AUTHORIZED
-            self._write(connection, mqtt5.PubAckPacket(packet_id, reason_code=code))
+        self._reject(connection, packet, mqtt5.PubAckReasonCode.NOT_AUTHORIZED)
 
-    def _check_publish(self, packet: PublishPacket, qos: int) -> mqtt5.PubAckPacket | None:
-        """Raise if it is against the standard; the answer if it is against our rules."""
+    def _reject(
+        self, connection: Connection, packet: PublishPacket, code: mqtt5.PubAckReasonCode
+    ) -> None:
+        """Say that a publication is not taken, if its quality has an answer."""
+        number = packet.packet_id
+        if number is None:
+            return
+        if packet.qos == 2:
+            reason = mqtt5.PubRecReasonCode(int(code))
+            self._write(connection, mqtt5.PubRecPacket(number, reason_code=reason))
+        else:
+            self._write(connection, mqtt5.PubAckPacket(number, reason_code=code))
+
+    def _check_publish(self, packet: PublishPacket) -> bool:
+        """Raise if it is against the standard; False if it is against our rules."""
         topic = packet.topic
-        if packet.topic_alias is not None:
-            raise Malformed("topic aliases are not offered", 0x94)
-        if qos == 2:
-            raise Malformed("quality of service 2 is not offered", 0x9B)
         if packet.subscription_ids:
             raise Malformed("a client's PUBLISH has no subscription identifier", 0x82)
         if not topics.valid_topic(topic):
             if topic[:1] != "$":
                 raise Malformed("not a topic that can be published to", 0x90)
-            code = mqtt5.PubAckReasonCode.TOPIC_NAME_INVALID
-            return mqtt5.PubAckPacket(packet.packet_id or 0, reason_code=code)
-        return None
+            return False
+        return True
 
     def _publish(
         self,
@@ -1401,6 +1712,9 @@ class Clients:
             if passed is None:
                 self._stopped(publication, EXPIRED, now)
                 letter = None
+        self._handed += 1
+        if self._handed % TIMED == 0:
+            self.latency.add(now - publication.time_us)
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
@@ -1485,6 +1799,10 @@ class Clients:
             self._stopped(publication, session.why, now, client=session.client_id)
             if session.overflowed:
                 self.overflowed[session] = None
+        self._written_to(session, now)
+
+    def _written_to(self, session: Session, now: TimeUs) -> None:
+        """There may be something to write; publishers wait for who has too much."""
         connection = session.connection
         if connection is not None:
             self.dirty[connection] = None
@@ -1537,8 +1855,38 @@ def _weight(pattern: str, content: Filter) -> int:
     return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
 
 
-def _puback(packet_id: int) -> bytes:
-    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+def _able(held: Held, qos: int) -> bool:
+    """Whether a member of a group can be given a publication: it is there, or will be."""
+    session = held.session
+    if session.ended:
+        return False
+    return session.connection is not None or bool(session.expiry_s and min(qos, held.qos))
+
+
+def _load(held: Held) -> tuple[bool, bool, int]:
+    session = held.session
+    away = session.connection is None
+    return not session.idle, away, len(session.waiting) + session.in_flight
+
+
+def _topic_of(connection: Connection, packet: PublishPacket) -> str:
+    """The topic that a publication's alias stands for, from now on or since before."""
+    alias = packet.topic_alias
+    assert alias is not None
+    if not 0 < alias <= ALIASES_MAX:
+        raise Malformed(f"topic alias {alias}; {ALIASES_MAX} are offered", 0x94)
+    if connection.aliases is None:
+        connection.aliases = {}
+    if packet.topic:
+        connection.aliases[alias] = packet.topic
+    elif alias not in connection.aliases:
+        raise Malformed(f"topic alias {alias} stands for nothing", 0x82)
+    return connection.aliases[alias]
+
+
+def _unanswered(connection: Connection, session: Session) -> int:
+    """How many publications a client has sent that it is still to be answered for good."""
+    return max(len(session.received), len(connection.owed))
 
 
 def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
@@ -1550,8 +1898,6 @@ def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
 
 
 def _last_will(will: mqtt5.Will) -> LastWill:
-    if will.qos == 2:
-        raise Malformed("quality of service 2 is not offered", 0x9B)
     if not topics.valid_topic(will.topic):
         raise Malformed("the will's topic is not valid", 0x90)
     packet = PublishPacket(

@@ -18,10 +18,16 @@ PACKET_IDS: Final = 65_535
 PROPERTIES_MAX: Final = 32_768  # bytes, of a PUBLISH
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
 EXPIRY: Final = 0x02  # the property of a PUBLISH that says when it expires
+ALIAS: Final = 0x23  # and that which stands for its topic
 
 
 # What mqtt5 says of a packet, and the reason code that the standard has for it.
-_CODES: Final = {"Invalid topic": 0x90, "Invalid topic filter": 0x8F}
+_CODES: Final = {
+    "Invalid topic": 0x90,
+    "Invalid topic filter": 0x8F,
+    "Topic alias must be set if topic is empty": 0x82,
+    "Topic alias must be != 0": 0x94,
+}
 
 
 class Malformed(Exception):
@@ -124,9 +130,41 @@ def _payload_at(data: bytes) -> int:
     return at + length
 
 
+# The usual answers, alike at both levels.
+
+
+def puback(packet_id: int) -> bytes:
+    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubrec(packet_id: int) -> bytes:
+    return b"\x50\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubrel(packet_id: int) -> bytes:
+    return b"\x62\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubcomp(packet_id: int) -> bytes:
+    return b"\x70\x02" + packet_id.to_bytes(2, "big")
+
+
 def write(packet: Packet, level: int) -> bytes:
     """The packet's bytes; none for what 3.1.1 has no packet for."""
     return packet.write() if level == V5 else _write3(packet)
+
+
+def bare(packet: Packet) -> Packet:
+    """An answer without what it says besides its reason code."""
+    if isinstance(packet, mqtt5.SubAckPacket):
+        return mqtt5.SubAckPacket(packet.packet_id, packet.reason_codes)
+    if isinstance(packet, mqtt5.DisconnectPacket):
+        return mqtt5.DisconnectPacket(
+            reason_code=packet.reason_code, server_reference=packet.server_reference
+        )
+    if isinstance(packet, mqtt5.ConnAckPacket) and int(packet.reason_code):
+        return mqtt5.ConnAckPacket(reason_code=packet.reason_code)
+    return packet
 
 
 class Letter:
@@ -204,19 +242,24 @@ class Letter:
         retain: int,
         identifiers: list[int],
         duplicate: bool = False,
+        alias: int = 0,
+        named: bool = True,
     ) -> bytes:
-        """The bytes for one subscriber in particular."""
+        """The bytes for one subscriber in particular; with an alias the topic need not be named."""
         first = 0x30 | duplicate << 3 | qos << 1 | retain
         number = packet_id.to_bytes(2, "big") if qos else b""
         if level == V3:
             return _packet(first, b"".join((self.topic, number, self.payload)))
         properties = self.properties
-        if identifiers:
+        if identifiers or alias:
             start, _ = _varint(properties, 0)
             added = b"".join(b"\x0b" + _as_varint(number) for number in identifiers)
+            if alias:
+                added += b"\x23" + alias.to_bytes(2, "big")
             properties = _as_varint(len(properties) - start + len(added)) + added
             properties += self.properties[start:]
-        return _packet(first, b"".join((self.topic, number, properties, self.payload)))
+        topic = self.topic if named else b"\0\0"
+        return _packet(first, b"".join((topic, number, properties, self.payload)))
 
 
 def keep(data: bytes, level: int) -> bytes:
@@ -233,6 +276,23 @@ def keep(data: bytes, level: int) -> bytes:
     if level == V3:
         rest = b"\0" + rest
     return _packet(first & ~8, data[at:topic_end] + rest)
+
+
+def unaliased(data: bytes, topic: str) -> bytes:
+    """A level 5 PUBLISH that was read before, with this topic and without its topic alias."""
+    at = 1
+    while data[at] & 128:
+        at += 1
+    at += 1
+    topic_end = at + 2 + (data[at] << 8 | data[at + 1])
+    number_end = topic_end + (2 if data[0] & 6 else 0)
+    start, length = _varint(data, number_end)
+    alias_at = _Reader(data, number_end).properties()[ALIAS] - 1
+    properties = data[start:alias_at] + data[alias_at + 3 : start + length]
+    name = topic.encode()
+    body = len(name).to_bytes(2, "big") + name + data[topic_end:number_end]
+    body += _as_varint(len(properties)) + properties + data[start + length :]
+    return _packet(data[0], body)
 
 
 def _packet(first: int, body: bytes) -> bytes:
@@ -369,6 +429,14 @@ class _Reader:
         return self.at == len(self.data)
 
 
+_ANSWERS3: Final = {
+    4: mqtt5.PubAckPacket,
+    5: mqtt5.PubRecPacket,
+    6: mqtt5.PubRelPacket,
+    7: mqtt5.PubCompPacket,
+}
+
+
 def _read3(data: bytes) -> Packet:
     kind, flags = data[0] >> 4, data[0] & 15
     at = 1
@@ -382,8 +450,8 @@ def _read3(data: bytes) -> Packet:
         return _publish3(reader, flags)
     if kind == 1:
         packet = _connect3(reader)
-    elif kind == 4:
-        packet = mqtt5.PubAckPacket(_packet_id(reader))
+    elif kind in _ANSWERS3:
+        packet = _ANSWERS3[kind](_packet_id(reader))
     elif kind == 8:
         number = _packet_id(reader)
         topics: list[mqtt5.TopicFilter] = []
@@ -465,7 +533,13 @@ def _write3(packet: Packet) -> bytes:
         code = _CONNACK3.get(int(packet.reason_code), 3)
         return bytes((0x20, 2, packet.session_present, code))
     if isinstance(packet, mqtt5.PubAckPacket):
-        return b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
+        return puback(packet.packet_id)
+    if isinstance(packet, mqtt5.PubRecPacket):
+        return pubrec(packet.packet_id)
+    if isinstance(packet, mqtt5.PubRelPacket):
+        return pubrel(packet.packet_id)
+    if isinstance(packet, mqtt5.PubCompPacket):
+        return pubcomp(packet.packet_id)
     if isinstance(packet, mqtt5.SubAckPacket):
         codes = bytes(min(int(code), 0x80) for code in packet.reason_codes)
         return _packet(0x90, packet.packet_id.to_bytes(2, "big") + codes)

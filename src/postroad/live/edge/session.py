@@ -2,10 +2,10 @@
 
 A state machine without sockets or clocks. A slow subscriber is limited by its own queue and
 stalls nobody: at most once (QoS 0), publications are dropped while its connection is blocked; at
-least once (QoS 1), up to `queue_max` wait and the newest are dropped beyond. Both are counted. A
-session that is kept on disk may not lose what its publisher was told is safe: it ends instead, so
-that its client learns of it (`overflowed`). What waits and what is in flight also count by their
-bytes, for the session and for the whole broker (`Room`).
+least once and exactly once (QoS 1 and 2), up to `queue_max` wait and the newest are dropped
+beyond. Both are counted. A session that is kept on disk may not lose what its publisher was told
+is safe: it ends instead, so that its client learns of it (`overflowed`). What waits and what is in
+flight also count by their bytes, for the session and for the whole broker (`Room`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from postroad.filters import Filter
-from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter
+from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter, Malformed, pubrel
 from postroad.live.edge.users import User
 from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow
@@ -28,7 +28,7 @@ from postroad.traces.schema import AWAY, ENDED, EXPIRED, FULL, LARGE, SLOW
 
 SECOND_US = 1_000_000
 PATIENCE_US = SECOND_US  # so long publishers wait for a subscriber that reads too slowly
-RECENT = 1024  # publications a client may have unacknowledged, where it may send them again
+RECENT = 1024  # publications a client may have unacknowledged
 
 
 # What a publication waits for, by neighbour: how often the link had begun, and a message's number.
@@ -50,6 +50,9 @@ class Connection:
     # Beyond thirty attributes Python keeps a dictionary for each object.
     __slots__ = (
         "address",
+        "aliased",
+        "aliases",
+        "aliases_max",
         "answered",
         "at",
         "awaits",
@@ -69,11 +72,13 @@ class Connection:
         "needed",
         "out",
         "owed",
+        "packet_max",
         "paid_us",
         "parting",
         "patience_us",
         "paused",
         "pressing_until_us",
+        "problems",
         "reading",
         "replies_bytes",
         "session",
@@ -88,6 +93,11 @@ class Connection:
         self.level = V5
         self.session: Session | None = None
         self.client_id = self.username = ""  # as CONNECT names them
+        self.problems = True  # whether it wants to be told more than reason codes
+        self.packet_max: int | None = None
+        self.aliases: dict[int, str] | None = None  # topics by the aliases that the client gave,
+        self.aliased: dict[bytes, int] | None = None  # and aliases that it was given,
+        self.aliases_max = 0  # at most so many
         self.input: list[bytes] = []  # what came and is not processed, less its first `at` bytes
         self.at = 0
         self.input_bytes = 0
@@ -109,12 +119,21 @@ class Connection:
         self.paid_us = now - SECOND_US  # until then it has used up what it may send
         self.closing = False
         self.parting = "connection lost"  # why it ends
-        # PUBACKs not yet written, in order, each with what has to be safe before.
-        self.owed: deque[tuple[int, dict[BrokerId, int]]] = deque()
+        # PUBACKs and PUBRECs not yet written, in order, each with what has to be safe before.
+        self.owed: deque[tuple[bytes, dict[BrokerId, int]]] = deque()
         self.follows = False  # the client goes where it is sent
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
+
+    def alias(self, topic: bytes) -> tuple[int, bool]:
+        """The alias of a topic for this client, 0 if it has none, and whether it must be named."""
+        if self.aliased is None:
+            self.aliased = {}
+        known = self.aliased.get(topic, 0)
+        if known:
+            return known, False
+        return len(self.aliased) + 1 if len(self.aliased) < self.aliases_max else 0, True
 
     @property
     def stopped(self) -> bool:
@@ -177,6 +196,7 @@ class Held:
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
     weight: int = 1  # how many subscriptions it counts as
+    group: str = ""  # of which it is a member, if it is shared
     # Where every delivery to its session is the same bytes, whichever subscriptions match.
     direct: Connection | None = None
     alone: bool = False  # the only one of its session
@@ -236,6 +256,7 @@ class Parcel:
     identifiers: list[int]
     expires_us: TimeUs | None
     number: int = 0  # in the store
+    group: str = ""  # of the shared subscription that it came by
     # Told, of one that waits, when it goes to the client, or why it never does.
     then: Callable[[str | None], None] | None = None
 
@@ -282,7 +303,9 @@ class Session:
         "queue_max",
         "ready",
         "receive_max",
+        "received",
         "recent",
+        "released",
         "room",
         "subscriptions",
         "unacknowledged",
@@ -308,6 +331,9 @@ class Session:
         self.weight = 0  # of them together
         self.waiting: deque[Parcel] = deque()
         self.unacknowledged: dict[int, Parcel] = {}
+        # What the client has of quality 2 and not let go of (PUBCOMP), by packet identifier in the
+        # order of its PUBRECs; the number is the store's.
+        self.released: dict[int, int] = {}
         self.receive_max = min(PACKET_IDS, self.inflight_max)
         self.packet_max: int | None = None
         self.expiry_s = 0
@@ -328,6 +354,8 @@ class Session:
         self.overflow = ""  # for this reason
         self.journal: Journal | None = None  # where a session that survives restarts notes changes
         self.recent: dict[int, Taken] = {}  # the last publications taken, by packet identifier
+        # Those of quality 2 that the client has not let go of (PUBREL), and what each waits for.
+        self.received: dict[int, KeptOnward] = {}
         self._next_id = 0
         self._parcels = self._taken = 0
 
@@ -355,6 +383,32 @@ class Session:
         self.room.count(self.held_bytes, self.held_bytes + size)
         self.held_bytes += size
 
+    def take_shared(self, group: str | None, ended: bool) -> list[Parcel]:
+        """Give up what came by one shared subscription, or by any, and another member may have:
+        what waits, and if the session has ended what was sent at quality 1 and not acknowledged."""
+        taken = [p for p in self.waiting if p.group and group in (None, p.group)]
+        if taken:
+            gone = set(map(id, taken))
+            self.waiting = deque(p for p in self.waiting if id(p) not in gone)
+        if ended:
+            for packet_id, parcel in list(self.unacknowledged.items()):
+                if parcel.group and parcel.qos == 1:
+                    taken.insert(0, self.unacknowledged.pop(packet_id))
+        for parcel in taken:
+            self.let_go(parcel)
+        return taken
+
+    @property
+    def idle(self) -> bool:
+        """Whether its client would get another publication at once."""
+        connection = self.connection
+        return (
+            connection is not None
+            and not connection.blocked
+            and not self.waiting
+            and self.in_flight < self.receive_max
+        )
+
     def empty(self) -> None:
         """It has ended: hold nothing any more."""
         self.ended = True
@@ -362,6 +416,8 @@ class Session:
             parcel.over(ENDED)
         self.waiting.clear()
         self.unacknowledged.clear()
+        self.released.clear()
+        self.received.clear()
         self.feeds.clear()
         if self.held_bytes:
             self._count(-self.held_bytes)
@@ -380,8 +436,9 @@ class Session:
             self._parcels += 1
             parcel.number = self._parcels
         row = ParcelRow(
-            parcel.letter.bytes, parcel.retain, parcel.identifiers, parcel.expires_us, packet_id
-        )
+            parcel.letter.bytes, parcel.retain, parcel.identifiers, parcel.expires_us, packet_id,
+            parcel.qos, parcel.group,
+        )  # fmt: skip
         self.journal.put("parcel", self.client_id, parcel.number, row)
 
     def let_go(self, parcel: Parcel) -> None:
@@ -391,9 +448,14 @@ class Session:
 
     def restore_parcel(self, number: int, row: ParcelRow) -> None:
         """Called in the order of numbers."""
-        letter = Letter(row.letter)
-        parcel = Parcel(letter, 1, row.retain, row.identifiers, row.expires_us, number)
         self._parcels = number
+        if not row.letter:
+            self.released[row.packet_id] = number
+            return
+        letter = Letter(row.letter)
+        parcel = Parcel(
+            letter, row.qos, row.retain, row.identifiers, row.expires_us, number, row.group
+        )
         self._count(len(letter.bytes) + PARCEL_BYTES)
         if row.packet_id:
             self.unacknowledged[row.packet_id] = parcel
@@ -419,6 +481,24 @@ class Session:
             self.recent[packet_id] = row
             self._taken = row.stamp
 
+    def receive(self, packet_id: int, onward: KeptOnward) -> None:
+        """A publication of quality 2 was taken: not again under this identifier until PUBREL."""
+        self.received[packet_id] = onward
+        if self.journal is not None:
+            self.journal.put("received", self.client_id, packet_id, onward)
+
+    def restore_received(self, rows: list[tuple[int, bytes]]) -> None:
+        for packet_id, data in rows:
+            self.received[packet_id] = msgspec.msgpack.decode(data, type=KeptOnward)
+
+    def on_pubrel(self, packet_id: int) -> bool:
+        """The client will not send a publication again; False if none was taken by this name."""
+        if self.received.pop(packet_id, None) is None:
+            return False
+        if self.journal is not None:
+            self.journal.drop("received", self.client_id, packet_id)
+        return True
+
     # What it is sent.
 
     def changed(self, added: Held | None = None) -> None:
@@ -427,7 +507,12 @@ class Session:
         Of a third one follows nothing for the others, unless it is the first that is not plain.
         """
         connection = self.connection
-        short = connection is not None and connection.level == V5 and self.packet_max is None
+        short = (
+            connection is not None
+            and connection.level == V5
+            and self.packet_max is None
+            and not connection.aliases_max
+        )
         changes: Iterable[Held] = self.subscriptions.values()
         if added is not None and len(self.subscriptions) > 2 and added.plain >= self.plain:
             changes = [added]
@@ -449,9 +534,10 @@ class Session:
         for packet_id, parcel in self.unacknowledged.items():
             connection.out.append(
                 parcel.fresh(now).addressed(
-                    connection.level, 1, packet_id, parcel.retain, parcel.identifiers, True
+                    connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers, True
                 )
             )
+        connection.out += [pubrel(packet_id) for packet_id in self.released]
 
     def deliver(self, parcel: Parcel, now: TimeUs) -> bool:
         """Send or queue one letter; False if it was dropped."""
@@ -471,7 +557,7 @@ class Session:
             connection is None
             or connection.blocked
             or self.waiting
-            or len(self.unacknowledged) >= self.receive_max
+            or self.in_flight >= self.receive_max
         ):
             if len(self.waiting) >= self.queue_max:
                 self._count(-(len(parcel.letter.bytes) + PARCEL_BYTES))
@@ -487,10 +573,47 @@ class Session:
         self.overflowed, self.overflow = self.journal is not None, reason
         return False
 
+    @property
+    def in_flight(self) -> int:
+        return len(self.unacknowledged) + len(self.released)
+
     def on_puback(self, packet_id: int, now: TimeUs) -> None:
-        parcel = self.unacknowledged.pop(packet_id, None)
+        parcel = self.unacknowledged.get(packet_id)
+        if parcel is None:
+            return
+        if parcel.qos == 2:
+            raise Malformed("PUBACK for a publication of quality 2", 0x82)
+        self._done(packet_id, now)
+
+    def _done(self, packet_id: int, now: TimeUs) -> None:
+        self.let_go(self.unacknowledged.pop(packet_id))
+        self.drain(now)
+
+    def on_pubrec(self, packet_id: int, refused: bool, now: TimeUs) -> bool:
+        """The client has a publication of quality 2, or wants none of it. Whether to answer PUBREL;
+        one that names nothing is answered so, too, with a reason."""
+        parcel = self.unacknowledged.get(packet_id)
+        if parcel is not None and parcel.qos != 2:
+            raise Malformed("PUBREC for a publication that is not of quality 2", 0x82)
+        if refused:
+            if parcel is not None:
+                self._done(packet_id, now)
+            return False
         if parcel is not None:
-            self.let_go(parcel)
+            self.let_go(self.unacknowledged.pop(packet_id))
+            number = 0
+            if self.journal is not None:
+                self._parcels = number = self._parcels + 1
+                row = ParcelRow(b"", 0, [], None, packet_id, 2)
+                self.journal.put("parcel", self.client_id, number, row)
+            self.released[packet_id] = number
+        return True
+
+    def on_pubcomp(self, packet_id: int, now: TimeUs) -> None:
+        number = self.released.pop(packet_id, None)
+        if number is not None:
+            if self.journal is not None and number:
+                self.journal.drop("parcel", self.client_id, number)
             self.drain(now)
 
     def drain(self, now: TimeUs) -> None:
@@ -500,7 +623,7 @@ class Session:
             self.waiting
             and connection is not None
             and not connection.blocked
-            and len(self.unacknowledged) < self.receive_max
+            and self.in_flight < self.receive_max
         ):
             parcel = self.waiting.popleft()
             if parcel.expires_us is None or now < parcel.expires_us:
@@ -513,7 +636,7 @@ class Session:
         number = self._next_id
         while True:
             number = number % PACKET_IDS + 1
-            if number not in self.unacknowledged:
+            if number not in self.unacknowledged and number not in self.released:
                 break
         self._next_id = number
         self.unacknowledged[number] = parcel
@@ -525,13 +648,20 @@ class Session:
         return True
 
     def _write(self, connection: Connection, parcel: Parcel, packet_id: int, now: TimeUs) -> bool:
-        data = parcel.fresh(now).addressed(
-            connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers
-        )
+        letter, alias, named = parcel.fresh(now), 0, True
+        if connection.aliases_max:
+            alias, named = connection.alias(letter.topic)
+        data = letter.addressed(
+            connection.level, parcel.qos, packet_id, parcel.retain, parcel.identifiers, False,
+            alias, named,
+        )  # fmt: skip
         if self.packet_max is not None and len(data) > self.packet_max:
             self.dropped += 1  # the standard: as if it had been sent
             self.why = LARGE
             return False
+        if alias and named:
+            assert connection.aliased is not None
+            connection.aliased[letter.topic] = alias
         connection.out.append(data)
         self.delivered += 1
         return True

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +19,16 @@ from postroad import draws
 from postroad.kernels import beaconvey as routes
 from postroad.kernels import swico as planner
 from postroad.overlay import IntArray
-from postroad.papers import Cell, Claim, run_alone
+from postroad.papers import Cell, Claim, Measures, Replicate, distinct, run_alone
 from postroad.papers.beaconvey.published import OVERLAYS, STATED, TABLES
 from postroad.planning.interests import sample
 from postroad.planning.swico import TopicInterests, support
 from postroad.routing.scribe import rendezvous
 from postroad.workloads.graphs import numbered_edges
 from postroad.workloads.topics import synthetic
+
+if TYPE_CHECKING:
+    from postroad.pipeline.figures import Ratio
 
 Row = Mapping[str, Any]
 SYSTEMS = {
@@ -181,38 +185,43 @@ def _seeds(point: Row) -> int:
     return 8 if point["graph"] and point["nodes"] == 1000 else 2
 
 
+BASELINES: list[Mapping[str, str]] = [{"scheme": BASE}]
+
+
+def replicates(rows: Iterable[Row]) -> list[Replicate]:
+    """Seeds are replicates of a workload and its size; each system names its overlay."""
+    names = ("workload", "nodes", "topics")
+    return [Replicate(row, {name: row[name] for name in names}, str(row["seed"])) for row in rows]
+
+
 class Means:
     """What the runs found, by workload, size and system; means over the seeds."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        values: dict[tuple[str, int, int, str, str], list[float]] = {}
-        for row in rows:
-            for key, value in row.items():
-                system, _, metric = key.partition("|")
-                if metric:
-                    point = (row["workload"], row["nodes"], row["topics"], system, metric)
-                    values.setdefault(point, []).append(value)
-        self.seeds = values
-        self.values = {point: float(np.mean(seeds)) for point, seeds in values.items()}
+    def __init__(self, measured: Measures, replicates: Iterable[Replicate]) -> None:
+        self.measured = measured
+        self.settings = distinct(replicates)
 
     def points(self, workload: str) -> list[tuple[int, int]]:
-        return sorted({(n, t) for name, n, t, _, _ in self.values if name == workload})
+        mine = (at for at in self.settings if at["workload"] == workload)
+        return sorted((at["nodes"], at["topics"]) for at in mine)
 
     def value(self, workload: str, point: tuple[int, int], system: str, metric: str) -> float:
-        return self.values[workload, *point, system, metric]
+        return self.measured.figure(metric, **_at(workload, point, system)).mean
 
     def ratio(self, workload: str, point: tuple[int, int], system: str, metric: str) -> float:
         """Against the original Scribe on the same workload."""
-        base = self.value(workload, point, BASE, metric)
-        return self.value(workload, point, system, metric) / base
+        return 1.0 if system == BASE else self.ratios(workload, point, system, metric).of_means
 
-    def ratios(
-        self, workload: str, point: tuple[int, int], system: str, metric: str
-    ) -> list[float]:
-        """The same, of each seed."""
-        values = self.seeds[workload, *point, system, metric]
-        bases = self.seeds[workload, *point, BASE, metric]
-        return [value / base for value, base in zip(values, bases, strict=True)]
+    def ratios(self, workload: str, point: tuple[int, int], system: str, metric: str) -> Ratio:
+        """The same with that of each seed."""
+        return self.measured.ratio(metric, BASELINES[0], **_at(workload, point, system))
+
+    def samples(self, workload: str, point: tuple[int, int], system: str) -> int:
+        return self.measured.figure("overhead", **_at(workload, point, system)).n
+
+
+def _at(workload: str, point: tuple[int, int], system: str) -> dict[str, Any]:
+    return {"workload": workload, "nodes": point[0], "topics": point[1], "scheme": system}
 
 
 def cells(measured: Means, reading: str = "ours") -> list[Cell]:
@@ -227,20 +236,23 @@ def cells(measured: Means, reading: str = "ours") -> list[Cell]:
                 for metric, paper in zip(("overhead", "path_mean"), ratios[place::2], strict=True):
                     taken = metric_of.get(metric, metric)
                     ours = measured.ratio(workload, point, system, taken)
-                    samples = tuple(measured.ratios(workload, point, system, taken))
+                    low = high = 1.0
+                    if system != BASE:
+                        ratios_of = measured.ratios(workload, point, system, taken)
+                        low, high = ratios_of.least, ratios_of.greatest
+                    samples = measured.samples(workload, point, system)
                     column = f"{metric} {size}"
                     counts = system != BASE and (workload, system, column) not in shown
                     shown.add((workload, system, column))
-                    compared.append(
-                        Cell(f"Table {table}", system, column, paper, ours, samples, counts=counts)
-                    )
+                    named = (f"Table {table}", system, column)
+                    compared.append(Cell(*named, paper, ours, low, high, samples, counts=counts))
     for said in STATED:
         points = [p for p in measured.points(said.workload) if said.topics in (None, p[1])]
         if not points:
             continue
         take = measured.ratio if said.against_scribe else measured.value
         taken = metric_of.get(said.metric, said.metric)
-        ours = float(np.mean([take(said.workload, p, said.system, taken) for p in points]))
+        ours = fmean(take(said.workload, p, said.system, taken) for p in points)
         where = "mean" if said.topics is None else f"at {said.topics:,} topics"
         unit = "ratio" if said.against_scribe else "hops"
         column = f"{said.metric} {unit}, {where}"
@@ -280,7 +292,7 @@ def claims(measured: Means) -> list[Claim]:
             for point in measured.points(workload)
         }
         if means_of:
-            means = {name: np.mean([each[name] for each in means_of.values()]) for name in systems}
+            means = {name: fmean(each[name] for each in means_of.values()) for name in systems}
             numbers = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
             against = {point: each for point, each in means_of.items() if not holds(each)}
             for (nodes, _), each in against.items():

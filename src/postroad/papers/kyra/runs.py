@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from postroad.kernels import kyra as kernel
 from postroad.overlay import IntArray
 from postroad.overlay.transit_stub import Underlay, transit_stub
-from postroad.papers import Cell, Claim, run_alone
+from postroad.papers import Cell, Claim, Measures, Replicate, distinct, run_alone
 from postroad.papers.kyra.published import (
     BALANCE,
     CLIQUES_MS,
@@ -41,6 +41,9 @@ from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
 from postroad.planning.kyra import Layout
 from postroad.planning.zones import ALPHA, Loads, Zone, intervals
+
+if TYPE_CHECKING:
+    from postroad.pipeline.figures import Figure, Ratio
 
 Row = Mapping[str, Any]
 EVENTS = 1000
@@ -213,67 +216,74 @@ def rows(full: bool) -> list[dict[str, Any]]:
     return points
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """What all networks and seeds found for one number."""
+BASELINES: list[Mapping[str, str]] = [{"scheme": "fbr"}, {"scheme": "kyra"}, {"kind": "compare"}]
+VARIES = {
+    "compare": ("distribution", "rate"),
+    "grid": ("rate", "clique_ms", "trees"),
+    "homed": ("distribution", "rate"),
+}
 
-    mean: float
-    low: float
-    high: float
-    values: tuple[float, ...]
+
+def replicates(rows: Iterable[Row]) -> list[Replicate]:
+    """Networks and seeds are replicates of a point; of a size of cliques also all points with it,
+    and of the configuration that Figure 10 states those of all rates."""
+    made = []
+    for row in rows:
+        kind, number = row["kind"], f"{row['topology']} {row['seed']}"
+        setting = {"kind": kind} | {name: row[name] for name in VARIES[kind]}
+        made.append(Replicate(row, setting, number))
+        if kind == "grid":
+            number += f" {row['rate']}"
+            if (row["clique_ms"], row["trees"]) == (200, 20):
+                made.append(Replicate(row, {"kind": "figure 10"}, number))
+            setting = {"kind": "cliques", "clique_ms": row["clique_ms"]}
+            made.append(Replicate(row, setting, f"{number} {row['trees']}"))
+    return made
 
 
 class Results:
-    """Rows by what they vary."""
+    """Measures by what they vary."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = list(rows)
+    def __init__(self, measured: Measures, replicates: Iterable[Replicate]) -> None:
+        self.measured = measured
+        self.settings = distinct(replicates)
 
-    def select(self, kind: str, **wanted: Any) -> list[Row]:
-        return [
-            row for row in self.rows
-            if row["kind"] == kind and all(row.get(key) == value for key, value in wanted.items())
-        ]  # fmt: skip
+    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Figure:
+        return self.measured.figure(
+            metric, kind="compare", distribution=distribution, rate=rate, scheme=scheme
+        )
 
-    def compare(self, distribution: str, rate: float, scheme: str, metric: str) -> Sampled:
-        chosen = self.select("compare", distribution=distribution, rate=rate)
-        return summary([row[f"{scheme}|{metric}"] for row in chosen])
+    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Figure:
+        return self.measured.figure(
+            metric, kind="grid", rate=rate, clique_ms=clique_ms, trees=trees, scheme="kyra"
+        )
 
-    def grid(self, rate: float, clique_ms: int, trees: int, metric: str) -> Sampled:
-        chosen = self.select("grid", rate=rate, clique_ms=clique_ms, trees=trees)
-        return summary([row[f"kyra|{metric}"] for row in chosen])
-
-    def ratio(self, distribution: str, rate: float, metric: str) -> float:
+    def ratio(self, distribution: str, rate: float, metric: str) -> Ratio:
         """Kyra against FBR."""
-        kyra = self.compare(distribution, rate, "kyra", metric).mean
-        return kyra / self.compare(distribution, rate, "fbr", metric).mean
+        return self.measured.ratio(
+            metric, BASELINES[0], kind="compare", distribution=distribution, rate=rate,
+            scheme="kyra",
+        )  # fmt: skip
 
     def grid_points(self) -> tuple[list[int], list[int]]:
         """The clique latencies and tree counts that were run."""
-        chosen = self.select("grid")
-        return (
-            sorted({row["clique_ms"] for row in chosen}), sorted({row["trees"] for row in chosen}),
-        )  # fmt: skip
-
-
-def summary(values: Sequence[float]) -> Sampled:
-    return Sampled(float(np.mean(values)), min(values), max(values), tuple(values))
+        chosen = [at for at in self.settings if at["kind"] == "grid"]
+        return sorted({at["clique_ms"] for at in chosen}), sorted({at["trees"] for at in chosen})
 
 
 def cells(results: Results) -> list[Cell]:
     """Every number that the paper prints and these rows can answer."""
     compared = []
+    measured = results.measured
     for clique_ms in results.grid_points()[0]:
-        chosen = results.select("grid", clique_ms=clique_ms)
         for metric, paper in zip(("mean", "max"), TABLE_1[clique_ms], strict=True):
-            ours = summary([row[f"clique_{metric}"] for row in chosen])
+            ours = measured.figure(f"clique_{metric}", kind="cliques", clique_ms=clique_ms)
             column = f"servers per clique, {metric}"
             compared.append(_cell("Table I", f"{clique_ms} ms", column, paper, ours))
     for metric, ratios in TABLE_3.items():
         for rate, paper in zip(RATES, ratios, strict=True):
-            pairs = results.select("compare", distribution="zipf", rate=rate)
-            ours = summary([row[f"kyra|{metric}"] / row[f"fbr|{metric}"] for row in pairs])
-            compared.append(_cell("Table III", metric, f"{rate:.0%}", paper, ours))
+            ratio = results.ratio("zipf", rate, metric)
+            compared.append(_cell("Table III", metric, f"{rate:.0%}", paper, ratio))
     for distribution, metrics in TABLE_4.items():
         for metric, numbers in metrics.items():
             for place, paper in enumerate(numbers):
@@ -283,26 +293,21 @@ def cells(results: Results) -> list[Cell]:
                 compared.append(_cell("Table IV", row, f"{scheme} {rate:.0%}", paper, ours))
     if 200 in results.grid_points()[0]:
         paper = FIGURE_10["200 ms, 20 trees"]
-        ours = summary([v for r in RATES for v in results.grid(r, 200, 20, "storage").values])
+        ours = measured.figure("storage", kind="figure 10", scheme="kyra")
         compared.append(_cell("Figure 10", "200 ms, 20 trees", "storage", paper, ours))
     for name, numbers_at in (("node_max", FIGURE_16_MAX), ("node_p80", FIGURE_16_P80)):
         for scheme, paper in numbers_at.items():
             ours = results.compare("zipf", 0.1, scheme, name)
             compared.append(_cell("Figure 16", scheme, name, paper, ours))
-    homed = results.select("homed")
-    if homed:
-        plain = results.select("compare", distribution="zipf", rate=0.1)
-        values = [
-            more["kyra|link_mean"] / one["kyra|link_mean"]
-            for more, one in zip(homed, plain, strict=True)
-        ]
-        ours = summary(values)
-        compared.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, ours))
+    homed = {"kind": "homed", "distribution": "zipf", "rate": 0.1}
+    if homed in results.settings:
+        ratio = measured.ratio("link_mean", BASELINES[2], **homed, scheme="kyra")
+        compared.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, ratio))
     return compared
 
 
-def _cell(table: str, row: str, column: str, paper: float, ours: Sampled) -> Cell:
-    return Cell(table, row, column, paper, ours.mean, ours.values)
+def _cell(table: str, row: str, column: str, paper: float, ours: Figure | Ratio) -> Cell:
+    return Cell(table, row, column, paper, ours.mean, ours.least, ours.greatest)
 
 
 def claims(results: Results) -> list[Claim]:
@@ -327,10 +332,11 @@ def claims(results: Results) -> list[Claim]:
     kyra, balanced = (
         results.compare("zipf", 0.1, scheme, "node_max") for scheme in ("kyra", "balanced")
     )
-    lower = all(b < k for k, b in zip(kyra.values, balanced.values, strict=True))
+    where = {"kind": "compare", "distribution": "zipf", "rate": 0.1, "scheme": "balanced"}
+    lower = results.measured.difference("node_max", BASELINES[1], **where).greatest < 0
     text = "Balanced Kyra cuts the maximum further (Figure 16)"
     stated.append(Claim(text, lower, f"{kyra.mean:.0f} to {balanced.mean:.0f}"))
-    ratios = [results.ratio("zipf", rate, "nru") for rate in RATES]
+    ratios = [results.ratio("zipf", rate, "nru").of_means for rate in RATES]
     said = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     text = "Kyra's NRU is below 1.3 times FBR's (Table III)"
     stated.append(Claim(text, max(ratios) < 1.3, said))

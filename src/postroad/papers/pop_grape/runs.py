@@ -17,7 +17,7 @@ import numpy as np
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import IntArray, Overlay, files, from_parents
 from postroad.overlay.wide_area import generated_matrix
-from postroad.papers import Cell, run_alone
+from postroad.papers import Cell, Measures, Replicate, distinct, run_alone
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
 from postroad.relocation import grape, pop
 from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
@@ -229,15 +229,29 @@ def sweep_case(run: Mapping[str, Any]) -> dict[str, Any]:
     return run_alone(run_point, run)
 
 
-def means(rows: Iterable[Mapping[str, Any]]) -> dict[Key, dict[str, float]]:
+def replicates(rows: Iterable[Mapping[str, Any]]) -> list[Replicate]:
+    """Seeds are replicates of an experiment, what it varies and a method."""
+    return [
+        Replicate(
+            row,
+            {
+                "experiment": row["experiment"],
+                "varied": row[VARIED.get(row["experiment"], "spread")],
+                "method": row["method"],
+            },
+            str(row["seed"]),
+        )
+        for row in rows
+    ]
+
+
+def means(measured: Measures, replicates: Iterable[Replicate]) -> dict[Key, dict[str, float]]:
     """Per experiment, varied value and method, the mean of each metric."""
-    grouped: dict[Key, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        varied = row[VARIED.get(row["experiment"], "spread")]
-        grouped.setdefault((row["experiment"], varied, row["method"]), []).append(row)
     return {
-        key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
-        for key, group in grouped.items()
+        (at["experiment"], at["varied"], at["method"]): {
+            metric: measured.figure(metric, **at).mean for metric in METRICS
+        }
+        for at in distinct(replicates)
     }
 
 

@@ -10,15 +10,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from postroad.kernels import popsub as kernel
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
-from postroad.papers import Cell, run_alone
+from postroad.papers import Cell, Measures, Replicate, run_alone
+from postroad.papers import distinct as settings_of
 from postroad.papers.popsub.workload import Point, workload
+
+if TYPE_CHECKING:
+    from postroad.pipeline.figures import Ratio
 
 MECHANISMS = ["tree", "direct", "batching", "gossip"]
 HOSTS = 490  # of the generated matrix
@@ -194,48 +198,79 @@ METRICS = [
 ]
 
 
-def means(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, float, str], dict[str, float]]:
-    """Per experiment, value and mechanism, the mean of each metric."""
-    grouped: dict[tuple[str, float, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        grouped.setdefault((row["experiment"], row["value"], row["mechanism"]), []).append(row)
-    return {
-        key: {metric: float(np.mean([row[metric] for row in group])) for metric in METRICS}
-        for key, group in grouped.items()
-    }
+BASELINES = [{"mechanism": "tree"}]
+MeanOf = Mapping[tuple[str, float, str], Mapping[str, float]]
 
 
-def delivery_ratios(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Per mechanism the least and the greatest share of the baseline's deliveries, run by run."""
-    runs_of: dict[Any, dict[str, int]] = {}
-    for row in rows:
-        case = row["experiment"], row["value"], row["topology"], row["workload"]
-        runs_of.setdefault(case, {})[row["mechanism"]] = row["deliveries"]
-    ratios = {
-        mechanism: [of[mechanism] / of["tree"] for of in runs_of.values()]
-        for mechanism in MECHANISMS[1:]
-    }
-    return {mechanism: (min(shares), max(shares)) for mechanism, shares in ratios.items()}
+def replicates(full: bool, matrix: Path | None) -> list[Replicate]:
+    """Topologies and workloads are replicates of a point; in overload also of their topology.
 
-
-def queues_by_topology(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Overload, topology by topology: the root's degree, the baseline's queue, and its change."""
-    queues: dict[int, dict[str, list[float]]] = {}
-    degrees: dict[int, int] = {}
-    for row in rows:
+    Rows that are equal in what is simulated have run once: see `distinct`.
+    """
+    todo = rows(full, matrix)
+    picked, place_of = distinct(todo)
+    replicates = []
+    for row, place in zip(todo, place_of, strict=True):
+        number = f"{row['topology']} {row['workload']}"
+        setting = {name: row[name] for name in ("experiment", "value", "mechanism")}
+        replicates.append(Replicate(picked[place], setting, number))
         if row["experiment"] == "overload":
-            degrees[row["topology"]] = row["root_degree"]
-            per_mechanism = queues.setdefault(row["topology"], {})
-            per_mechanism.setdefault(row["mechanism"], []).append(row["queue"])
+            setting = {name: row[name] for name in ("topology", "mechanism")}
+            number = f"{row['value']} {row['workload']}"
+            replicates.append(Replicate(picked[place], setting, number))
+    return replicates
+
+
+def means(measured: Measures, replicates: Iterable[Replicate]) -> MeanOf:
+    """Per experiment, value and mechanism, the mean of each metric."""
+    return {
+        (at["experiment"], at["value"], at["mechanism"]): {
+            metric: measured.figure(metric, **at).mean for metric in METRICS
+        }
+        for at in settings_of(replicates)
+        if "experiment" in at
+    }
+
+
+def delivery_ratios(
+    measured: Measures, replicates: Iterable[Replicate]
+) -> dict[str, tuple[float, float]]:
+    """Per mechanism the least and the greatest share of the baseline's deliveries, run by run."""
+    ratios: dict[str, list[Ratio]] = {mechanism: [] for mechanism in MECHANISMS[1:]}
+    for at in settings_of(replicates):
+        if at["mechanism"] in ratios:
+            ratio = measured.ratio("deliveries", BASELINES[0], **at)
+            ratios[at["mechanism"]].append(ratio)
+    return {
+        mechanism: (min(one.least for one in own), max(one.greatest for one in own))
+        for mechanism, own in ratios.items()
+    }
+
+
+def queues_by_topology(
+    measured: Measures, replicates: Iterable[Replicate]
+) -> list[dict[str, float]]:
+    """Overload, topology by topology: the root's degree, the baseline's queue, and its change."""
     lines = []
-    for number, of in queues.items():
-        base = float(np.mean(of["tree"]))
-        changes = {m: 100 * (float(np.mean(of[m])) / base - 1) for m in MECHANISMS[1:]}
-        lines.append({"degree": degrees[number], "baseline": base, **changes})
+    for at in settings_of(replicates):
+        if "topology" in at and at["mechanism"] == "tree":
+            changes = {
+                mechanism: 100
+                * (
+                    measured.ratio(
+                        "queue", BASELINES[0], topology=at["topology"], mechanism=mechanism
+                    ).of_means
+                    - 1
+                )
+                for mechanism in MECHANISMS[1:]
+            }
+            degree = round(measured.figure("root_degree", **at).mean)
+            line = {"degree": degree, "baseline": measured.figure("queue", **at).mean, **changes}
+            lines.append(line)
     return sorted(lines, key=lambda line: line["degree"])
 
 
-def cells(table: Mapping[tuple[str, float, str], Mapping[str, float]]) -> list[Cell]:
+def cells(table: MeanOf) -> list[Cell]:
     """The paper's stated numbers beside ours; changes are against the baseline, in percent."""
     values: dict[str, list[float]] = {}
     for experiment, value, _ in table:
@@ -335,9 +370,7 @@ TRENDS = [
 ]
 
 
-def followed(
-    trend: Trend, table: Mapping[tuple[str, float, str], Mapping[str, float]]
-) -> dict[str, bool]:
+def followed(trend: Trend, table: MeanOf) -> dict[str, bool]:
     """Per mechanism, whether each step of the experiment moves its metric the paper's way."""
     sign = 1 if trend.rises else -1
     verdicts = {}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +16,7 @@ from postroad.cost import trees as tree_cost
 from postroad.kernels import subscription_forwarding as kernel
 from postroad.overlay import rooted, trees
 from postroad.overlay.rooted import FloatArray, Rooted
-from postroad.papers import Cell, Claim, run_alone
+from postroad.papers import Cell, Claim, Measures, Replicate, run_alone
 from postroad.papers.subscription_forwarding_model.published import STATED_ERROR, TABLES, Point
 
 Row = Mapping[str, Any]
@@ -98,12 +97,16 @@ def run_point(row: Row) -> dict[str, Any]:
         "pe", simulated, predicted_traffic(point), loads, strict=True
     ):
         difference = load - counters.load
+        mean, deviation = float(difference.mean()), float(difference.std())
+        most = int(counters.load.max())
         measures |= {
             f"traffic_{kind}": counters.traffic,
             f"predicted_traffic_{kind}": traffic,
-            f"load_difference_{kind}": float(difference.mean()),
-            f"load_deviation_{kind}": float(difference.std()),
-            f"load_max_{kind}": int(counters.load.max()),
+            f"load_difference_{kind}": mean,
+            f"load_deviation_{kind}": deviation,
+            f"load_max_{kind}": most,
+            f"load_difference_percent_{kind}": 100 * mean / most if most else 0.0,
+            f"load_deviation_percent_{kind}": 100 * deviation / most if most else 0.0,
         }
     return measures
 
@@ -124,42 +127,39 @@ def rows(full: bool) -> list[dict[str, Any]]:
     return [asdict(point) | {"seed": s} for point in ordered for s in seeds_of(point, full)]
 
 
-def cells(rows: Iterable[Row]) -> list[Cell]:
-    """Tables 2 to 7 in the paper's layout, from what the runs found."""
+def replicates(rows: Iterable[Row]) -> list[Replicate]:
+    """Seeds are replicates of a point."""
     names = list(Point.__dataclass_fields__)
-    runs: dict[Point, list[Row]] = {}
-    for row in rows:
-        runs.setdefault(Point(**{name: row[name] for name in names}), []).append(row)
+    return [Replicate(row, {name: row[name] for name in names}, str(row["seed"])) for row in rows]
+
+
+def cells(measured: Measures) -> list[Cell]:
+    """Tables 2 to 7 in the paper's layout, from what the runs found."""
     return [
-        _cell(key, row, column, paper, runs[point])
+        _cell(key, row, column, paper, point, measured)
         for key, table in TABLES.items()
         for row, published in table.rows.items()
         for (column, point), paper in zip(table.columns.items(), published, strict=True)
     ]
 
 
-def _cell(key: str, row: str, column: str, paper: float | None, runs: Sequence[Row]) -> Cell:
-    measured, error = _measure(row, runs)
-    return Cell(key, row, column, paper, measured, standard_error=error)
+def _cell(key: str, row: str, column: str, paper: float, point: Point, measured: Measures) -> Cell:
+    value, error = _measure(row, asdict(point), measured)
+    return Cell(key, row, column, paper, value, standard_error=error)
 
 
-def _measure(row: str, runs: Sequence[Row]) -> tuple[float, float]:
-    """The value of a table row over these runs, and its standard error."""
+def _measure(row: str, at: Row, measured: Measures) -> tuple[float, float]:
+    """The value of a table row at this point, and its standard error."""
     kind = row[-2]
     if row.startswith("%ΔT"):
-        traffic = np.array([run[f"traffic_{kind}"] for run in runs], float)
-        mean = traffic.mean()
-        error = 100 * (np.mean([run[f"predicted_traffic_{kind}"] for run in runs]) - mean) / mean
-        return float(error), 100 * _standard_error(traffic) / float(mean)
+        traffic = measured.figure(f"traffic_{kind}", **at)
+        model = measured.figure(f"predicted_traffic_{kind}", **at)
+        error = 100 * (model.mean - traffic.mean) / traffic.mean
+        return error, 100 * traffic.standard_error / traffic.mean
     name = "load_difference" if row.startswith("average") else "load_deviation"
-    values = np.array([run[f"{name}_{kind}"] for run in runs], float)
-    if row.startswith("%"):
-        values = 100 * values / [run[f"load_max_{kind}"] or math.inf for run in runs]
-    return float(values.mean()), _standard_error(values)
-
-
-def _standard_error(values: FloatArray) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
+    name = f"{name}_percent" if row.startswith("%") else name
+    figure = measured.figure(f"{name}_{kind}", **at)
+    return figure.mean, figure.standard_error
 
 
 def claims(measured: Sequence[Cell]) -> list[Claim]:

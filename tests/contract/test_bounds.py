@@ -1,0 +1,49 @@
+"""No scheme is below the lower bounds, whatever it does; forwarding on the tree reaches them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import networks
+from measured_by_hand import measured
+from networks import NAMES, VARIANTS
+from postroad.comparison.optimum import least
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario
+from postroad.workloads.model import Workload
+
+CASES = 25
+ALL = ("copies", "state_mean", "state_max", "deliveries")
+LOADS = ("stress_mean", "stress_max")  # count messages, and a batch is one with several copies
+DELAYS = ("delay_p50_ms", "delay_p90_ms", "delay_p99_ms")
+
+
+def standing(draw: random.Random, name: str, config: Any) -> Scenario:
+    """A scenario in which subscriptions stand from the beginning: all that matches is owed."""
+    scenario = networks.scenario(draw, name, config)
+    workload = scenario.workload
+    stand = tuple(replace(one, time_us=None, until_us=None) for one in workload.subscriptions)
+    return replace(scenario, workload=Workload(stand, workload.advertisements, workload.postings))
+
+
+@pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
+def test_no_scheme_is_below(name: str, config: Any) -> None:
+    for seed in range(CASES):
+        scenario = standing(random.Random(seed), name, config)
+        if not scenario.workload.postings:
+            continue
+        bound, figures = least(scenario), measured(run(scenario), (), 10)
+        batched = figures["copies"] > figures["messages"]
+        for measure in (
+            *ALL,
+            *(() if batched else LOADS),
+            *(DELAYS if figures["deliveries"] else ()),
+        ):
+            assert figures[measure] >= bound[measure] - 1e-9, (seed, measure)
+        if name == "subscription_forwarding":
+            assert figures["copies"] == pytest.approx(bound["tree_copies"])
+            assert figures["stress_max"] == pytest.approx(bound["tree_stress_max"])
