@@ -14,10 +14,10 @@ import pytest
 
 from live_harness import Fake, Memory, memory
 from postroad.live.edge import mqtt
-from postroad.live.edge.websocket import WebSocket
 
 ONCE, EXACTLY = mqtt5.QoS.AT_LEAST_ONCE, mqtt5.QoS.EXACTLY_ONCE
 LASTING: dict[str, Any] = {"clean_start": False, "session_expiry_interval": 600}
+FILES = ("test_conformance.py", "test_shares.py", "test_websocket.py")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "live.md"
 
 
@@ -43,7 +43,9 @@ def publish(client: Fake, packet_id: int, payload: bytes = b"x", **more: Any) ->
 def test_the_table_of_statements_names_tests_that_exist() -> None:
     named = re.findall(r"^\| \[MQTT-[^|]*\|[^|]*\| `(test_\w+)`", DOCS.read_text(), re.MULTILINE)
     assert len(named) > 10
-    assert not set(named) - set(globals())
+    here = Path(__file__).parent
+    texts = [(here / name).read_text() for name in FILES]
+    assert not set(named) - set(re.findall(r"^def (test_\w+)", "\n".join(texts), re.MULTILINE))
 
 
 # Quality 2.
@@ -277,6 +279,7 @@ def test_connack_says_what_is_offered(pair: Memory) -> None:
     assert answer.retain_available
     assert answer.wildcard_subscription_available
     assert answer.subscription_id_available
+    assert answer.shared_subscription_available
     assert answer.server_keep_alive is None
     assert answer.response_info is None
     asks = pair.client(0, "d", request_response_info=True)
@@ -546,53 +549,3 @@ def test_sys_topics_have_mosquittos_names_and_only_those_who_ask_get_them(pair: 
     watcher.send(mqtt5.UnsubscribePacket(99, ["$SYS/broker/uptime", "$SYS/broker/clients/#"]))
     pair.run(10_100_000, 50_000)
     assert watcher.got() == []
-
-
-# WebSocket.
-
-REQUEST = (
-    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s\r\n"
-)
-MQTT = b"Sec-WebSocket-Protocol: mqttv3.1, mqtt\r\n"
-
-
-def masked(opcode: int, data: bytes, last: bool = True) -> bytes:
-    """One short frame of a client, as RFC 6455 has it, with a mask of zeros."""
-    return bytes((last << 7 | opcode, 0x80 | len(data))) + bytes(4) + data
-
-
-def test_websocket_frames_are_one_stream_of_bytes() -> None:
-    """MQTT-6.0.0-2, -4: packets lie across frames; the subprotocol is mqtt."""
-    web = WebSocket(1000)
-    request = REQUEST % MQTT
-    assert web.received(request[:40]) + web.received(request[40:]) == b""
-    answer = web.take()
-    assert answer.startswith(b"HTTP/1.1 101 ")
-    assert b"Sec-WebSocket-Protocol: mqtt\r\n" in answer
-    stream = masked(2, b"ab") + masked(2, b"cd", False) + masked(0, b"e") + masked(9, b"ping")
-    assert b"".join(web.received(bytes((byte,))) for byte in stream) == b"abcde"
-    assert web.take() == b"\x8a\x04ping"
-    web.send(b"xyz")
-    assert web.take() == b"\x82\x03xyz"
-    assert not web.over
-    web.close()
-    assert web.take() == b"\x88\x02\x03\xe8"
-
-
-@pytest.mark.parametrize(
-    ("request_bytes", "frame"),
-    [
-        (REQUEST % MQTT, masked(1, b"text")),  # MQTT-6.0.0-1
-        (REQUEST % b"", b""),  # MQTT-6.0.0-3
-        (REQUEST % b"Sec-WebSocket-Protocol: chat\r\n", b""),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b""),
-        (b"GARBAGE\r\n\r\n", b""),
-        (REQUEST % MQTT, masked(2, b"x" * 101)),  # more than a frame may hold
-    ],
-)
-def test_what_is_no_mqtt_over_websocket_is_closed(request_bytes: bytes, frame: bytes) -> None:
-    """MQTT-6.0.0-1, -3: only binary frames, and only of who offers mqtt."""
-    web = WebSocket(100)
-    assert web.received(request_bytes + frame) == b""
-    assert web.over

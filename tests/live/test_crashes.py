@@ -48,6 +48,8 @@ WANTED = [
     ("s4", "E", "#", "x BETWEEN 2 AND 7", EXACTLY),
     ("s5", "G", "t/a", "n >= 0", ONCE),
 ]
+MEMBERS = [("m1", "B"), ("m2", "D"), ("m3", "G")]  # of one shared subscription
+SHARED = ("t/#", "x > 2")
 PUBLISHERS = [("A", EXACTLY), ("C", ONCE), ("E", EXACTLY)]
 Step = tuple[float, str, tuple[str, ...]]  # when, what, and to whom
 
@@ -362,16 +364,20 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         Subscriber(running.mqtt(broker), id, pattern, where, qos)
         for id, broker, pattern, where, qos in WANTED
     ]
+    members = [
+        Subscriber(running.mqtt(broker), id, f"$share/g/{SHARED[0]}", SHARED[1], ONCE)
+        for id, broker in MEMBERS
+    ]
     publishers = [
         Publisher(running.mqtt(broker), f"p{broker}", qos, numbers, seed)
         for broker, qos in PUBLISHERS
     ]
-    people = [*subscribers, *publishers]
+    people = [*subscribers, *members, *publishers]
     tasks = [asyncio.create_task(person.live()) for person in people]
-    tasks += [asyncio.create_task(subscriber.ping()) for subscriber in subscribers]
+    tasks += [asyncio.create_task(each.ping()) for each in (*subscribers, *members)]
     ended = asyncio.Event()
     try:
-        await _until(lambda: all(s.granted for s in subscribers), 20)
+        await _until(lambda: all(s.granted for s in (*subscribers, *members)), 20)
         load = [asyncio.create_task(p.publish(ended)) for p in publishers]
         began = time.monotonic()
         for when, what, whom in script(seed, faults):
@@ -389,6 +395,8 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         await _until(lambda: not any(p.owed or p.released for p in publishers), 60)
         # A failure to come about is told below, with what is missing.
         await _until(lambda: all(len(s.got) >= len(owed[s.name]) for s in subscribers), 10, False)
+        for_one = await asyncio.to_thread(_matching, *SHARED, published)
+        await _until(lambda: sum(len(m.got) for m in members) >= len(for_one), 10, False)
         await asyncio.sleep(0.5)  # whatever should not come would come now
         await asyncio.to_thread(running.wait_linked)
         did["trees"] = max(
@@ -414,6 +422,15 @@ async def play(running: Network, faults: int, seed: int) -> Counter[str]:
         did["delivered"] += len(wanted)
         did["exactly once"] += len(subscriber.exact)
         did["sent again, not yet acknowledged"] += subscriber.got.total() - len(subscriber.got)
+    shared = Counter(n for member in members for n in member.got)
+    lost = sorted(for_one - set(shared))
+    assert not lost, f"seed {seed}: no member got {len(lost)}: {lost[:10]}"
+    assert set(shared) == for_one
+    several = sorted(n for n, count in shared.items() if count > 1)
+    assert not several, f"seed {seed}: several members got {len(several)}: {several[:10]}"
+    for member in members:
+        assert not member.wrong, f"seed {seed}: {member.name}: {member.wrong[:5]}"
+    did["given to one member"] = len(shared)
     did["acknowledged publications"] = len(published)
     did["publications sent again"] = sum(p.again for p in publishers)
     did["reconnections"] = sum(p.connections - 1 for p in people)
@@ -437,12 +454,12 @@ def _owed(
     subscribers: list[Subscriber], published: dict[int, tuple[str, bytes]]
 ) -> dict[str, set[int]]:
     """What each subscriber has to get."""
-    contents = {n: content.attributes(*given) for n, given in published.items()}
-    found = {}
-    for subscriber in subscribers:
-        wanted = topics.as_filter(subscriber.pattern, subscriber.where)
-        found[subscriber.name] = {n for n, given in contents.items() if matches(wanted, given)}
-    return found
+    return {s.name: _matching(s.pattern, s.where, published) for s in subscribers}
+
+
+def _matching(pattern: str, where: str | None, published: dict[int, tuple[str, bytes]]) -> set[int]:
+    wanted = topics.as_filter(pattern, where)
+    return {n for n, given in published.items() if matches(wanted, content.attributes(*given))}
 
 
 async def _until(done: Callable[[], bool], limit_s: float, required: bool = True) -> None:
@@ -476,6 +493,7 @@ def test_faults_under_load_lose_repeat_and_reorder_nothing_acknowledged(tmp_path
     assert did["acknowledged publications"] > 20 * faults
     assert did["trees"] > 0
     assert did["exactly once"] > 10 * faults
+    assert did["given to one member"] > 10 * faults
 
 
 def run_broker(path: Path, file_bytes: int | None) -> subprocess.Popen[bytes]:

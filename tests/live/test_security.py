@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import socket
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -174,6 +177,61 @@ def test_who_does_not_know_the_secret_is_no_broker(sharing: Processes) -> None:
     row = sharing.status("B")
     assert row is not None
     assert row["links"]["A"]["connected"]
+
+
+def test_operators_list_and_disconnect_clients_with_the_secret_only(sharing: Processes) -> None:
+    path = str(sharing.path)
+
+    def told(*words: str) -> Any:
+        ran = CliRunner().invoke(cli, ["network", *words])
+        assert ran.exit_code in (0, 1), ran.output
+        return ran
+
+    async def work() -> None:
+        async with Client(
+            "127.0.0.1", sharing.mqtt("B"), client_id="sensor-7", username="ann", password="secret"
+        ) as client:
+            await client.subscribe("quotes/+", where="price > 10", qos=1)
+            await client.subscribe("$share/g/quotes/+")
+            listed = await asyncio.to_thread(told, "clients", path, "--search", "sensor", "--json")
+            (row,) = json.loads(listed.output)
+            assert (row["broker"], row["client"], row["user"]) == ("B", "sensor-7", "ann")
+            assert (row["connected"], row["subscriptions"], row["mqtt"]) == (True, 2, "5")
+            held = await asyncio.to_thread(
+                told, "subscriptions", path, "--search", "price", "--json"
+            )
+            (row,) = json.loads(held.output)
+            assert (row["topic"], row["qos"], row["client"]) == ("quotes/+", 1, "sensor-7")
+            table = await asyncio.to_thread(told, "clients", path)
+            assert "sensor-7" in table.output
+            gone = await asyncio.to_thread(told, "kick", path, "sensor-7", "--reason", "too loud")
+            assert "disconnected at B" in gone.output
+            with pytest.raises(RunFailed, match="too loud"):
+                await anext(aiter(client))
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    again = told("kick", path, "sensor-7")
+    assert (again.exit_code, "not connected" in again.output) == (1, True)
+    address = sharing.network.addresses[0]
+    for where, data, token in (
+        ("/clients", None, None),
+        ("/subscriptions", None, "0" * 64),
+        ("/kick", b'{"client": "sensor-7"}', None),
+    ):
+        url = f"http://127.0.0.1:{address.http}{where}"
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10)
+    log = sharing.log("B")
+    assert '"what": "client connected", "client": "sensor-7", "user": "ann"' in log
+    assert '"reason": "too loud"' in log
+    metrics = sharing.get("B", "/metrics")
+    for name in (
+        "postroad_received_bytes_total", "postroad_sent_bytes_total", "postroad_waiting",
+        "postroad_in_flight", "postroad_delivery_latency_seconds_bucket", "postroad_moves_total",
+        "postroad_loop_lag_seconds", "postroad_uptime_seconds", "process_resident_memory_bytes",
+    ):  # fmt: skip
+        assert f"\n{name}" in metrics, name
 
 
 @pytest.mark.parametrize("port", ["link", "http"])

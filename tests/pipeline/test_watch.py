@@ -191,21 +191,27 @@ def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, 
     assert as_watched(spark, str(out)) == batch
 
 
-def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("times_us", "windows"),
+    [
+        ([0, 95_000, 96_000, 35_000, 54_000], [(0, 1), (50_000, 1), (90_000, 2)]),
+        # 95,000 closes the window of 45,000: the next batch still adds to it, that after does not.
+        ([45_000, 95_000, 46_000, 47_000], [(40_000, 2), (90_000, 1)]),
+    ],
+)
+def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path, times_us, windows):
     source, out = tmp_path / "source", str(tmp_path / "out")
     source.mkdir()
     row = '{"trace_id":"run","broker":"B","life":1,"sequence":%d,"kind":"stop","time_us":%d}\n'
-    for number, time_us in enumerate([0, 95_000, 96_000, 35_000, 54_000]):
+    for number, time_us in enumerate(times_us):
         path = source / f"traces-B-{number}.jsonl"
         path.write_text(row % (number, time_us))
         os.utime(path, (number, number))  # the oldest is taken up first
     times = {**TIMES, "watermark_us": 50_000}
     facts = run.watch(str(source), out, run.Job(), once=True, files_max=1, **times)
-    assert (facts["rows"], facts["late"]) == (5, 1)
+    assert (facts["rows"], facts["late"]) == (len(times_us), 1)
     counted = run.watched(spark, out, "watch_brokers").orderBy("window_us").collect()
-    assert [(row["window_us"], row["stops"]) for row in counted] == [
-        (0, 1), (50_000, 1), (90_000, 2),
-    ]  # fmt: skip
+    assert [(row["window_us"], row["stops"]) for row in counted] == windows
 
 
 def test_wrong_usage_is_told_in_one_line(tmp_path):

@@ -23,7 +23,7 @@ from postroad.live.edge import mqtt, topics
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.links import link as links
 from postroad.live.links.link import Refused
-from postroad.live.links.messages import BadMessage, Codec, Retain, Wave
+from postroad.live.links.messages import BadMessage, Codec, Handoff, Members, Retain, Wave
 from postroad.live.network import load
 from postroad.model import Advertisement, Publication
 from postroad.routing.base import (
@@ -198,6 +198,7 @@ def seeds(target: str) -> list[bytes]:
                 CONNECTS[V3],
                 b"\x32\x07\x00\x01a\x00\x01{}\x82\x06\x00\x01\x00\x01#\x00\xa2\x05\x00\x02\x00\x01#",
                 b"\xc0\x00\x40\x02\x00\x01\xe0\x00",
+                b"\x34\x07\x00\x01a\x00\x05{}\x62\x02\x00\x05\x50\x02\x00\x01\x70\x02\x00\x01",
             ]
         case "mqtt5":
             return [b"".join(packets5()), *packets5()]
@@ -206,7 +207,8 @@ def seeds(target: str) -> list[bytes]:
                     links.pack(links.Hello(1, "n#1", 1, "b.0", "", 0)),
                     links.pack(links.Ack(0, 9)) + links.pack(links.Bye("x"))]  # fmt: skip
         case "client":
-            return [b"\xff" + packet for packet in packets5()] + [b"\0" + seeds("mqtt3")[1]]
+            level3 = [b"\0" + seeds("mqtt3")[number] for number in (1, 3)]
+            return [b"\xff" + packet for packet in packets5()] + level3
         case _:
             framed = [len(m).to_bytes(2, "big") + m for m in messages()]
             return [*framed, b"".join(framed)]
@@ -215,7 +217,9 @@ def seeds(target: str) -> list[bytes]:
 def packets5() -> list[bytes]:
     will = mqtt5.Will("w", payload=b"x", qos=mqtt5.QoS.AT_LEAST_ONCE, will_delay_interval=1)
     once = mqtt5.QoS.AT_LEAST_ONCE
+    exactly = mqtt5.QoS.EXACTLY_ONCE
     wanted = mqtt5.TopicFilter("a/+", max_qos=once)
+    shared = mqtt5.TopicFilter("$share/g/a/+", max_qos=exactly)
     return [
         mqtt5.ConnectPacket("c", will=will, username="u", password=b"p").write(),
         mqtt5.PublishPacket("a/é", b'{"x": 1}', user_properties=[("k", "1")]).write(),
@@ -227,6 +231,13 @@ def packets5() -> list[bytes]:
         ).write(),
         mqtt5.UnsubscribePacket(2, ["a/+"]).write(),
         mqtt5.PubAckPacket(1).write() + mqtt5.PingReqPacket().write(),
+        # Quality 2 both ways, aliases, a shared subscription and what is published to it.
+        mqtt5.SubscribePacket(4, [shared, mqtt5.TopicFilter("$SYS/#")]).write()
+        + mqtt5.PublishPacket("a/b", b"{}", qos=exactly, packet_id=5, topic_alias=7).write()
+        + mqtt5.PublishPacket("", b"{}", topic_alias=7).write()
+        + mqtt5.PubRelPacket(5).write()
+        + mqtt5.PubRecPacket(1).write()
+        + mqtt5.PubCompPacket(1).write(),
         mqtt5.DisconnectPacket(reason_str="é").write(),
         mqtt5.AuthPacket().write(),
     ]
@@ -242,5 +253,8 @@ def messages() -> list[bytes]:
         PublicationMessage(Publication("p", "1", {"class": "a/b", "x": 2}, letter, 1), 1),
         Wave(1, 1 << 60),
         Retain("a/b", (1, 1), letter, {"x": 1}),
+        Members(1, 1 << 60, {"g/a/+": ("a/+", filter, 1, 1)}),
+        Handoff(0, "g/a/+", "p", "1", letter, 1),
+        Handoff(1, "g/a/+", "p", "1", letter, 1, 1, "k"),
     ]
     return [codec().encode(message) for message in examples]

@@ -16,6 +16,8 @@ acknowledged, come back to their sessions. What must hold:
 - what one publisher published to one topic at quality 1 or 2 comes in that order;
 - with one broker away and the rest joined, deliveries and acknowledgements go on within seconds,
   and when it comes back not even a publication of quality 0 among the others is lost;
+- of a shared subscription one member gets each publication, through all of it; what a member
+  that leaves for good has not acknowledged another gets;
 - brokers that are added and removed meanwhile change none of this.
 """
 
@@ -382,8 +384,10 @@ class RehearsedClient:
             return
         self.connection = broker.clients.opened("memory:1", self.world.now)
         assert self.connection is not None
-        hello = mqtt5.ConnectPacket(self.name, clean_start=False, session_expiry_interval=86_400)
-        self.send(hello)
+        self.send(self.hello())
+
+    def hello(self) -> mqtt5.ConnectPacket:
+        return mqtt5.ConnectPacket(self.name, clean_start=False, session_expiry_interval=86_400)
 
     def lost(self) -> None:
         """The connection is gone, with what was not heard yet."""
@@ -498,7 +502,8 @@ class Subscriber(RehearsedClient):
         self.quality = quality
         self.received: dict[int, int] = {}  # of quality 2 and not released, by identifier
         self.exact: set[int] = set()  # of quality 2, what it took for new
-        self.filter: Filter = topics.as_filter(pattern, where)
+        self.shared, topic = topics.split_share(pattern)
+        self.filter: Filter = topics.as_filter(topic, where)
         self.granted = False
         self.first: Counter[int] = Counter()  # not marked as sent again
         self.got: set[int] = set()
@@ -537,7 +542,7 @@ class Subscriber(RehearsedClient):
                 raise Failed(f"{self.name} gets {number} again after its acknowledgement")
             if packet.packet_id and packet.qos == 2:
                 self._take(packet.packet_id, number)
-            if packet.packet_id and number not in self.got:
+            if packet.packet_id and number not in self.got and not self.shared:
                 stream = self.ledger.sources[number], packet.topic
                 if self.last.get(stream, -1) > number:
                     raise Failed(f"{self.name} gets {number} after {self.last[stream]}")
@@ -581,6 +586,37 @@ class Subscriber(RehearsedClient):
         return False
 
 
+class GroupMember(Subscriber):
+    """One of a group; it may leave for good."""
+
+    leaving = False
+    left = False
+
+    def leave(self) -> None:
+        """Take its session over with one that ends, as often as it takes."""
+        self.leaving = True
+        self.hang_up()
+
+    def come(self) -> None:
+        if not self.left:
+            super().come()
+
+    def hello(self) -> mqtt5.ConnectPacket:
+        return mqtt5.ConnectPacket(self.name, clean_start=True) if self.leaving else super().hello()
+
+    def connected(self) -> None:
+        if not self.leaving:
+            super().connected()
+            return
+        self.left = True
+        self.hang_up()
+        self.world.clients.remove(self)
+
+    def ping(self) -> None:
+        if not self.leaving:
+            super().ping()
+
+
 class Ledger:
     """What was published and acknowledged, and who should have it."""
 
@@ -590,6 +626,7 @@ class Ledger:
         self.acknowledged: set[int] = set()
         self.subscribers: list[Subscriber] = []
         self.guests: list[Subscriber] = []
+        self.members: list[GroupMember] = []
 
     def matches(self, subscriber: Subscriber, number: int) -> bool:
         topic, payload, _, _ = self.published[number]
@@ -599,6 +636,33 @@ class Ledger:
         for subscriber in self.subscribers:
             if self.matches(subscriber, number) and not subscriber.has(number):
                 raise Failed(f"{number} was acknowledged and is not safe with {subscriber.name}")
+        if self.members and self.matches(self.members[0], number) and not self._in_group(number):
+            raise Failed(f"{number} was acknowledged and is not safe with the group")
+
+    def _in_group(self, number: int) -> bool:
+        """Whether a member has it, or a broker that is to hand it to one."""
+        if any(member.has(number) for member in self.members):
+            return True
+        mark = b'{"n": %d, ' % number
+        stores = self.members[0].world.stores
+        return any(mark in data for store in stores for data in store.owned("outbox", 0))
+
+    def check_group(self, calm: list[int]) -> int:
+        """One member each; how many that were."""
+        given = 0
+        for number, (_, _, qos, _) in enumerate(self.published):
+            got = [member for member in self.members if number in member.got]
+            stayed = [member.name for member in got if not member.left]
+            if not self.matches(self.members[0], number):
+                if got:
+                    raise Failed(f"{got[0].name} got {number}, which the group did not want")
+                continue
+            if len(stayed) > 1 or (stayed and any(m.left and number in m.sure for m in got)):
+                raise Failed(f"{[member.name for member in got]} all got {number}")
+            if not got and (qos or number in calm):
+                raise Failed(f"no member of the group got {number}")
+            given += bool(got)
+        return given
 
 
 def draw_network(draw: random.Random, scheme: str) -> Network:
@@ -686,7 +750,13 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
         )
         for n in range(draw.randint(1, 3))
     ]
-    world.until(lambda: all(s.granted for s in ledger.subscribers), 20 * SECOND_US, "SUBACK")
+    for number in range(qualities.choice([0, 2, 3])):
+        place = qualities.randrange(len(names))
+        member = GroupMember(world, place, f"m{number}", ledger, "$share/g/+/a", "x > 0", AT_LEAST)
+        ledger.members.append(member)
+        tell(f"m{number} at {names[place]} is a member")
+    everyone = [*ledger.subscribers, *ledger.members]
+    world.until(lambda: all(s.granted for s in everyone), 20 * SECOND_US, "SUBACK")
     world.aim = draw.choice([0.0, 0.0, 0.2])
     guests = random.Random(f"guests {seed}")  # who come in between: of order and no more is owed
     for number in range(draw.randint(8, 20)):
@@ -695,12 +765,17 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
             guest = Subscriber(world, place, f"g{number}", ledger, *guests.choice(WANTED))
             ledger.guests.append(guest)
             tell(f"{guest.name} comes to {world.network.names[place]}")
+        if len(ledger.members) == 3 and number == 7 and qualities.random() < 0.5:
+            leaver = ledger.members[2]
+            tell(f"{leaver.name} leaves the group for good")
+            leaver.leave()
+            did["members that left"] += 1
         _something(world, draw, publishers, did, tell)
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
     _check_repair(world, draw, publishers, ledger, did, tell)
     world.all_well()
     tell("all is well again")
-    for subscriber in ledger.subscribers:  # what it did not acknowledge has to come again
+    for subscriber in everyone:  # what it did not acknowledge has to come again
         subscriber.hang_up()
     world.run(SECOND_US)
     world.until(world.repaired, HEALED_US, "a tree that joins all")
@@ -723,6 +798,8 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
             raise Failed(f"{subscriber.name} got {foreign[:10]}, which it did not want")
         did["deliveries"] += len(due)
         did["exactly once"] += len(subscriber.exact)
+    if ledger.members:
+        did["given to one member"] += ledger.check_group(calm)
     for broker in world.brokers:
         if broker is None:
             continue
@@ -830,6 +907,8 @@ def _check_repair(
             if lacking and subscriber.broker != away:
                 raise Failed(f"{subscriber.name} has not got {lacking} while one is away")
         gone = [s for s in (*ledger.subscribers, *ledger.guests) if s.broker == away]
+        if all(member.left or member.broker == away for member in ledger.members):
+            gone += ledger.members
         if not waits and not any(ledger.matches(s, n) for s in gone for n in news):
             if missing := [
                 n for n in news if ledger.published[n][2] and n not in ledger.acknowledged

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.cli.deploy import init
 from postroad.errors import InputError
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -37,6 +38,9 @@ def broker(path: Path, name: str, log_level: str) -> None:
 @click.group()
 def network() -> None:
     """Run a whole network as local processes, one per broker."""
+
+
+network.add_command(init)
 
 
 @network.command()
@@ -100,6 +104,72 @@ def reload(path: Path) -> None:
     if missing:
         click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
         sys.exit(1)
+
+
+@network.command("clients")
+@click.argument("path", type=FILE)
+@click.option("--search", default="", help="Part of a client's identifier, user or address.")
+@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
+def list_clients(path: Path, search: str, as_json: bool) -> None:
+    """List the clients of a network, connected or with a session, and what waits for them."""
+    columns = ("client", "user", "connected", "address", "subscriptions", "waiting", "in_flight")
+    _list(path, "clients", search, columns, as_json)
+
+
+@network.command("subscriptions")
+@click.argument("path", type=FILE)
+@click.option("--search", default="", help="Part of a client's identifier, topic or filter.")
+@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
+def list_subscriptions(path: Path, search: str, as_json: bool) -> None:
+    """List the subscriptions of a network's clients with their filters."""
+    _list(path, "subscriptions", search, ("client", "topic", "qos", "filter"), as_json)
+
+
+@network.command("kick")
+@click.argument("path", type=FILE)
+@click.argument("client")
+@click.option("--reason", default="let go by an operator", help="What the client is told.")
+def kick(path: Path, client: str, reason: str) -> None:
+    """Disconnect a client (0x98). Its session stays, and it may come back.
+
+    The network needs a secret. Exit code 1 if no broker that answers has the client.
+    """
+    from postroad.live.network import load
+    from postroad.live.operations import launch
+
+    answers = launch.ask(load(path.absolute()), "/kick", {"client": client, "reason": reason})
+    kicked = [name for name, answer in answers.items() if answer and answer["kicked"]]
+    click.echo(f"disconnected at {', '.join(kicked)}" if kicked else f"{client!r} is not connected")
+    if not kicked:
+        sys.exit(1)
+
+
+def _list(path: Path, what: str, search: str, columns: tuple[str, ...], as_json: bool) -> None:
+    from urllib.parse import quote
+
+    from postroad.live.network import load
+    from postroad.live.operations import launch
+
+    answers = launch.ask(load(path.absolute()), f"/{what}?search={quote(search)}")
+    rows = [{"broker": name, **row} for name, answer in answers.items() for row in answer or ()]
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        table = Table()
+        for name in ("broker", *columns):
+            table.add_column(name)
+        for row in rows:
+            table.add_row(*(_cell(row[name]) for name in ("broker", *columns)))
+        Console(width=None if sys.stdout.isatty() else 160).print(table)
+    if silent := [name for name, answer in answers.items() if answer is None]:
+        click.echo(f"no answer from {', '.join(silent)}", err=True)
+        sys.exit(1)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 @network.command("secret")

@@ -51,17 +51,24 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
     )  # fmt: skip
     if case["scheme"] is None:
         return least(scenario)
+    joined = links_of(scenario.overlay)
+    scenario = prepared(case, scenario)
+    counted = facts(run(scenario), joined, case["per_change"])
+    return {"facts": columns(counted), **(pictured(counted, scenario) if case["details"] else {})}
+
+
+def prepared(case: Mapping[str, Any], scenario: Scenario) -> Scenario:
+    """The scenario under a row's scheme, its parameters made out for this workload."""
     scheme, relocation = SCHEMES[case["scheme"]], case["relocation"]
     parameters = dict(case["parameters"])
     share = parameters.pop(SHARE, None)
     if share is not None:
         phi = scheme.config().phi
         parameters["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
-    joined = links_of(scenario.overlay)
+    traced = parameters.pop(TRACED, None)
     if scheme.overlay == "ring":
         parameters["topic"] = case["topic"]
         scenario = on_ring(scenario, scheme.config(**parameters))
-    traced = parameters.pop(TRACED, None)
     if relocation is not None:
         publishers = len({posting.publisher for posting in scenario.workload.postings})
         threshold = max(2, round(traced * len(scenario.workload.postings) / publishers))
@@ -70,11 +77,7 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
             relocation=relocation,
             relocation_config=RELOCATIONS[relocation].config(threshold=threshold),
         )
-    config = scheme.config(**parameters)
-    scenario = replace(scenario, scheme=case["scheme"], config=config)
-    result = run(scenario)
-    counted = facts(result, joined, case["per_change"])
-    return {"facts": columns(counted), **(pictured(counted, scenario) if case["details"] else {})}
+    return replace(scenario, scheme=case["scheme"], config=scheme.config(**parameters))
 
 
 def links_of(overlay: Overlay) -> set[tuple[int, int]]:

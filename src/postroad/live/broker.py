@@ -12,6 +12,7 @@ import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import replace as replaced
 
 import msgspec
 from msgspec.structs import replace
@@ -21,11 +22,21 @@ from postroad.live.edge.clients import Clients
 from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
 from postroad.live.edge.session import KeptOnward
+from postroad.live.edge.shares import AWAY, Shares
 from postroad.live.links import link as links
 from postroad.live.links import repair, secret, strangers
 from postroad.live.links.certificates import common_name
 from postroad.live.links.link import Link, Refused
-from postroad.live.links.messages import BadMessage, Codec, Echo, Retain, RetainedVersions, Wave
+from postroad.live.links.messages import (
+    BadMessage,
+    Codec,
+    Echo,
+    Handoff,
+    Members,
+    Retain,
+    RetainedVersions,
+    Wave,
+)
 from postroad.live.links.neighbour import BACKOFF_US, Neighbour, Onward, Wire
 from postroad.live.links.repair import BEAT_US, SILENT_US, Repair
 from postroad.live.links.strangers import Strangers
@@ -76,7 +87,11 @@ REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 COVERING_STEPS = 1_500_000  # to see whom a filter covers, and as many who covers it: about 30 ms
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
+MEMBERS = -1  # who owns, in the store's table of shared subscriptions, brokers' statements
+TRIES_MAX = 8  # brokers that could not give a publication to a member, before it is dropped
 ABSENT_MAX = 10_000  # topics removed here that were never known here: they may be known elsewhere
+
+CAUSES = (PublicationMessage, Handoff)  # what is safe only when what it caused is
 
 WaveKey = tuple[BrokerId, int]
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
@@ -118,6 +133,10 @@ class Broker:
         # Topics whose retained publication was removed and when, those never known here apart.
         self.removed: OrderedDict[str, TimeUs] = OrderedDict()
         self.absent: OrderedDict[str, TimeUs] = OrderedDict()
+        self.shares = Shares(number)
+        # The neighbour on the way to each broker, and how far it is; as of what.
+        self._ways: dict[BrokerId, tuple[BrokerId, int]] = {}
+        self._ways_of: object = None
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
         self.clients = Clients(self)
         if traces is not None:
@@ -201,6 +220,11 @@ class Broker:
             self._put_retained(message)
             if message.topic in self.absent:
                 self.removed[message.topic] = self.absent.pop(message.topic)
+        for _, data in kept.of("share", MEMBERS):
+            members = self.codec.decode(data)
+            assert isinstance(members, Members)
+            if members.broker in self.network.members:
+                self.shares.learn(members)
         self.clients.restore(kept, now)
         for peer in self.peers:
             for _, data in kept.of("heard", peer):
@@ -369,6 +393,8 @@ class Broker:
                 asked = wire.dialled is not None and self.secret is not None and not wire.nonce
                 self._drop(wire, "no challenge: it has no secret" if asked else "no hello", now)
         self._sweep(now)
+        if self.clients.groups:
+            self._state_members(now)
         self.after(TICK_US, self._every)
 
     # Steps.
@@ -398,6 +424,9 @@ class Broker:
         self.onward = onward
         if self.repair is None or not self.repair.keeps(publication):
             self.step(Publish(publication), now)
+            if self.shares.groups:
+                for group in self.shares.matching(publication.attributes):
+                    self._hand_over(_handoff(publication, group), now)
         else:
             self._obey(self.repair.publish(publication), now)
             if self.repair.full():
@@ -419,6 +448,12 @@ class Broker:
                         self.onward[repair.ONE] = number
                 case repair.Probe(tree):
                     self._probe(tree)
+                case repair.Choose(number, publication, groups):
+                    self._choose(number, publication, groups, now)
+                case repair.Hand(handoff, onward):
+                    before, self.onward = self.onward, onward
+                    self._pass_on(handoff, now)
+                    self.onward = before
 
     def _spread(self, message: Message, sender: BrokerId | None) -> None:
         for peer, neighbour in self.peers.items():
@@ -547,7 +582,7 @@ class Broker:
         link.send(data)
         if self.journal is not None and link.neighbour:
             number = link.base + len(link.queue)
-            if self.onward is not None and isinstance(message, PublicationMessage):
+            if self.onward is not None and isinstance(message, CAUSES):
                 self.onward[peer] = number
             self.journal.put("queue", peer, number, data)
             self._note("told", peer, message, data)
@@ -704,6 +739,142 @@ class Broker:
             if kept.version > theirs.get(topic, (0, 0)):
                 self.send(sender, kept)
 
+    # Shared subscriptions: one copy for each group, which is its holder's to give (edge/shares.py).
+
+    def _state_members(self, now: TimeUs) -> None:
+        members = self.shares.state(self.clients.members(), now)
+        if members is not None:
+            self._learn_members(members, None)
+
+    def _on_members(self, members: Members, sender: BrokerId) -> None:
+        if members.broker not in self.network.members:
+            return
+        if members.broker != self.number:
+            self._learn_members(members, sender)
+            return
+        # What was so before a restart: what counts is what is so now.
+        own = self.shares.stated.get(self.number)
+        if own is None or own.version <= members.version:
+            version = max(self.now, members.version + 1)
+            self._learn_members(Members(self.number, version, self.clients.members()), None)
+
+    def _learn_members(self, members: Members, sender: BrokerId | None) -> None:
+        if self.shares.learn(members):
+            if self.journal is not None:
+                self.journal.put("share", MEMBERS, members.broker, self.codec.encode(members))
+            self._spread(members, sender)
+
+    def _find_ways(self) -> dict[BrokerId, tuple[BrokerId, int]]:
+        """By broker, over which neighbour and how many links it is reached."""
+        as_of: object = self.network if self.repair is None else self.repair.tree
+        if self._ways_of is as_of:
+            return self._ways
+        beside: dict[BrokerId, list[BrokerId]] = {}
+        if self.repair is None and not self._tree:
+            pairs = [(a, b) for a, peers in enumerate(self.plan.links()) for b in peers]
+        else:
+            chosen = self.network.pairs if self.repair is None else self.repair.tree.links
+            pairs = [pair for a, b in chosen for pair in ((a, b), (b, a))]
+        for a, b in pairs:
+            beside.setdefault(a, []).append(b)
+        ways = {peer: (peer, 1) for peer in sorted(beside.get(self.number, []))}
+        more = list(ways)
+        for at in more:
+            for further in sorted(beside.get(at, [])):
+                if further not in ways and further != self.number:
+                    ways[further] = (ways[at][0], ways[at][1] + 1)
+                    more.append(further)
+        self._ways, self._ways_of = ways, as_of
+        return ways
+
+    def _distances(self) -> dict[BrokerId, int]:
+        """How far members' brokers are; those that cannot be reached now are further than any."""
+        distances = {self.number: 0}
+        for broker, (hop, distance) in self._find_ways().items():
+            neighbour = self.peers.get(hop)
+            joined = neighbour is not None and neighbour.link.connected
+            distances[broker] = distance if joined else distance + AWAY
+        if self.repair is not None:  # those that the tree leaves out are waited for
+            for broker in self.network.members:
+                distances.setdefault(broker, 2 * AWAY)
+        return distances
+
+    def share(self, handoff: Handoff, now: TimeUs) -> None:
+        """Give a publication that this broker holds to a member of its group: one here that is
+        ready, or another broker's, or one here that is not."""
+        if self.clients.take(handoff, now, True):
+            return
+        if handoff.tries > TRIES_MAX:
+            self.clients.unshared(handoff)
+            return
+        keeps = self.repair is not None and self.journal is not None and handoff.kept[0] & 6
+        if not keeps:
+            self._hand_over(handoff, now)
+            return
+        assert self.repair is not None
+        publication = Publication(handoff.publisher, handoff.id, {}, handoff.kept, handoff.time_us)
+        self._obey(self.repair.post(publication, handoff.group, handoff.tries), now)
+
+    def can_share(self, group: str) -> bool:
+        """Whether another broker has a member that is ready."""
+        return self.shares.ready(group, self._distances(), self.number)
+
+    def _hand_over(self, handoff: Handoff, now: TimeUs) -> None:
+        """Give it to a member here, or pass it on; it is lost if there is no member anywhere."""
+        target = self._target(handoff, now)
+        if target is not None:
+            self._pass_on(replaced(handoff, target=target), now)
+
+    def _target(self, handoff: Handoff, now: TimeUs) -> BrokerId | None:
+        """The other broker that is to have it; None if a member here has it, or there is none."""
+        distances = self._distances()
+        target = self.shares.choose(handoff.group, distances)
+        if target == self.number:
+            if self.clients.take(handoff, now):
+                return None
+            target = self.shares.choose(handoff.group, distances, (self.number,))
+        if target is None and not self.clients.take(handoff, now):
+            self.clients.unshared(handoff)
+        return target
+
+    def _choose(
+        self, number: int, publication: Publication, groups: list[str] | None, now: TimeUs
+    ) -> None:
+        assert self.repair is not None
+        if groups is None:
+            groups = self.shares.matching(publication.attributes) if self.shares.groups else []
+        targets: dict[str, BrokerId] = {}
+        for group in groups:
+            target = self._target(_handoff(publication, group), now)
+            if target is not None:
+                targets[group] = target
+        self._obey(self.repair.chosen(number, targets, bool(groups)), now)
+
+    def _pass_on(self, handoff: Handoff, now: TimeUs) -> None:
+        hop, _ = self._find_ways().get(handoff.target, (None, 0))
+        if hop is not None:
+            self.send(hop, handoff)
+        elif self.repair is None:  # otherwise who keeps it sends it again
+            self.clients.unshared(handoff)
+
+    def _on_handoff(self, handoff: Handoff, now: TimeUs) -> None:
+        Letter(handoff.kept)  # refuse what could never be delivered
+        if handoff.target != self.number:
+            hop, _ = self._find_ways().get(handoff.target, (-1, 0))
+            stuck = hop not in self.peers or not self.peers[hop].link.connected
+            if self.repair is not None or not (stuck and self.can_share(handoff.group)):
+                self._pass_on(handoff, now)
+                return
+        elif handoff.key and self.repair is not None and self.journal is not None:
+            if handoff.origin not in self.network.members or not self.repair.is_news(handoff):
+                return
+            handoff = replaced(handoff, id=self.clients.new_id())
+        # It is this broker's now. Where it goes from here nobody waits for: that may be back, and
+        # the brokers on the way would wait in a circle.
+        self.onward = None
+        if not self.clients.take(handoff, now, handoff.target != self.number):
+            self.share(replaced(handoff, tries=handoff.tries + 1), now)
+
     # Links.
 
     def to_dial(self, now: TimeUs) -> list[BrokerId]:
@@ -846,9 +1017,10 @@ class Broker:
         for number, data in enumerate(new, link.received - len(new) + 1):
             try:
                 message = self.codec.decode(data)
-                # Only a publication passes on publications: what a client published while it waited
-                # for an echo did not come from there, and must not be waited for in a circle.
-                self.onward = {} if isinstance(message, PublicationMessage) else None
+                # Only a publication passes on publications, also one for a group: what a client
+                # published while it waited for an echo did not come from there, and must not be
+                # waited for in a circle.
+                self.onward = {} if isinstance(message, CAUSES) else None
                 if self.journal is not None and link.neighbour:
                     self._note("heard", link.peer, message, bytes(data))
                 self._on_message(neighbour, message, len(memoryview(data)), now)
@@ -878,6 +1050,10 @@ class Broker:
             self._on_echo((message.origin, message.number), sender, now)
         elif isinstance(message, RetainedVersions):
             self._on_versions(message.versions, sender)
+        elif isinstance(message, Handoff):
+            self._on_handoff(message, now)
+        elif isinstance(message, Members):
+            self._on_members(message, sender)
         elif self.repair is None:
             self.step(Received(message, sender), now)
         elif isinstance(message, PublicationMessage):
@@ -1002,6 +1178,8 @@ class Broker:
             self.step(LinkUp(peer), now)
             versions = {topic: kept.version for topic, kept in self.retained.items()}
             self.send(peer, RetainedVersions(versions))
+            for members in self.shares.stated.values():
+                self.send(peer, members)
             if self.repair is not None:
                 self._obey(self.repair.greet(peer), now)
         if self._early and self.repair is not None and self.repair.joined(self._trees()):
@@ -1026,6 +1204,10 @@ class Broker:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change(network)
+        for broker in [b for b in self.shares.stated if b not in network.members]:
+            self.shares.forget(broker)
+            if self.journal is not None:
+                self.journal.drop("share", MEMBERS, broker)
 
     def _part(self, peer: BrokerId, now: TimeUs) -> None:
         neighbour = self.peers[peer]
@@ -1150,6 +1332,9 @@ class Broker:
             self.clients.resume(now)
         if self.clients.relieved:
             self.clients.go_on_publishing(now)
+        if self.clients.regrouped:
+            self.clients.regrouped = False
+            self._state_members(now)
         if self._settling and (self.repair is None or self.repair.joined(self._trees())):
             self._begin_wave(now)
         if self.journal is not None:
@@ -1211,6 +1396,12 @@ class Broker:
         """Connections to close once their buffers are written."""
         closing, self._closing = self._closing, []
         return closing
+
+
+def _handoff(publication: Publication, group: str) -> Handoff:
+    return Handoff(
+        -1, group, publication.publisher, publication.id, publication.payload, publication.time_us
+    )
 
 
 def _recorded(traces: Traces, input: Input) -> bool:

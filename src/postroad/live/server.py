@@ -81,6 +81,7 @@ class Server:
         self.hurried = False
         self.failure: RunFailed | None = None
         self.started_us = started
+        self.lag_us: TimeUs = 0  # how late something due was done
         self.loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport | WebSocketTransport] = {}
@@ -315,6 +316,9 @@ class Server:
             return
         broker, transports = self.broker, self.transports
         now = self.now()
+        late_us = now - broker.next_due_us()
+        if late_us > 0:  # it fades within a second or so
+            self.lag_us = max(late_us, self.lag_us * 7 // 8)
         broker.tick(now)
         # After long work for peers whoever has asked meanwhile is answered before there is more.
         if not (self._long_read and broker.clients.ready):

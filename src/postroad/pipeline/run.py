@@ -1181,41 +1181,32 @@ def _watched(
         spark = sessions.streaming(started)
         lines = store.stream_lines(spark, source, "traces-*.jsonl", files_max)
         events = watching.events(watching.judged(lines), window_us)
-        sinks = {
-            "facts": (
-                watching.distinct(events, watermark_us),
-                partial(_measure_batch, folder, watermark_us),
-            ),
-            "quarantine": (lines, partial(_quarantine_batch, folder)),
-        }
         moment: Facts = (
             {"availableNow": True}
             if once
             else {"processingTime": f"{trigger_us // 1000} milliseconds"}
         )
-        queries = [
-            frame.writeStream.queryName(name)
-            .option("checkpointLocation", store.uri(store.join(folder, f"_checkpoint/{name}")))
+        query = (
+            watching.distinct(events, watermark_us)
+            .writeStream.queryName("watch")
+            .option("checkpointLocation", store.uri(store.join(folder, "_checkpoint/facts")))
             .trigger(**moment)
-            .foreachBatch(sink)
+            .foreachBatch(partial(_measure_batch, folder, watermark_us))
             .start()
-            for name, (frame, sink) in sinks.items()
-        ]
+        )
         facts: Facts = {"batches": {}, "interrupted": False}
         try:
-            while any(query.isActive for query in queries):
+            while query.isActive:
                 time.sleep(LOOK_S)
-                for query in queries:
-                    failure = query.exception()
-                    if failure is not None:
-                        raise failure
-                _follow(queries[0], facts["batches"], report)
+                failure = query.exception()
+                if failure is not None:
+                    raise failure
+                _follow(query, facts["batches"], report)
         except KeyboardInterrupt:
             facts["interrupted"] = True
         finally:
-            for query in queries:
-                query.stop()
-        _follow(queries[0], facts["batches"], report)
+            query.stop()
+        _follow(query, facts["batches"], report)
         quarantined = store.read_batches(spark, store.join(folder, "quarantine"), QUARANTINE)
         done = facts.pop("batches").values()
         return {
@@ -1259,19 +1250,20 @@ def _measure_batch(folder: str, watermark_us: int, events: DataFrame, batch: int
     for name, (stage, _, key) in watching.TABLES.items():
         changed = watching.latest(stage(totals), key, batch).drop("batch")
         store.write_batch(changed, store.join(folder, name), batch)
+    bad = [row["trace_id"] for row in watching.bad_files(totals, batch).collect()]
+    if bad:
+        _quarantine(spark, bad, store.join(folder, "quarantine"), batch)
     for old in store.batches(place):
         if old < batch - 1:  # the last is needed if this batch must be done again
             store.remove(store.join(place, f"batch={old}"))
 
 
-def _quarantine_batch(folder: str, lines: DataFrame, batch: int) -> None:
-    """Bad lines with their file, number and reason; a batch without any leaves nothing."""
-    lines = lines.withColumn("position", F.monotonically_increasing_id())
+def _quarantine(spark: SparkSession, files: Sequence[str], table: str, batch: int) -> None:
+    """The bad lines of files with their numbers and reasons."""
+    lines = store.read_lines(spark, files)
     broken = watching.faults(lines).persist()
     try:
-        if not broken.isEmpty():
-            placed = ingesting.bad(broken, lines)
-            store.write_batch(placed, store.join(folder, "quarantine"), batch)
+        store.write_batch(ingesting.bad(broken, lines), table, batch)
     finally:
         broken.unpersist()
 

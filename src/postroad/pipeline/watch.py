@@ -1,9 +1,10 @@
 """Measures of a live network from its traces, window by window, in stream and in batch.
 
-Lines become events (`judged`, `events`), each once (`distinct`); events become facts, one for each
-table that an event counts in; facts with the same key add up (`totals`), in whatever order and in
-however many batches they came. A table is a view of the totals. So a stream that adds each batch
-to the totals of the windows still open ends with what one batch over all files gives.
+Lines become events (`judged`, `events`), each once (`distinct`); a file with bad lines becomes one
+event of no kind, and is read again to say what is wrong where (`faults`). Events become facts, one
+for each table that an event counts in; facts with the same key add up (`totals`), in whatever order
+and in however many batches they came. A table is a view of the totals. So a stream that adds each
+batch to the totals of the windows still open ends with what one batch over all files gives.
 
 A window is closed, and its rows are too late, when another has been seen that ends `watermark`
 after it. An event's time for Spark is the end of its window: a window closes as a whole.
@@ -119,17 +120,20 @@ def events(judged: DataFrame, window_us: int) -> DataFrame:
     """Good rows with their windows, and of each what its kind counts by.
 
     What a simulation did before its network had settled has times below 0 and is left out, but
-    for the starts of its brokers, which say the scheme.
+    for the starts of its brokers, which say the scheme. Of a file with bad lines there is an event
+    without a kind and a time, so that it is never late, with the file's name as `trace_id`.
     """
-    kind = F.col("kind")
+    good = F.col("good")
+    kind = F.when(good, F.col("kind"))
     time_us = F.greatest("time_us", F.lit(0))
-    start_us = time_us - time_us % window_us
+    start_us = F.when(good, time_us - time_us % window_us)
     delay_us = F.when(kind == "deliver", F.col("time_us") - F.col("published_us"))
     place = F.ceil(F.log(delay_us.cast("double")) / math.log(_GROWTH))
     counted = (F.col("time_us") >= 0) | (kind == "start")
-    return judged.where(F.col("good") & counted).select(
-        *KEY,
-        "kind",
+    key = {"trace_id": F.col("file"), "broker": F.lit(""), "life": F.lit(0), "sequence": F.lit(0)}
+    return judged.where(~good | counted).select(
+        *[F.when(good, F.col(name)).otherwise(bad).alias(name) for name, bad in key.items()],
+        kind.alias("kind"),
         "peer",
         "publisher",
         start_us.alias("window_us"),
@@ -157,14 +161,17 @@ def facts(events: DataFrame, batch: int) -> DataFrame:
     broker, peer, window = mine["broker"], mine["peer"], mine["window_us"]
     carried = kind.isin("publish", "deliver", "receive") & mine["publisher"].isNotNull()
     views = F.array(
-        _view(
-            "broker",
-            window_us=window,
-            broker=broker,
-            life=mine["life"],
-            bucket=mine["bucket"],
-            reason=mine["reason"],
-        ),
+        F.when(
+            kind.isNotNull(),
+            _view(
+                "broker",
+                window_us=window,
+                broker=broker,
+                life=mine["life"],
+                bucket=mine["bucket"],
+                reason=mine["reason"],
+            ),
+        ).otherwise(_view("file")),
         F.when(
             (kind == "send") & peer.isNotNull(),
             _view("link", window_us=window, broker=broker, peer=peer),
@@ -236,8 +243,14 @@ def still_open(totals: DataFrame, watermark_us: int, batch: int) -> DataFrame:
     seen = F.when(F.col("batch") < batch - 1, F.col("window_us"))
     last = F.broadcast(totals.agg(F.max(seen).alias("_last")))
     unclosed = F.col("_last").isNull() | (F.col("window_us") > F.col("_last") - watermark_us)
-    kept = totals.crossJoin(last).where((F.col("view") == "start") | unclosed)
+    is_open = (F.col("view") == "start") | ((F.col("view") != "file") & unclosed)
+    kept = totals.crossJoin(last).where(is_open)
     return kept.select(*WATCH_FACTS.names)
+
+
+def bad_files(totals: DataFrame, batch: int) -> DataFrame:
+    """The files of a batch that have bad lines: `trace_id`."""
+    return totals.where((F.col("view") == "file") & (F.col("batch") == batch)).select("trace_id")
 
 
 def brokers(totals: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from pathlib import Path
 from live_harness import write_network
 from postroad.filters import parse
 from postroad.live.links.messages import Codec, WantsChange
-from postroad.live.links.repair import Owe, Probe, Repair, Route, Spread
+from postroad.live.links.repair import Choose, Hand, Owe, Probe, Repair, Route, Spread
 from postroad.live.network import load
 from postroad.live.store import Journal
 from postroad.model import Publication, Subscription
@@ -42,13 +42,46 @@ def test_a_publication_stays_in_the_outbox_until_it_is_safe_in_a_settled_tree(
     assert one.turn(joined(one)) == []  # it was asked for already
     assert one.answered(one.tree.id, False, NOW)  # wait on
     assert not one.answered(one.tree.id, True, NOW)
-    (again,) = one.turn(joined(one))
+    again, choose = one.turn(joined(one))
     assert again == Route(first, deliver=False, onward={})
-    route, owe = one.publish(second)
+    assert choose == Choose(1, first, None)
+    route, choose, owe = one.publish(second)
     assert (route, owe) == (Route(second, deliver=True, onward={}), Owe(2))
+    one.let_go(lambda onward: True)
+    assert one.holds(first)  # nobody has said whether it is for a group
+    assert one.turn(joined(one)) == []
+    one.answered(one.tree.id, True, NOW)
+    for order in one.turn(joined(one)):
+        if isinstance(order, Choose):
+            assert one.chosen(order.number, {}, False) == []
+        elif isinstance(order, Route) and order.publication is second:
+            route = order
     one.let_go(lambda onward: isinstance(route, Route) and onward is route.onward)
     assert not one.holds(second)
     assert one.holds(first)
+
+
+def test_what_is_for_a_group_is_handed_to_the_same_broker_until_it_is_safe(tmp_path: Path) -> None:
+    one = repair(tmp_path)
+    one.turn(joined(one))
+    one.answered(one.tree.id, True, NOW)
+    one.turn(joined(one))
+    given = publication(0, 1)
+    assert one.publish(given)[1] == Choose(1, given, None)
+    (hand,) = one.chosen(1, {"g": 1}, True)
+    assert isinstance(hand, Hand)
+    assert (hand.handoff.target, hand.handoff.group, hand.handoff.origin) == (1, "g", 0)
+    one.answered(one.tree.id, True, NOW)
+    _, again = one.turn(joined(one))  # not chosen again
+    assert isinstance(again, Hand)
+    assert again.handoff == hand.handoff
+    one.let_go(lambda onward: False)
+    assert one.holds(given)
+    one.let_go(lambda onward: True)
+    assert not one.holds(given)
+    there = repair(tmp_path)
+    assert there.is_news(hand.handoff)
+    assert not there.is_news(hand.handoff)
 
 
 def test_what_clients_want_is_spread_when_it_changes(tmp_path: Path) -> None:

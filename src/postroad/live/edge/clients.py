@@ -21,8 +21,9 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
-from postroad.live.edge import content, moves, mqtt, system, topics, users
+from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
 from postroad.live.edge.host import Host
+from postroad.live.edge.latency import Latency
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
@@ -37,6 +38,7 @@ from postroad.live.edge.session import (
     Session,
 )
 from postroad.live.edge.users import User, Users
+from postroad.live.links.messages import Handoff
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
@@ -76,6 +78,7 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
+TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 ALIASES_MAX = 64  # topic aliases that a client may give
 
 
@@ -108,8 +111,12 @@ class Clients:
         self.draining = False
         self.published = self.delivered = self.dropped = self.refused = 0
         self.bytes_received = self.bytes_sent = 0
+        self.latency = Latency()
+        self._handed = 0  # publications; one in TIMED is timed
         self.started_us = broker.now
         self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
+        self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
+        self.regrouped = False  # whether there are others than the network was told of
         self._system: dict[str, str] = {}  # its values, as its subscribers were last told
         self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
@@ -189,9 +196,12 @@ class Clients:
     def _restore_subscription(
         self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
     ) -> None:
+        share, topic = topics.split_share(pattern)
+        filter = parse(row.filter)
         held = Held(
-            session, pattern, row.id, parse(row.filter), row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(pattern), row.within, row.weight,
+            session, pattern, row.id, filter, row.qos, row.no_local, row.as_published,
+            row.identifier, _levels(topic), row.within, row.weight,
+            shares.key(share, topic, filter) if share else "",
         )  # fmt: skip
         session.weight += held.weight
         session.subscriptions[pattern] = self.holders[held.id] = held
@@ -535,6 +545,19 @@ class Clients:
             return
         session.connection = None
         session.changed()
+        if any(held.group for held in session.subscriptions.values()):
+            self.regrouped = True
+            if session.expiry_s:
+                self._pass_round(session)
+        log.info(
+            "client disconnected",
+            extra={
+                "client": session.client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "reason": connection.parting,
+            },
+        )
         self._trace(
             "disconnect", now, session.client_id, session=session.name, reason=connection.parting
         )
@@ -630,6 +653,7 @@ class Clients:
         self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        self._leave_groups(session)
         session.empty()
         self._do(None, self._withdraw(session))
 
@@ -696,7 +720,8 @@ class Clients:
             return
         for held in list(session.subscriptions.values()):
             user = session.user
-            if not user.may_subscribe(held.pattern) or held.within != user.subscribe_where:
+            _, topic = topics.split_share(held.pattern)
+            if not user.may_subscribe(topic) or held.within != user.subscribe_where:
                 self._revoke(session, f"may not subscribe to {held.pattern[:60]!r} now", now)
                 self._unsubscribe(held, now)
 
@@ -707,6 +732,19 @@ class Clients:
             bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
             session.connection.parting = reason
             self.close(session.connection, bye, now)
+
+    def kick(self, client_id: str, reason: str, now: TimeUs) -> bool:
+        """An operator lets a client go; its session stays. False if it is not connected here."""
+        self.broker.advance(now)
+        session = self.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return False
+        reason = reason[:REASON_MAX]
+        code = mqtt5.DisconnectReasonCode.ADMINISTRATIVE_ACTION
+        session.connection.parting = reason
+        bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
+        self.close(session.connection, bye, now)
+        return True
 
     def end_overflowed(self, now: TimeUs) -> None:
         """End the sessions that could not hold what is for them, before anything is acknowledged.
@@ -825,6 +863,16 @@ class Clients:
         self._leave(session, will)
         self._begin_keeping(session)
         connection.session = session
+        log.info(
+            "client connected",
+            extra={
+                "client": client_id[:200],
+                "user": connection.username,
+                "address": connection.address,
+                "level": level,
+                "present": present,
+            },
+        )
         self._trace(
             "connect", now, client_id, session=session.name,
             detail=json.dumps({"present": present, "user": packet.username, "level": level}),
@@ -844,9 +892,10 @@ class Clients:
                 topic_alias_max=ALIASES_MAX,
                 server_keep_alive=longest_s if shortens else None,
                 response_info=self._response_info(session, packet),
-                shared_subscription_available=False,
             ),
         )
+        if any(held.group for held in session.subscriptions.values()):
+            self.regrouped = True
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         properties = dict(packet.user_properties)
@@ -928,6 +977,9 @@ class Clients:
         elif isinstance(packet, mqtt5.SubscribePacket):
             if not packet.topic_filters:
                 raise Malformed("SUBSCRIBE without a topic filter", 0x82)
+            for wanted in packet.topic_filters:
+                if wanted.no_local and wanted.pattern.startswith(topics.SHARE):
+                    raise Malformed("no local on a shared subscription", 0x82)
             self._do(connection, self._on_subscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.UnsubscribePacket):
             if not packet.patterns:
@@ -987,8 +1039,7 @@ class Clients:
         travels = False
         for wanted in packet.topic_filters:
             try:
-                if wanted.pattern.startswith("$share/"):
-                    raise _Refusal(0x9E, "shared subscriptions are not offered")
+                shared = wanted.pattern.startswith(topics.SHARE)
                 if isinstance(content, _Refusal):
                     raise content
                 before = session.subscriptions.get(wanted.pattern)
@@ -996,7 +1047,7 @@ class Clients:
                     session, wanted, content, packet.subscription_id or 0, self.broker.now
                 )
                 how = wanted.retain_handling
-                if how == 0 or (how == 1 and before is None):
+                if not shared and (how == 0 or (how == 1 and before is None)):
                     session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
                     self._feed(session)
                 codes.append(int(wanted.max_qos))
@@ -1053,18 +1104,19 @@ class Clients:
         """Hold one more subscription. True if other brokers were told of it."""
         pattern = wanted.pattern
         try:
-            topics.check_pattern(pattern)
+            share, topic = topics.split_share(pattern)
+            topics.check_pattern(topic)
         except InputError as error:
             raise _Refusal(0x8F, str(error)) from None
-        if session.user is not None and not session.user.may_subscribe(pattern):
-            raise _Refusal(0x87, f"this user may not subscribe to {pattern[:60]!r}")
+        if session.user is not None and not session.user.may_subscribe(topic):
+            raise _Refusal(0x87, f"this user may not subscribe to {topic[:60]!r}")
         # A large filter counts as several: so much longer does it take to keep and to ask.
-        weight = _weight(pattern, content)
+        weight = _weight(topic, content)
         if session.weight + weight > self.limits.subscriptions_per_client:
             raise _Refusal(0x97, "the client has too many or too large subscriptions")
         within = None if session.user is None else session.user.subscribe_where
         try:
-            filter = topics.as_filter(pattern, content)
+            filter = topics.as_filter(topic, content)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
         old = session.subscriptions.get(pattern)
@@ -1078,9 +1130,10 @@ class Clients:
             wanted.no_local,
             wanted.retain_as_published,
             identifier,
-            _levels(pattern),
+            _levels(topic),
             within,
             weight,
+            shares.key(share, topic, filter) if share else "",
         )
         session.subscriptions[pattern] = held
         session.weight += weight
@@ -1094,6 +1147,10 @@ class Clients:
 
     def _route(self, held: Held, now: TimeUs) -> bool:
         """Have publications for a subscription come here. True if other brokers were told."""
+        if held.group:
+            self.groups.setdefault(held.group, {})[held.id] = held
+            self.regrouped = True
+            return True
         if held.pattern.startswith("$"):  # publications have no such topics
             if not self._watching:
                 self._watch(now)
@@ -1134,10 +1191,121 @@ class Clients:
             session.journal.drop("subscription", session.client_id, held.pattern)
         self._forget(held, now)
 
+    # Shared subscriptions: members here.
+
+    def members(self) -> shares.Counts:
+        """How many members of each group there are that can be given something, and how many that
+        would get it at once."""
+        counts: shares.Counts = {}
+        for name, group in self.groups.items():
+            able = [held.session for held in group.values() if _able(held, 1)]
+            if able:
+                first = next(iter(group.values()))
+                _, topic = topics.split_share(first.pattern)
+                idle = sum(session.idle for session in able)
+                counts[name] = (topic, first.filter, len(able), idle)
+        return counts
+
+    def new_id(self) -> str:
+        """For a publication that this broker holds."""
+        self._count += 1
+        return f"{self.broker.boot}.{self._count}"
+
+    def take(self, handoff: Handoff, now: TimeUs, idle: bool = False) -> bool:
+        """Give a publication to the member here that has the least to do, or to an idle one only;
+        False if there is none."""
+        group = self.groups.get(handoff.group)
+        if not group:
+            return False
+        letter = Letter(handoff.kept)
+        candidates = [
+            held
+            for held in group.values()
+            if _able(held, letter.qos)
+            and len(held.session.waiting) < held.session.queue_max
+            and (held.session.idle or not idle)
+        ]
+        if not candidates:
+            return False
+        held = min(candidates, key=_load)
+        del group[held.id]
+        group[held.id] = held  # the last in turn
+        session = held.session
+        parcel = self._parcel(
+            letter, min(letter.qos, held.qos), letter.retain * held.as_published, handoff.time_us
+        )
+        if parcel.expires_us is not None and now >= parcel.expires_us:
+            return True
+        parcel.identifiers = [held.identifier] if held.identifier else []
+        parcel.group = handoff.group
+        traces = self.broker.traces
+        if traces is not None and traces.recording.sample >= 1:
+            traces.row(
+                "deliver", now, client=session.client_id, session=session.name,
+                subscription=held.id, publisher=handoff.publisher, publication=handoff.id,
+                published_us=handoff.time_us, mechanism="shared",
+            )  # fmt: skip
+        if session.deliver(parcel, now):
+            self.delivered += 1
+        else:
+            self.dropped += 1
+            if session.overflowed:
+                self.overflowed[session] = None
+        self._written_to(session, now)
+        return True
+
+    def unshared(self, handoff: Handoff) -> None:
+        """No member of the group can have it, here or anywhere."""
+        self.dropped += 1
+        log.warning(
+            "publication dropped",
+            extra={"group": handoff.group[:200], "reason": "no member of the group can take it"},
+        )
+
+    def _quit(self, held: Held) -> None:
+        """A member is gone: another gets what it was not sent yet."""
+        group = self.groups.get(held.group, {})
+        group.pop(held.id, None)
+        if not group:
+            self.groups.pop(held.group, None)
+        self.regrouped = True
+        if not held.session.ended:
+            others = bool(group) or self.broker.can_share(held.group)
+            if others:
+                self._share_again(held.session.take_shared(held.group, False))
+
+    def _share_again(self, parcels: list[Parcel]) -> None:
+        now = self.broker.now
+        for parcel in parcels:
+            kept = parcel.fresh(now).bytes
+            handoff = Handoff(-1, parcel.group, "", self.new_id(), kept, now)
+            self.broker.share(handoff, now)
+
+    def _leave_groups(self, session: Session) -> None:
+        """A session ends: others get what it was not sent, or has not acknowledged."""
+        mine = [held for held in session.subscriptions.values() if held.group]
+        for held in mine:
+            group = self.groups.get(held.group, {})
+            group.pop(held.id, None)
+            if not group:
+                self.groups.pop(held.group, None)
+            self.regrouped = True
+        self._share_again(session.take_shared(None, True))
+
+    def _pass_round(self, session: Session) -> None:
+        """A member is away for now: what waits for it goes to who is ready, if anybody is."""
+        groups = {parcel.group for parcel in session.waiting if parcel.group}
+        for name in sorted(groups):
+            here = any(held.session.idle for held in self.groups.get(name, {}).values())
+            if here or self.broker.can_share(name):
+                self._share_again(session.take_shared(name, False))
+
     def _forget(self, held: Held, now: TimeUs) -> None:
         held.session.weight -= held.weight
         del self.holders[held.id]
-        if self.watchers.pop(held.id, None) is None:
+        if held.group:
+            self._quit(held)
+        elif self.watchers.pop(held.id, None) is None:
             self.broker.step(Unsubscribe(held.id), now)
 
     def _feed(self, session: Session) -> None:
@@ -1544,6 +1712,9 @@ class Clients:
             if passed is None:
                 self._stopped(publication, EXPIRED, now)
                 letter = None
+        self._handed += 1
+        if self._handed % TIMED == 0:
+            self.latency.add(now - publication.time_us)
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain = passed.plain(V5) if passed is not None else b""
@@ -1628,6 +1799,10 @@ class Clients:
             self._stopped(publication, session.why, now, client=session.client_id)
             if session.overflowed:
                 self.overflowed[session] = None
+        self._written_to(session, now)
+
+    def _written_to(self, session: Session, now: TimeUs) -> None:
+        """There may be something to write; publishers wait for who has too much."""
         connection = session.connection
         if connection is not None:
             self.dirty[connection] = None
@@ -1678,6 +1853,20 @@ def _weight(pattern: str, content: Filter) -> int:
     _, constraints, values, patterns = content.load
     levels = -(-pattern.count("+") // LEVELS_WEIGHT)
     return 1 + (constraints + values) // WEIGHT + PATTERN_WEIGHT * patterns + levels
+
+
+def _able(held: Held, qos: int) -> bool:
+    """Whether a member of a group can be given a publication: it is there, or will be."""
+    session = held.session
+    if session.ended:
+        return False
+    return session.connection is not None or bool(session.expiry_s and min(qos, held.qos))
+
+
+def _load(held: Held) -> tuple[bool, bool, int]:
+    session = held.session
+    away = session.connection is None
+    return not session.idle, away, len(session.waiting) + session.in_flight
 
 
 def _topic_of(connection: Connection, packet: PublishPacket) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from postroad.live.edge.session import KeptOnward
-from postroad.live.links.messages import Retain
+from postroad.live.links.messages import Handoff, Retain
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
@@ -47,6 +47,12 @@ class Host(Protocol):
     ) -> None: ...
 
     def settle(self, then: Reached) -> None: ...
+
+    # Shared subscriptions.
+
+    def share(self, handoff: Handoff, now: TimeUs) -> None: ...
+
+    def can_share(self, group: str) -> bool: ...  # whether a member elsewhere is ready
 
     # What is safe.
 

@@ -196,6 +196,7 @@ class Held:
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     within: str | None = None  # the filter that its user is kept to
     weight: int = 1  # how many subscriptions it counts as
+    group: str = ""  # of which it is a member, if it is shared
     # Where every delivery to its session is the same bytes, whichever subscriptions match.
     direct: Connection | None = None
     alone: bool = False  # the only one of its session
@@ -255,6 +256,7 @@ class Parcel:
     identifiers: list[int]
     expires_us: TimeUs | None
     number: int = 0  # in the store
+    group: str = ""  # of the shared subscription that it came by
     # Told, of one that waits, when it goes to the client, or why it never does.
     then: Callable[[str | None], None] | None = None
 
@@ -381,6 +383,32 @@ class Session:
         self.room.count(self.held_bytes, self.held_bytes + size)
         self.held_bytes += size
 
+    def take_shared(self, group: str | None, ended: bool) -> list[Parcel]:
+        """Give up what came by one shared subscription, or by any, and another member may have:
+        what waits, and if the session has ended what was sent at quality 1 and not acknowledged."""
+        taken = [p for p in self.waiting if p.group and group in (None, p.group)]
+        if taken:
+            gone = set(map(id, taken))
+            self.waiting = deque(p for p in self.waiting if id(p) not in gone)
+        if ended:
+            for packet_id, parcel in list(self.unacknowledged.items()):
+                if parcel.group and parcel.qos == 1:
+                    taken.insert(0, self.unacknowledged.pop(packet_id))
+        for parcel in taken:
+            self.let_go(parcel)
+        return taken
+
+    @property
+    def idle(self) -> bool:
+        """Whether its client would get another publication at once."""
+        connection = self.connection
+        return (
+            connection is not None
+            and not connection.blocked
+            and not self.waiting
+            and self.in_flight < self.receive_max
+        )
+
     def empty(self) -> None:
         """It has ended: hold nothing any more."""
         self.ended = True
@@ -409,7 +437,7 @@ class Session:
             parcel.number = self._parcels
         row = ParcelRow(
             parcel.letter.bytes, parcel.retain, parcel.identifiers, parcel.expires_us, packet_id,
-            parcel.qos,
+            parcel.qos, parcel.group,
         )  # fmt: skip
         self.journal.put("parcel", self.client_id, parcel.number, row)
 
@@ -425,7 +453,9 @@ class Session:
             self.released[row.packet_id] = number
             return
         letter = Letter(row.letter)
-        parcel = Parcel(letter, row.qos, row.retain, row.identifiers, row.expires_us, number)
+        parcel = Parcel(
+            letter, row.qos, row.retain, row.identifiers, row.expires_us, number, row.group
+        )
         self._count(len(letter.bytes) + PARCEL_BYTES)
         if row.packet_id:
             self.unacknowledged[row.packet_id] = parcel

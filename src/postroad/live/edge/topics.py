@@ -51,6 +51,21 @@ def check_pattern(pattern: str) -> None:
             )
 
 
+SHARE = "$share/"
+
+
+def split_share(pattern: str) -> tuple[str, str]:
+    """The name of a shared subscription and its topic filter; no name if it is not shared."""
+    if not pattern.startswith(SHARE):
+        return "", pattern
+    name, slash, rest = pattern.removeprefix(SHARE).partition("/")
+    if not name or not slash or not rest or "+" in name or "#" in name:
+        raise InputError(
+            f"{pattern[:60]!r} is no shared subscription", remedy="write $share/GROUP/TOPIC"
+        )
+    return name, rest
+
+
 def exact(pattern: str) -> bool:
     """Whether `as_filter` says all that the pattern says."""
     levels = pattern.split("/")

@@ -110,6 +110,50 @@ class Begun(Message):
     trees: dict[int, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Members(Message):
+    """How many members of each shared subscription a broker has, as of a version.
+
+    By group: its topic filter, its whole filter, members, and those of them that are ready.
+    """
+
+    kind = "members"
+    wire = "messages.Members"
+    broker: int
+    version: int
+    groups: dict[str, tuple[str, Filter, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff(Message):
+    """A publication for one member of a group: it is the receiver's from now on."""
+
+    kind = "handoff"
+    wire = "messages.Handoff"
+    target: int
+    group: str
+    publisher: str
+    id: str
+    kept: bytes
+    time_us: int
+    origin: int = -1  # who keeps it until it is known to have arrived, where links are redundant,
+    key: str = ""  # and as what
+    tries: int = 0  # brokers that had it and could not give it to a member
+
+
+@dataclass(frozen=True, slots=True)
+class Posted(Message):
+    """A publication of the outbox, as the store has it: whether it is routed, and to which broker
+    it is handed for each group (-1: to be chosen again; None: not chosen yet)."""
+
+    kind = "posted"
+    wire = "messages.Posted"
+    publication: model.Publication
+    routed: bool
+    handoffs: dict[str, int] | None
+    tries: int = 0
+
+
 class BadMessage(Exception):
     """Bytes of a peer that are no message."""
 
@@ -146,6 +190,9 @@ MESSAGES: tuple[type[Message], ...] = (
     Wants,
     WantsChange,
     Begun,
+    Members,
+    Handoff,
+    Posted,
 )
 
 

@@ -38,7 +38,15 @@ import msgspec
 
 from postroad.filters import Filter, matches, parse
 from postroad.live.links import link as links
-from postroad.live.links.messages import Begun, Codec, Wants, WantsChange, WantsVersions
+from postroad.live.links.messages import (
+    Begun,
+    Codec,
+    Handoff,
+    Posted,
+    Wants,
+    WantsChange,
+    WantsVersions,
+)
 from postroad.live.links.neighbour import Onward
 from postroad.live.links.tree import NEVER, Spanning, Tree, TreeId
 from postroad.live.network import Network
@@ -69,6 +77,15 @@ class OutboxEntry:
     publication: Publication
     key: str
     onward: dict[BrokerId, int] = field(default_factory=dict)  # where it went in this tree
+    routed: bool = True  # otherwise it is only for members of groups
+    # By group of a shared subscription, the broker that it is handed to: -1 if that has to be
+    # chosen again, None before anything was chosen.
+    handoffs: dict[str, BrokerId] | None = None
+    tries: int = 0  # brokers that could not give it to a member
+
+    @property
+    def undecided(self) -> bool:
+        return self.handoffs is None or -1 in self.handoffs.values()
 
 
 class TreeRow(msgspec.Struct, array_like=True, frozen=True):
@@ -129,7 +146,25 @@ class Probe:
     tree: TreeId
 
 
-Order = Transmit | Spread | Route | Owe | Probe
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Decide to whom an entry of the outbox is handed, and say so with `chosen`: for all groups, or
+    for those named."""
+
+    number: int
+    publication: Publication
+    groups: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Send a publication to a member's broker; the message is to be noted in `onward`."""
+
+    handoff: Handoff
+    onward: Onward
+
+
+Order = Transmit | Spread | Route | Owe | Probe | Choose | Hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +212,7 @@ class Repair:
         self._waiting = False  # for a wave that tells whether the tree is settled
         self._resend = False
         self.seen: dict[BrokerId, dict[str, None]] = {}
+        self.handed: dict[BrokerId, dict[str, None]] = {}  # what was handed to members here
         self.begun: dict[BrokerId, TreeId] = {}  # in which what comes from each broker was sent
         self.versions: dict[BrokerId, int] = {}
         self.wants: dict[BrokerId, dict[str, None]] = {}
@@ -192,15 +228,25 @@ class Repair:
     def _restore(self, kept: Kept) -> None:
         for key, data in kept.of("outbox", 0):
             message = self.codec.decode(data)
-            assert isinstance(message, PublicationMessage)
             self._count += 1
-            self.outbox[self._count] = OutboxEntry(message.publication, key)
+            if isinstance(message, Posted):
+                entry = OutboxEntry(
+                    message.publication, key, {}, message.routed, message.handoffs, message.tries
+                )
+            else:
+                assert isinstance(message, PublicationMessage)
+                entry = OutboxEntry(message.publication, key)
+            self.outbox[self._count] = entry
             self._numbers[key] = self._count
         self._resend = bool(self.outbox)
+        self._choose_again()
         for origin, data in kept.of("tree", BEGUN):
             self.begun[origin] = msgspec.msgpack.decode(data, type=TreeId)
         for origin, rows in kept.by_owner("seen").items():
             self.seen[origin] = {key: None for key, _ in rows}
+        for origin, rows in kept.by_owner("share").items():
+            if origin >= 0:  # others are statements of members
+                self.handed[origin] = {key: None for key, _ in rows}
         for owner, rows in kept.by_owner("wants").items():
             for key, data in rows:
                 if key:
@@ -256,7 +302,8 @@ class Repair:
         self._absent = None
         self._resend = True
         self.acquainted |= self.settled() and self._all_in()
-        for table, known in (("seen", self.seen), ("wants", self.wants)):
+        self._choose_again()
+        for table, known in (("seen", self.seen), ("wants", self.wants), ("share", self.handed)):
             for gone in known.keys() - self.spanning.members:
                 del known[gone]
                 if self.journal is not None:
@@ -267,6 +314,13 @@ class Repair:
             del self.begun[gone]
             if self.journal is not None:
                 self.journal.drop("tree", BEGUN, gone)
+
+    def _choose_again(self) -> None:
+        """What was to be handed to brokers that are removed goes to others."""
+        for entry in self.outbox.values():
+            for group, target in (entry.handoffs or {}).items():
+                if target not in self.spanning.members and entry.handoffs is not None:
+                    entry.handoffs[group] = -1
 
     def is_in(self, tree: TreeId) -> bool:
         """Whether messages may be exchanged in this tree. Not in one of which a broker was removed:
@@ -321,7 +375,7 @@ class Repair:
         if not self._resend:
             return []
         self._resend = False
-        return [self._send(number, False) for number in self.outbox]
+        return [order for number in self.outbox for order in self._send(number, False)]
 
     def answered(self, tree: TreeId, all_answered: bool, now: TimeUs) -> bool:
         """The wave that was asked for came back, or not in time. Whether to wait on."""
@@ -356,18 +410,82 @@ class Repair:
         self._numbers[entry.key] = self._count
         message = PublicationMessage(publication, 0)
         self.journal.put("outbox", 0, entry.key, self.codec.encode(message))
+        owe = Owe(self._count)
         if self.settled() and not self._resend:
-            route = self._send(self._count, True)
-        else:  # for own clients at once; for others in its turn, when the way to them is known
-            route = Route(publication, True, None)
-        return [route, Owe(self._count)]
+            return [*self._send(self._count, True), owe]
+        # For own clients at once; for others in its turn, when the way to them is known.
+        return [Route(publication, True, None), owe]
 
-    def _send(self, number: int, first: bool) -> Route:
+    def post(self, publication: Publication, group: str, tries: int) -> list[Order]:
+        """Hand a publication to a member of a group at another broker, and keep it until then."""
+        assert self.journal is not None
+        self._count += 1
+        self._last = _key(publication.id)[1]
+        entry = OutboxEntry(publication, self._last, {}, False, {group: -1}, tries)
+        self.outbox[self._count] = entry
+        self._numbers[entry.key] = self._count
+        self._keep_entry(entry)
+        ready = self.settled() and not self._resend
+        return [*(self._send(self._count, False) if ready else ()), Owe(self._count)]
+
+    def _keep_entry(self, entry: OutboxEntry) -> None:
+        assert self.journal is not None
+        message = Posted(entry.publication, entry.routed, entry.handoffs, entry.tries)
+        self.journal.put("outbox", 0, entry.key, self.codec.encode(message))
+
+    def _send(self, number: int, first: bool) -> list[Order]:
         entry = self.outbox[number]
         entry.onward = {}
-        if self.settled():
-            self._on_the_way[number] = entry
-        return Route(entry.publication, first, entry.onward)
+        if not self.settled():
+            return [Route(entry.publication, first, entry.onward)] if entry.routed else []
+        self._on_the_way[number] = entry
+        orders: list[Order] = []
+        if entry.routed:
+            orders.append(Route(entry.publication, first, entry.onward))
+        if not entry.undecided:
+            return orders + self._hands(entry)
+        if not self.acquainted:  # it may not know of all groups yet
+            return orders
+        groups = None
+        if entry.handoffs is not None:
+            groups = [group for group, target in entry.handoffs.items() if target == -1]
+        return [*orders, Choose(number, entry.publication, groups)]
+
+    def chosen(self, number: int, targets: dict[str, BrokerId], matches: bool) -> list[Order]:
+        """These other brokers get an entry for these groups. If it `matches` others besides, they
+        have it already, or nobody is left of them."""
+        entry = self.outbox[number]
+        before = entry.handoffs
+        decided = {group: to for group, to in (before or {}).items() if to != -1}
+        entry.handoffs = {**decided, **targets}
+        if before is not None or matches:
+            self._keep_entry(entry)
+        return self._hands(entry)
+
+    def _hands(self, entry: OutboxEntry) -> list[Order]:
+        """What members' brokers in this tree are handed; those that it leaves out wait."""
+        given = entry.publication
+        return [
+            Hand(
+                Handoff(
+                    target, group, given.publisher, given.id, given.payload, given.time_us,
+                    self.number, entry.key, entry.tries,
+                ),
+                entry.onward,
+            )
+            for group, target in (entry.handoffs or {}).items()
+            if target in self.tree.members
+        ]  # fmt: skip
+
+    def is_news(self, handoff: Handoff) -> bool:
+        """Whether a publication was not handed here before; from now on it was."""
+        assert self.journal is not None
+        handed, name = self.handed.setdefault(handoff.origin, {}), f"{handoff.key} {handoff.group}"
+        if name in handed:
+            return False
+        handed[name] = None
+        self.journal.put("share", handoff.origin, name, b"")
+        return True
 
     def received(
         self, publication: Publication, effects: list[Effect], now: TimeUs
@@ -410,7 +528,10 @@ class Repair:
         there = [n for n, entry in self._on_the_way.items() if is_safe(entry.onward)]
         for number in there:
             entry = self._on_the_way.pop(number)
-            if not self._is_absent(entry.publication):
+            waits = entry.undecided or any(
+                target not in self.tree.members for target in (entry.handoffs or {}).values()
+            )
+            if not waits and not (entry.routed and self._is_absent(entry.publication)):
                 del self.outbox[number], self._numbers[entry.key]
                 self.journal.drop("outbox", 0, entry.key)
 
@@ -441,6 +562,12 @@ class Repair:
         return self._last + "+"  # which comes after it
 
     def _forget_seen(self, origin: BrokerId, low: str) -> None:
+        handed = self.handed.get(origin)
+        if handed and (past := [name for name in handed if name < low]):
+            for name in past:
+                del handed[name]
+            assert self.journal is not None
+            self.journal.drop_to("share", origin, max(past))
         seen = self.seen.get(origin)
         if not seen or next(iter(seen)) >= low:
             return

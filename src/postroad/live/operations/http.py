@@ -1,7 +1,8 @@
 """`/metrics` for Prometheus, `/healthz`, `/status` as JSON, and `/would`, on loopback.
 
 POST `/would` asks what this broker would do with a publication, of a client or from another broker;
-nothing is sent, and nothing changes.
+nothing is sent, and nothing changes. `/clients` and `/subscriptions` list (`?search=` and
+`&limit=`), POST `/kick` lets a client go: these are for operators (operators.py).
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ from typing import Any, cast
 from typing import Protocol as Interface
 
 import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from postroad.errors import InputError
 from postroad.filters import matches
 from postroad.live.broker import Broker
+from postroad.live.edge.latency import Latency
 from postroad.live.links.messages import BadMessage
 from postroad.live.network import Network
+from postroad.live.operations import operators
 from postroad.live.traces import Traces
 from postroad.model import Publication, TimeUs
 from postroad.routing import SCHEMES
@@ -47,8 +55,11 @@ class Served(Interface):
     started_us: TimeUs
     reloads: int
     reload_error: str | None
+    lag_us: TimeUs
 
     def now(self) -> TimeUs: ...
+
+    def soon(self) -> None: ...
 
 
 class Protocol(asyncio.Protocol):
@@ -108,6 +119,12 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
         except (msgspec.DecodeError, InputError, BadMessage, ValueError) as error:
             return "400 Bad Request", "text/plain", f"{error}\n".encode()
         return "200 OK", "application/json", msgspec.json.encode(told)
+    if len(words) == 3 and words[1].partition(b"?")[0] in (
+        b"/clients",
+        b"/subscriptions",
+        b"/kick",
+    ):
+        return operate(server, request)
     if len(words) != 3 or words[0] != b"GET":
         return "400 Bad Request", "text/plain", b"GET /metrics, /healthz or /status\n"
     match words[1].partition(b"?")[0]:
@@ -120,10 +137,51 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
             return "200 OK", "application/json", body
         case b"/metrics":
             registry = CollectorRegistry(auto_describe=False)
-            registry.register(_Metrics(status(server)))
+            registry.register(_Metrics(status(server), server.broker.clients.latency))
+            ProcessCollector(registry=registry)
             return "200 OK", "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
         case _:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
+
+
+class Kick(msgspec.Struct):
+    client: str
+    reason: str = "let go by an operator"
+
+
+def operate(server: Served, request: bytes) -> tuple[str, str, bytes]:
+    """What only operators may ask and tell."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    path, _, query = target.partition("?")
+    broker, changes = server.broker, path == "/kick"
+    if method != ("POST" if changes else "GET"):
+        return "405 Method Not Allowed", "text/plain", b"GET /clients, POST /kick\n"
+    if (changes or broker.secret is not None) and not operators.trusted(broker, _bearer(head)):
+        why = "show the token that is made from the network's secret\n"
+        if broker.secret is None:
+            why = 'a network without a secret takes no orders; set secret = "FILE"\n'
+        return "403 Forbidden", "text/plain", why.encode()
+    if path == "/clients":
+        return "200 OK", "application/json", json.dumps(operators.clients(broker, query)).encode()
+    if path == "/subscriptions":
+        rows = operators.subscriptions(broker, query)
+        return "200 OK", "application/json", json.dumps(rows).encode()
+    try:
+        kick = msgspec.json.decode(body[:BODY_MAX], type=Kick)
+    except msgspec.DecodeError as error:
+        return "400 Bad Request", "text/plain", f"{error}\n".encode()
+    kicked = broker.clients.kick(kick.client, kick.reason, server.now())
+    server.soon()
+    return "200 OK", "application/json", json.dumps({"kicked": kicked}).encode()
+
+
+def _bearer(head: bytes) -> str:
+    for line in head.decode("latin-1").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "authorization":
+            return value.strip().removeprefix("Bearer ")
+    return ""
 
 
 class Question(msgspec.Struct):
@@ -199,6 +257,14 @@ def status(server: Served) -> dict[str, Any]:
         "subscriptions": len(clients.holders),
         "retained": len(broker.retained) - len(broker.removed) - len(broker.absent),
         "table_entries": broker.router.table_entries(),
+        "groups": len(broker.shares.groups),
+        "waiting": sum(len(session.waiting) for session in clients.sessions.values()),
+        "in_flight": sum(session.in_flight for session in clients.sessions.values()),
+        "held_bytes": clients.room.bytes,
+        "bytes_received": clients.bytes_received,
+        "bytes_sent": clients.bytes_sent,
+        "moves": clients.moves.count,
+        "lag_us": server.lag_us,
         "published": clients.published,
         "delivered": clients.delivered,
         "dropped": clients.dropped,
@@ -229,9 +295,12 @@ def status(server: Served) -> dict[str, Any]:
     }
 
 
+_FACTS = {"received_bytes": "bytes_received", "sent_bytes": "bytes_sent"}  # metric, and fact
+
+
 class _Metrics(Collector):
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.facts = facts
+    def __init__(self, facts: dict[str, Any], latency: Latency) -> None:
+        self.facts, self.latency = facts, latency
 
     def collect(self) -> Iterator[Metric]:
         facts = self.facts
@@ -241,17 +310,39 @@ class _Metrics(Collector):
             ("subscriptions", "Subscriptions of this broker's clients"),
             ("retained", "Retained publications"),
             ("table_entries", "Entries in the routing table"),
-            ("uptime_s", "Seconds since the broker started"),
+            ("groups", "Shared subscriptions of the network"),
+            ("waiting", "Publications that wait for clients"),
+            ("in_flight", "Publications sent to clients and not acknowledged"),
+            ("held_bytes", "Bytes of what waits and is in flight"),
         ):
             yield GaugeMetricFamily(f"postroad_{name}", text, value=facts[name])
+        yield GaugeMetricFamily(
+            "postroad_uptime_seconds", "Since the broker started", value=facts["uptime_s"]
+        )
+        yield GaugeMetricFamily(
+            "postroad_loop_lag_seconds",
+            "How late the broker did what was due, at worst within the last second or so",
+            value=facts["lag_us"] / 1e6,
+        )
+        buckets, sum_s = self.latency.cumulated()
+        yield HistogramMetricFamily(
+            "postroad_delivery_latency_seconds",
+            "From PUBLISH to delivery, by the clocks of both brokers; one publication in 16",
+            buckets=buckets,
+            sum_value=sum_s,
+        )
         for name, text in (
+            ("received_bytes", "Bytes that clients sent"),
+            ("sent_bytes", "Bytes written to clients"),
+            ("moves", "Publishers sent to another broker"),
             ("published", "Publications of this broker's clients"),
             ("delivered", "Publications handed to this broker's clients"),
             ("dropped", "Publications dropped because a client was slow or its queue full"),
             ("refused", "Connections closed because of what they sent"),
             ("slowed", "Times that a client had sent more than it may and was read later"),
         ):
-            yield CounterMetricFamily(f"postroad_{name}", text, value=facts[name])
+            value = facts[_FACTS.get(name, name)]
+            yield CounterMetricFamily(f"postroad_{name}", text, value=value)
         if "tree" in facts:
             tree = facts["tree"]
             yield GaugeMetricFamily(

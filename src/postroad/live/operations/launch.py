@@ -19,8 +19,10 @@ from typing import Any
 
 from postroad.errors import InputError, RunFailed
 from postroad.live.links.secret import check_guarded
+from postroad.live.links.secret import load as load_secret
 from postroad.live.network import Network
 from postroad.live.operations.members import Change
+from postroad.live.operations.operators import token
 
 START_S = 60.0
 STOP_S = 10.0  # beyond the time that brokers may take to drain
@@ -126,6 +128,28 @@ def _ask(port: int) -> dict[str, Any] | None:
             return row
     except (OSError, urllib.error.URLError, ValueError):
         return None
+
+
+def ask(network: Network, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What each broker answers an operator; None for one that does not answer."""
+    headers = {}
+    if network.secret is not None:
+        headers["Authorization"] = f"Bearer {token(load_secret(network.secret), network.name)}"
+    data = None if body is None else json.dumps(body).encode()
+    answers: dict[str, Any] = {}
+    for broker in network.members:
+        url = f"http://127.0.0.1:{network.addresses[broker].http}{path}"
+        request = urllib.request.Request(url, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                answers[network.names[broker]] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise RunFailed(
+                f"broker {network.names[broker]} refuses: {error.read().decode().strip()}"
+            ) from None
+        except (OSError, ValueError):
+            answers[network.names[broker]] = None
+    return answers
 
 
 def stop(network: Network) -> int:
