@@ -10,8 +10,10 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,6 +63,8 @@ from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 T = TypeVar("T")
+COMPACT_FILES = 16
+"""So many files of one day and network, and a table of traces is written anew."""
 FACTS_PER_FILE = 5_000_000
 SMALL_RUNS = 2_000
 """Up to so many runs are measured in one task: to compile and shuffle would take longer."""
@@ -75,9 +79,16 @@ class Job:
     force: bool = False
     command: str = ""
     light: bool = False  # Spark hands out runs and measures them, and has no bulk of data
+    tell: Callable[[int, int, int], None] | None = None  # progress: see `session.followed`
 
-    def session(self) -> Any:
-        return sessions.session(self.master, self.conf, light=self.light)
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        with sessions.session(self.master, self.conf, light=self.light) as spark:
+            if self.tell is None:
+                yield spark
+            else:
+                with sessions.followed(spark, self.tell):
+                    yield spark
 
 
 @dataclass(frozen=True)
@@ -154,8 +165,14 @@ def ingest(
     undirected: bool = False,
     form: str | None = None,
     append: bool = False,
+    keep_days: int | None = None,
 ) -> Facts:
-    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet."""
+    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet.
+
+    Of traces, `keep_days` keeps so many days, the last one that has rows included.
+    """
+    if keep_days is not None and (kind != "traces" or keep_days < 1):
+        raise InputError(f"keep {keep_days} days of {kind}", remedy="give 1 or more, and traces")
     sources, folder = [store.absolute(source) for source in sources], store.absolute(folder)
     table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
     parameters: Facts = {"kind": kind, "bad_share": bad_share}
@@ -172,6 +189,7 @@ def ingest(
     else:
         form = form or _form(sources)
         parameters |= {"form": form}
+        parameters |= {"keep_days": keep_days} if kind == "traces" else {}
     for source in sources:
         _check_magic(source, form)
     inputs = {source: store.fingerprint(source) for source in sources}
@@ -200,7 +218,7 @@ def _appended_to(
     afresh = "ingest all files again without --append"
     if beside is None or beside["fingerprint"] != lineage["fingerprint"]:
         raise InputError("its quarantine is not of the same files", where=table, remedy=afresh)
-    for key in parameters.keys() - {"bad_share", "form"}:
+    for key in parameters.keys() - {"bad_share", "form", "keep_days"}:
         if lineage["parameters"].get(key) != parameters[key]:
             raise InputError(
                 f"{key} was {lineage['parameters'].get(key)!r} and is {parameters[key]!r}",
@@ -269,11 +287,14 @@ def _ingested(
         made = finished(parsed)
         if earlier is not None and key and not complaint:
             made = made.join(store.read(spark, table, schema), on=list(key), how="left_anti")
-        store.write(made, table)
+        if kind == "traces":
+            _write_dated(spark, made, table, recipe.parameters["keep_days"], earlier is not None)
+        else:
+            store.write(made, table)
         before: Facts = {"records": 0, "quarantined": 0, "reasons": {}}
         if earlier is not None:
             before = earlier["facts"]
-            for path in (table, quarantine):
+            for path in (quarantine,) if kind == "traces" else (table, quarantine):
                 store.carry(path)
         records, bad = records + before["records"], bad + before["quarantined"]
         facts = {
@@ -290,6 +311,34 @@ def _ingested(
         store.publish(quarantine, recipe, facts)
         store.publish(table, recipe, facts)
         return {**facts, "unchanged": False, "tables": [table, quarantine]}
+
+
+def _write_dated(
+    spark: SparkSession, made: DataFrame, table: str, keep_days: int | None, extended: bool
+) -> None:
+    """A table of traces by day and network, the earlier one carried over; days that are too old
+    are left out, and where files have become many all is written anew."""
+    made = ingesting.dated(made)
+    files = store.files_by_folder(table) if extended else {}
+    compact = "" in files or max(files.values(), default=0) >= COMPACT_FILES
+    if compact:
+        made = made.unionByName(ingesting.dated(store.read(spark, table, TRACES)))
+    first = ""
+    if keep_days is not None:
+        newest = made.agg(F.max("day")).collect()[0][0]
+        days = [newest, *(_day(name) for name in files if name)]
+        last = date.fromisoformat(max(day for day in days if day))
+        first = (last - timedelta(days=keep_days - 1)).isoformat()
+        made = made.where(F.col("day") >= first)
+    store.write(made, table, ingesting.BY_DAY)
+    if extended and not compact:
+        store.carry(table, lambda name: _day(name) >= first)
+    if not store.files_by_folder(store.beside(table)):
+        store.write_empty(table, TRACES)
+
+
+def _day(name: str) -> str:
+    return name.partition("/")[0].removeprefix("day=")
 
 
 def _parsed(

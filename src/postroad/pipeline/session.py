@@ -327,6 +327,30 @@ def with_progress(
     return outcome[0]
 
 
+@contextmanager
+def followed(
+    spark: SparkSession, tell: Callable[[int, int, int], None], every_s: float = 0.5
+) -> Iterator[None]:
+    """While the block runs, tell of each stage of Spark's jobs its number and how many of its
+    tasks are done, and of how many."""
+    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(every_s):
+            for number in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(number)
+                if info is not None:
+                    tell(number, info.numCompletedTasks, info.numTasks)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def failure_text(error: BaseException) -> str:
     """The line of a Spark error that says what happened, without the stack.
 
