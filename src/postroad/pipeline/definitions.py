@@ -84,6 +84,11 @@ MEASURES: dict[str, Definition] = {
     "duplicated": Definition("duplicate deliveries", "deliveries", "duplicated"),
     "unexpected": Definition("deliveries nobody asked for", "deliveries", "unexpected"),
 }
+TRACED = (
+    "messages", "copies", "control", "stress_mean", "stress_max", "link_mean", "link_max",
+    "delay_p50_ms", "delay_p90_ms", "delay_p99_ms", "delay_mean_ms", "hops", "publications",
+)  # fmt: skip
+"""Those that traces tell too; there their names begin with `trace.`."""
 SUMS = (
     "publications", "subscriptions", "publications_per_1000_changes", "duration_us", "sends",
     "copies", "outside", "control", "matches", "pure_forwards", "false_sends", "state", "queue_us",
