@@ -11,7 +11,6 @@ import mqtt5
 import pytest
 
 from live_harness import Fake, Memory, memory
-from postroad.filters import parse
 from postroad.live.edge import topics
 from postroad.live.edge.shares import AWAY, Shares, key
 from postroad.live.links.messages import Members
@@ -59,11 +58,29 @@ def test_the_newest_statement_counts_and_groups_end_with_their_last_member() -> 
     assert shares.learn(members(1, 6, 0, 0))
     assert shares.groups == {}
     assert shares.matching({"class": "t"}) == []
-    assert shares.state({}, 7) is None
-    stated = shares.state({group: ("t", parse("class = 't'"), 1, 1)}, 7)
-    assert stated is not None
-    assert shares.learn(stated)
-    assert shares.state(stated.groups, 8) is None
+
+
+def test_changes_are_told_and_one_that_was_missed_waits_for_the_whole() -> None:
+    shares, far, late = Shares(0), Shares(1), Shares(2)
+    counts = ("t", topics.as_filter("t"), 1, 1)
+    assert shares.state({"g": None}, 7) is None
+    one = shares.state({"g": counts}, 7)
+    assert one == Members(0, 7, {"g": counts}, 0, ())
+    two_counts = ("t", topics.as_filter("t"), 2, 1)
+    assert shares.learn(one)
+    assert shares.state({"g": counts}, 8) is None
+    two = shares.state({"g": two_counts, "h": counts}, 3)  # versions grow whatever the clock says
+    assert two == Members(0, 8, {"g": two_counts, "h": counts}, 7, ())
+    assert shares.learn(two)
+    three = shares.state({"h": None}, 9)
+    assert three == Members(0, 9, {}, 8, ("h",))
+    assert shares.learn(three)
+    assert [far.learn(each) for each in (one, one, two, three)] == [True, False, True, True]
+    assert far.groups["g"].members == {0: (2, 1)}
+    assert "h" not in far.groups
+    assert not late.learn(two)
+    assert late.learn(shares.whole(0))
+    assert late.stated == far.stated
 
 
 def test_levels_that_a_filter_cannot_say_are_compared() -> None:

@@ -649,7 +649,7 @@ class Ledger:
 
     def check_group(self, calm: list[int]) -> int:
         """One member each; how many that were."""
-        given = 0
+        count = 0
         for number, (_, _, qos, _) in enumerate(self.published):
             got = [member for member in self.members if number in member.got]
             stayed = [member.name for member in got if not member.left]
@@ -661,8 +661,8 @@ class Ledger:
                 raise Failed(f"{[member.name for member in got]} all got {number}")
             if not got and (qos or number in calm):
                 raise Failed(f"no member of the group got {number}")
-            given += bool(got)
-        return given
+            count += bool(got)
+        return count
 
 
 def draw_network(draw: random.Random, scheme: str) -> Network:

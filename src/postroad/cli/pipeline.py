@@ -476,17 +476,17 @@ def tables(folder: str, as_json: bool) -> None:
     """The tables in a folder: rows, how each was made and from what, and what was wrong."""
     from postroad.pipeline import run
 
-    found = run.tables(folder)
+    listed = run.tables(folder)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(listed))
         return
-    for one in found:
+    for one in listed:
         quality = "".join(f", {count:,} {word}" for word, count in one["quality"].items())
         click.echo(f"{one['table']}: {one['rows']:,} rows{quality}")
         click.echo(f"  by {one['command'] or one['stage']} (Postroad {one['version']})")
         for path in one["inputs"]:
             click.echo(f"  from {path}")
-    if not found:
+    if not listed:
         click.echo(f"no tables in {folder}")
 
 

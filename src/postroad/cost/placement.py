@@ -112,7 +112,7 @@ def replacements(
     """
     now = int(bounds.on_tree(overlay, wanted).messages(source).sum())
     joined = {frozenset(pair) for pair in overlay.ends.tolist()}
-    found = []
+    better = []
     for a, b in _pairs(wanted, source, joined, candidates):
         tried = [
             Replacement(
@@ -122,8 +122,8 @@ def replacements(
         ]
         top = max(tried, key=lambda one: one.saved)
         if top.saved > 0:
-            found.append(top)
-    return sorted(found, key=lambda one: -one.saved)
+            better.append(top)
+    return sorted(better, key=lambda one: -one.saved)
 
 
 def _pairs(

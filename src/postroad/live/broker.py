@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from postroad.errors import RunFailed
+from postroad.filters import parse
 from postroad.live.edge.clients import Clients
 from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
@@ -87,7 +88,8 @@ REFUSED_US = 1_000_000  # before dialling one again whose messages were refused
 COVERING_STEPS = 1_500_000  # to see whom a filter covers, and as many who covers it: about 30 ms
 WAVES_MAX = 10_000
 TOMBSTONE_US = 3_600_000_000  # so long it is remembered that a retained publication was removed
-MEMBERS = -1  # who owns, in the store's table of shared subscriptions, brokers' statements
+STATE_US = 100  # for each group: so often at most others are told how much members have to do
+STATED_MAX = 256  # groups that one message tells of: it is dealt with in one go
 TRIES_MAX = 8  # brokers that could not give a publication to a member, before it is dropped
 ABSENT_MAX = 10_000  # topics removed here that were never known here: they may be known elsewhere
 
@@ -134,6 +136,7 @@ class Broker:
         self.removed: OrderedDict[str, TimeUs] = OrderedDict()
         self.absent: OrderedDict[str, TimeUs] = OrderedDict()
         self.shares = Shares(number)
+        self._stated_us: TimeUs = 0  # when it last told how much its members have to do
         # The neighbour on the way to each broker, and how far it is; as of what.
         self._ways: dict[BrokerId, tuple[BrokerId, int]] = {}
         self._ways_of: object = None
@@ -220,11 +223,7 @@ class Broker:
             self._put_retained(message)
             if message.topic in self.absent:
                 self.removed[message.topic] = self.absent.pop(message.topic)
-        for _, data in kept.of("share", MEMBERS):
-            members = self.codec.decode(data)
-            assert isinstance(members, Members)
-            if members.broker in self.network.members:
-                self.shares.learn(members)
+        self._restore_members(kept)
         self.clients.restore(kept, now)
         for peer in self.peers:
             for _, data in kept.of("heard", peer):
@@ -393,8 +392,10 @@ class Broker:
                 asked = wire.dialled is not None and self.secret is not None and not wire.nonce
                 self._drop(wire, "no challenge: it has no secret" if asked else "no hello", now)
         self._sweep(now)
-        if self.clients.groups:
-            self._state_members(now)
+        groups = self.clients.groups
+        if groups and now - self._stated_us >= STATE_US * len(groups):
+            self._stated_us = now
+            self._state_members(groups, now)
         self.after(TICK_US, self._every)
 
     # Steps.
@@ -741,28 +742,52 @@ class Broker:
 
     # Shared subscriptions: one copy for each group, which is its holder's to give (edge/shares.py).
 
-    def _state_members(self, now: TimeUs) -> None:
-        members = self.shares.state(self.clients.members(), now)
-        if members is not None:
-            self._learn_members(members, None)
+    def _state_members(self, groups: Iterable[str], now: TimeUs) -> None:
+        names = list(groups)
+        for at in range(0, len(names), STATED_MAX):
+            counts = self.clients.members(names[at : at + STATED_MAX])
+            members = self.shares.state(counts, now)
+            if members is not None:
+                self._learn_members(members, None)
 
     def _on_members(self, members: Members, sender: BrokerId) -> None:
         if members.broker not in self.network.members:
             return
         if members.broker != self.number:
             self._learn_members(members, sender)
-            return
-        # What was so before a restart: what counts is what is so now.
-        own = self.shares.stated.get(self.number)
-        if own is None or own.version <= members.version:
+        elif self.shares.versions.get(self.number, 0) < members.version:
+            # What was so before a restart: what counts is what is so now.
             version = max(self.now, members.version + 1)
-            self._learn_members(Members(self.number, version, self.clients.members()), None)
+            self._learn_members(self.shares.whole(self.number, version), None)
 
     def _learn_members(self, members: Members, sender: BrokerId | None) -> None:
         if self.shares.learn(members):
             if self.journal is not None:
-                self.journal.put("share", MEMBERS, members.broker, self.codec.encode(members))
+                self._keep_members(self.journal, members)
             self._spread(members, sender)
+
+    def _keep_members(self, journal: Journal, members: Members) -> None:
+        owner = -1 - members.broker  # those of handoffs are the brokers themselves
+        if members.before < 0:
+            journal.clear("share", owner)
+        for name in members.gone:
+            journal.drop("share", owner, name)
+        for name, (pattern, filter, count, ready) in members.groups.items():
+            journal.put("share", owner, name, (pattern, str(filter), count, ready))
+        journal.put("share", owner, "", members.version)
+
+    def _restore_members(self, kept: Kept) -> None:
+        for owner, rows in kept.by_owner("share").items():
+            if owner < 0 and -1 - owner in self.network.members:
+                version, groups = 0, {}
+                for name, data in rows:
+                    if name:
+                        pattern, text, count, ready = msgspec.msgpack.decode(data)
+                        groups[name] = (pattern, parse(text), count, ready)
+                    else:
+                        version = msgspec.msgpack.decode(data, type=int)
+                self.shares.learn(Members(-1 - owner, version, groups))
+        self.clients.regrouped.update(dict.fromkeys(self.shares.stated.get(self.number, {})))
 
     def _find_ways(self) -> dict[BrokerId, tuple[BrokerId, int]]:
         """By broker, over which neighbour and how many links it is reached."""
@@ -854,7 +879,7 @@ class Broker:
         hop, _ = self._find_ways().get(handoff.target, (None, 0))
         if hop is not None:
             self.send(hop, handoff)
-        elif self.repair is None:  # otherwise who keeps it sends it again
+        elif not handoff.key:  # otherwise who keeps it sends it again
             self.clients.unshared(handoff)
 
     def _on_handoff(self, handoff: Handoff, now: TimeUs) -> None:
@@ -1178,8 +1203,8 @@ class Broker:
             self.step(LinkUp(peer), now)
             versions = {topic: kept.version for topic, kept in self.retained.items()}
             self.send(peer, RetainedVersions(versions))
-            for members in self.shares.stated.values():
-                self.send(peer, members)
+            for broker in self.shares.versions:
+                self.send(peer, self.shares.whole(broker))
             if self.repair is not None:
                 self._obey(self.repair.greet(peer), now)
         if self._early and self.repair is not None and self.repair.joined(self._trees()):
@@ -1204,10 +1229,10 @@ class Broker:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change(network)
-        for broker in [b for b in self.shares.stated if b not in network.members]:
+        for broker in [b for b in self.shares.versions if b not in network.members]:
             self.shares.forget(broker)
             if self.journal is not None:
-                self.journal.drop("share", MEMBERS, broker)
+                self.journal.clear("share", -1 - broker)
 
     def _part(self, peer: BrokerId, now: TimeUs) -> None:
         neighbour = self.peers[peer]
@@ -1333,8 +1358,8 @@ class Broker:
         if self.clients.relieved:
             self.clients.go_on_publishing(now)
         if self.clients.regrouped:
-            self.clients.regrouped = False
-            self._state_members(now)
+            regrouped, self.clients.regrouped = self.clients.regrouped, {}
+            self._state_members(regrouped, now)
         if self._settling and (self.repair is None or self.repair.joined(self._trees())):
             self._begin_wave(now)
         if self.journal is not None:

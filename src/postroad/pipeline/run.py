@@ -22,7 +22,6 @@ import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
@@ -38,6 +37,7 @@ from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
+    BOOLEAN,
     CASES,
     COST_BROKERS,
     EDGES,
@@ -1037,7 +1037,7 @@ def cost(
                     "name": names,
                     "is_broker": [n < overlay.brokers_count for n in range(len(names))],
                 },
-                table(number=LONG, name=TEXT, is_broker=BooleanType()),
+                table(number=LONG, name=TEXT, is_broker=BOOLEAN),
             )
             priced = sessions.small_table(
                 spark, {"scheme": list(settings.schemes)}, table(scheme=TEXT)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
     DoubleType,
@@ -29,12 +30,13 @@ from postroad.traces.schema import Row
 VERSION = 1
 """Of all schemas below: raised when a column changes what it means, or goes."""
 
-TEXT, LONG, INT, REAL, DATE = (
+TEXT, LONG, INT, REAL, DATE, BOOLEAN = (
     StringType(),
     LongType(),
     IntegerType(),
     DoubleType(),
     DateType(),
+    BooleanType(),
 )
 
 
@@ -193,6 +195,20 @@ WATCH_PUBLISHERS = table(
     bytes=LONG,
     arrivals=LONG,
     deliveries=LONG,
+)
+WATCH_ADVICE = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    action=TEXT,
+    publisher=(TEXT,),
+    now=TEXT,
+    instead=TEXT,
+    windows=LONG,
+    messages=LONG,
+    saving_low=LONG,
+    saving_high=LONG,
+    change_messages=(LONG,),
+    advised=BOOLEAN,
 )
 RUNS = table(
     run_id=TEXT,

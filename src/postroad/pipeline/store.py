@@ -424,9 +424,9 @@ def tables(folder: str) -> list[str]:
     files, place = local(folder)
     if files.get_file_info(place).type != fs.FileType.Directory:
         raise InputError(f"there is no folder {folder!r}", remedy="check the path")
-    found = files.get_file_info(fs.FileSelector(place, recursive=True))
+    infos = files.get_file_info(fs.FileSelector(place, recursive=True))
     suffix = f"/{LINEAGE}"
-    paths = [info.path.removesuffix(suffix) for info in found if info.path.endswith(suffix)]
+    paths = [info.path.removesuffix(suffix) for info in infos if info.path.endswith(suffix)]
     return sorted(path for path in paths if "/." not in path.removeprefix(place))
 
 

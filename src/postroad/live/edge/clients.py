@@ -116,7 +116,7 @@ class Clients:
         self.started_us = broker.now
         self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
         self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
-        self.regrouped = False  # whether there are others than the network was told of
+        self.regrouped: dict[str, None] = {}  # those that have others than the network was told of
         self._system: dict[str, str] = {}  # its values, as its subscribers were last told
         self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
@@ -545,10 +545,8 @@ class Clients:
             return
         session.connection = None
         session.changed()
-        if any(held.group for held in session.subscriptions.values()):
-            self.regrouped = True
-            if session.expiry_s:
-                self._pass_round(session)
+        if self._regroup(session) and session.expiry_s:
+            self._pass_round(session)
         log.info(
             "client disconnected",
             extra={
@@ -894,8 +892,7 @@ class Clients:
                 response_info=self._response_info(session, packet),
             ),
         )
-        if any(held.group for held in session.subscriptions.values()):
-            self.regrouped = True
+        self._regroup(session)
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         properties = dict(packet.user_properties)
@@ -1149,7 +1146,7 @@ class Clients:
         """Have publications for a subscription come here. True if other brokers were told."""
         if held.group:
             self.groups.setdefault(held.group, {})[held.id] = held
-            self.regrouped = True
+            self.regrouped[held.group] = None
             return True
         if held.pattern.startswith("$"):  # publications have no such topics
             if not self._watching:
@@ -1193,18 +1190,24 @@ class Clients:
 
     # Shared subscriptions: members here.
 
-    def members(self) -> shares.Counts:
-        """How many members of each group there are that can be given something, and how many that
-        would get it at once."""
-        counts: shares.Counts = {}
-        for name, group in self.groups.items():
-            able = [held.session for held in group.values() if _able(held, 1)]
-            if able:
-                first = next(iter(group.values()))
-                _, topic = topics.split_share(first.pattern)
-                idle = sum(session.idle for session in able)
-                counts[name] = (topic, first.filter, len(able), idle)
-        return counts
+    def members(self, names: Iterable[str]) -> dict[str, shares.Counts | None]:
+        """Of these groups, how many members there are that can be given something, and how many
+        that would get it at once."""
+        return {name: self._members_of(self.groups.get(name, {})) for name in names}
+
+    def _members_of(self, group: dict[SubscriptionId, Held]) -> shares.Counts | None:
+        able = [held.session for held in group.values() if _able(held, 1)]
+        if not able:
+            return None
+        first = next(iter(group.values()))
+        _, topic = topics.split_share(first.pattern)
+        return topic, first.filter, len(able), sum(session.idle for session in able)
+
+    def _regroup(self, session: Session) -> bool:
+        """A member of groups came or left for now; False if it is of none."""
+        groups = {held.group: None for held in session.subscriptions.values() if held.group}
+        self.regrouped.update(groups)
+        return bool(groups)
 
     def new_id(self) -> str:
         """For a publication that this broker holds."""
@@ -1225,12 +1228,10 @@ class Clients:
             and len(held.session.waiting) < held.session.queue_max
             and (held.session.idle or not idle)
         ]
-        if not candidates:
-            return False
-        held = min(candidates, key=_load)
-        del group[held.id]
-        group[held.id] = held  # the last in turn
-        session = held.session
+        return any(self._give(held, letter, handoff, now) for held in sorted(candidates, key=_load))
+
+    def _give(self, held: Held, letter: Letter, handoff: Handoff, now: TimeUs) -> bool:
+        session, group = held.session, self.groups[handoff.group]
         parcel = self._parcel(
             letter, min(letter.qos, held.qos), letter.retain * held.as_published, handoff.time_us
         )
@@ -1238,6 +1239,12 @@ class Clients:
             return True
         parcel.identifiers = [held.identifier] if held.identifier else []
         parcel.group = handoff.group
+        if not session.deliver(parcel, now):
+            session.overflowed = False  # nothing was promised to it: another may have room
+            return False
+        del group[held.id]
+        group[held.id] = held  # the last in turn
+        self.delivered += 1
         traces = self.broker.traces
         if traces is not None and traces.recording.sample >= 1:
             traces.row(
@@ -1245,12 +1252,6 @@ class Clients:
                 subscription=held.id, publisher=handoff.publisher, publication=handoff.id,
                 published_us=handoff.time_us, mechanism="shared",
             )  # fmt: skip
-        if session.deliver(parcel, now):
-            self.delivered += 1
-        else:
-            self.dropped += 1
-            if session.overflowed:
-                self.overflowed[session] = None
         self._written_to(session, now)
         return True
 
@@ -1268,7 +1269,7 @@ class Clients:
         group.pop(held.id, None)
         if not group:
             self.groups.pop(held.group, None)
-        self.regrouped = True
+        self.regrouped[held.group] = None
         if not held.session.ended:
             others = bool(group) or self.broker.can_share(held.group)
             if others:
@@ -1289,7 +1290,7 @@ class Clients:
             group.pop(held.id, None)
             if not group:
                 self.groups.pop(held.group, None)
-            self.regrouped = True
+            self.regrouped[held.group] = None
         self._share_again(session.take_shared(None, True))
 
     def _pass_round(self, session: Session) -> None:

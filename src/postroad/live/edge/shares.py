@@ -21,7 +21,7 @@ A state machine: it holds nothing of the broker and calls nobody.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from postroad.filters import Filter
@@ -33,7 +33,7 @@ from postroad.model import BrokerId, Scalar, TimeUs
 AWAY = 1 << 20  # added to the distance of a broker that cannot be reached now
 
 # Of a group: its topic filter, its whole filter, members, and those of them that are ready.
-Counts = dict[str, tuple[str, Filter, int, int]]
+Counts = tuple[str, Filter, int, int]
 
 
 @dataclass(slots=True)
@@ -53,38 +53,59 @@ class Shares:
     def __init__(self, number: BrokerId) -> None:
         self.number = number
         self.groups: dict[str, Gathering] = {}
-        self.stated: dict[BrokerId, Members] = {}
-        self._index: Index[str] = Index()
+        self.versions: dict[BrokerId, int] = {}
+        self.stated: dict[BrokerId, dict[str, Counts]] = {}
+        self._index: Index[str] = Index(beside=True)
 
-    def state(self, counts: Counts, now: TimeUs) -> Members | None:
-        """What to tell the others of this broker's members; None if that is nothing new."""
-        before = self.stated.get(self.number)
-        if (before.groups if before is not None else {}) == counts:
+    def state(self, counts: Mapping[str, Counts | None], now: TimeUs) -> Members | None:
+        """What to tell the others of this broker's members of these groups, None where there are
+        none; None if that is nothing new."""
+        known = self.stated.get(self.number, {})
+        changed = {
+            name: each
+            for name, each in counts.items()
+            if each is not None and known.get(name) != each
+        }
+        gone = tuple(name for name, each in counts.items() if each is None and name in known)
+        if not changed and not gone:
             return None
-        version = max(now, 0 if before is None else before.version + 1)
-        return Members(self.number, version, counts)
+        before = self.versions.get(self.number, 0)
+        return Members(self.number, max(now, before + 1), changed, before, gone)
+
+    def whole(self, broker: BrokerId, version: int | None = None) -> Members:
+        """All that a broker has stated, perhaps under another version."""
+        if version is None:
+            version = self.versions[broker]
+        return Members(broker, version, dict(self.stated.get(broker, {})))
 
     def learn(self, members: Members) -> bool:
-        """Take a broker's statement; False if it is no news."""
-        before = self.stated.get(members.broker)
-        if before is not None and before.version >= members.version:
+        """Take a broker's statement; False if it is no news. What was missed comes whole: a link
+        that starts afresh begins with it."""
+        broker, known = members.broker, self.versions.get(members.broker, 0)
+        if known != members.before if members.before >= 0 else known >= members.version:
             return False
-        self.stated[members.broker] = members
-        for name in (before.groups if before is not None else {}).keys() - members.groups.keys():
-            self._withdraw(name, members.broker)
-        for name, (pattern, filter, count, ready) in members.groups.items():
+        self.versions[broker] = members.version
+        stated = self.stated.setdefault(broker, {})
+        gone: Iterable[str] = members.gone
+        if members.before < 0:
+            gone = stated.keys() - members.groups.keys()
+        for name in sorted(gone):
+            if stated.pop(name, None) is not None:
+                self._withdraw(name, broker)
+        for name, counts in members.groups.items():
+            pattern, filter, count, ready = stated[name] = counts
             group = self.groups.get(name)
             if group is None:
                 levels = None if topics.exact(pattern) else topics.matcher(pattern)
                 group = self.groups[name] = Gathering(filter, levels)
                 self._index.insert(name, filter)
-            group.members[members.broker] = (count, ready)
+            group.members[broker] = (count, ready)
         return True
 
     def forget(self, broker: BrokerId) -> None:
         """A broker is no longer of the network."""
-        before = self.stated.pop(broker, None)
-        for name in before.groups if before is not None else ():
+        self.versions.pop(broker, None)
+        for name in self.stated.pop(broker, {}):
             self._withdraw(name, broker)
 
     def _withdraw(self, name: str, broker: BrokerId) -> None:

@@ -112,7 +112,8 @@ class Begun(Message):
 
 @dataclass(frozen=True, slots=True)
 class Members(Message):
-    """How many members of each shared subscription a broker has, as of a version.
+    """How many members of each shared subscription a broker has, as of a version: of all, or of
+    those where that changed since the version before.
 
     By group: its topic filter, its whole filter, members, and those of them that are ready.
     """
@@ -122,6 +123,8 @@ class Members(Message):
     broker: int
     version: int
     groups: dict[str, tuple[str, Filter, int, int]]
+    before: int = -1  # -1: these are all there are
+    gone: tuple[str, ...] = ()  # groups that have no members there any more
 
 
 @dataclass(frozen=True, slots=True)
