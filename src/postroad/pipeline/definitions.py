@@ -40,12 +40,14 @@ MEASURES: dict[str, Definition] = {
     ),
     "false_sends": Definition("false sends per publication", "messages", _each("false_sends")),
     "matches": Definition("matches per publication", "matches", _each("matches")),
-    "state_mean": Definition("routing entries per broker, mean", "entries", "state / brokers"),
+    "state_mean": Definition(
+        "routing entries per broker, mean", "entries", "state / nullif(brokers, 0)"
+    ),
     "state_max": Definition("routing entries per broker, max", "entries", "state_max"),
     "stress_mean": Definition(
         "publication messages sent and received per broker and publication, mean",
         "messages",
-        "load / brokers / greatest(1, publications)",
+        "load / nullif(brokers, 0) / greatest(1, publications)",
     ),
     "stress_max": Definition("the same, busiest broker", "messages", _each("load_max")),
     "link_mean": Definition(
@@ -75,7 +77,7 @@ MEASURES: dict[str, Definition] = {
     "queue_mean": Definition(
         "messages waiting at a broker, mean over time and brokers",
         "messages",
-        "queue_us / greatest(1, duration_us) / brokers",
+        "queue_us / greatest(1, duration_us) / nullif(brokers, 0)",
     ),
     "queue_max": Definition("messages waiting at a broker, max", "messages", "queue_max"),
     "publications": Definition("publications", "publications", "publications"),
