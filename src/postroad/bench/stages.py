@@ -59,7 +59,8 @@ def one(name: str, size: int, scratch: Path) -> None:
         jobs, shuffled = session.work_done(spark)
         begun, busy = time.perf_counter(), processor_s(pid)
         stage.work(spark, folder, size)
-        took, spent = time.perf_counter() - begun, processor_s(pid) - busy
+        took = time.perf_counter() - begun
+        spent = sum(after - busy.get(one, 0.0) for one, after in processor_s(pid).items())
         jobs_after, shuffled_after = session.work_done(spark)
         said = scratch / f"{name}.json"
         grows = ""
@@ -76,9 +77,9 @@ def one(name: str, size: int, scratch: Path) -> None:
     store.remove(str(folder))
 
 
-def processor_s(pid: int) -> float:
-    """Of a process, what it has waited for, and its descendants."""
-    total, todo = 0.0, [pid]
+def processor_s(pid: int) -> dict[int, float]:
+    """Of a process and each of its descendants; not of those that have ended."""
+    spent, todo = {}, [pid]
     while todo:
         here = todo.pop()
         try:
@@ -87,8 +88,8 @@ def processor_s(pid: int) -> float:
                 todo += map(int, (thread / "children").read_text().split())
         except OSError:  # it has ended
             continue
-        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return total
+        spent[here] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return spent
 
 
 def _nothing(spark: Any, folder: Path, size: int) -> None:
