@@ -7,13 +7,16 @@ import inspect
 import os
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from postroad import __version__
 from postroad.cli import COMMANDS, cli
+from postroad.pipeline import definitions
 from postroad.routing import SCHEMES
+from postroad.sim import facts
 from postroad.traces import schema
 
 ROOT = Path(__file__).parents[1]
@@ -168,6 +171,38 @@ def test_schemes_page_is_current() -> None:
     if os.environ.get("POSTROAD_GOLDEN") == "rewrite":
         path.write_text(schemes_page(), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == schemes_page()
+
+
+def measures_page() -> str:
+    """Facts and measures, as docs/measures.md has them."""
+    rows = ["# Facts and measures", "", "Generated from `sim/facts.py` and"]
+    rows += ["`pipeline/definitions.py` by `make golden`.", "", "## Facts", ""]
+    rows += [(facts.__doc__ or "").split("\n\n", 1)[1].strip(), ""]
+    rows += ["| fact | what is counted |", "|---|---|"]
+    rows += [f"| `{name}` | {text} |" for name, text in facts.FACTS.items()]
+    rows += ["", "## Measures", "", (definitions.__doc__ or "").strip(), ""]
+    rows += ["| measure | definition | unit | from a run's totals |", "|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {one.definition} | {one.unit} | `{one.sql}` |"
+        for name, one in definitions.MEASURES.items()
+    ]
+    rows += ["", "## Measures that the papers' runs compute themselves"]
+    for paper, measures in definitions.OF_PAPERS.items():
+        rows += ["", f"`{paper}`:", "", "| measure | definition | unit |", "|---|---|---|"]
+        rows += [f"| `{name}` | {text} | {unit} |" for name, (text, unit) in measures.items()]
+    return "\n".join([*rows, ""])
+
+
+def test_every_metric_of_a_paper_is_defined() -> None:
+    for paper, measures in definitions.OF_PAPERS.items():
+        assert set(import_module(f"postroad.papers.{paper}.runs").METRICS) <= set(measures)
+
+
+def test_measures_page_is_current() -> None:
+    path = ROOT / "docs" / "measures.md"
+    if os.environ.get("POSTROAD_GOLDEN") == "rewrite":
+        path.write_text(measures_page(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == measures_page()
 
 
 def traces_tables() -> str:

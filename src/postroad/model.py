@@ -6,11 +6,9 @@ attribute. Time is integer microseconds everywhere: float sums depend on their o
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -73,34 +71,6 @@ class Publication(msgspec.Struct, frozen=True, eq=False):
             and self.time_us == other.time_us
         )
 
-    def to_cloudevent(self) -> dict[str, Any]:
-        """The publication as a CloudEvent 1.0; `from_cloudevent` gives it back unchanged."""
-        data = {
-            "attributes": dict(self.attributes),
-            "payload": base64.b64encode(self.payload).decode("ascii"),
-        }
-        seconds, micros = divmod(self.time_us, 1_000_000)
-        return {
-            "specversion": "1.0",
-            "id": self.id,
-            "source": self.publisher,
-            "type": str(self.attributes.get("class", "postroad.publication")),
-            "time": _rfc3339(seconds, micros),
-            "datacontenttype": "application/json",
-            "data": data,
-        }
-
-    @classmethod
-    def from_cloudevent(cls, cloudevent: Mapping[str, Any]) -> Publication:
-        data = cloudevent["data"]
-        return cls(
-            publisher=cloudevent["source"],
-            id=cloudevent["id"],
-            attributes=data["attributes"],
-            payload=base64.b64decode(data["payload"]),
-            time_us=_from_rfc3339(cloudevent["time"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
@@ -123,13 +93,3 @@ class Advertisement:
     filter: Filter
     publisher: str = field(default="", compare=False)
     epoch: int = field(default=0, compare=False)
-
-
-def _rfc3339(seconds: int, micros: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=micros)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _from_rfc3339(text: str) -> TimeUs:
-    moment = datetime.fromisoformat(text)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

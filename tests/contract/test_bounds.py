@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import networks
+from measured_by_hand import measured
 from networks import NAMES, VARIANTS
 from postroad.comparison.optimum import least
-from postroad.comparison.runs import measured
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Workload
@@ -36,7 +36,7 @@ def test_no_scheme_is_below(name: str, config: Any) -> None:
         scenario = standing(random.Random(seed), name, config)
         if not scenario.workload.postings:
             continue
-        bound, figures = least(scenario), measured(run(scenario), (), 10, False)
+        bound, figures = least(scenario), measured(run(scenario), (), 10)
         batched = figures["copies"] > figures["messages"]
         for measure in (
             *ALL,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from postroad.comparison.runs import carrying
 from postroad.filters import Filter, matches
 from postroad.live.links.messages import Codec
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
@@ -25,6 +24,7 @@ from postroad.routing.base import (
     Send,
 )
 from postroad.routing.pool import FilterPool
+from postroad.sim.facts import carrying
 from postroad.sim.oracle import compare
 from postroad.sim.run import run
 from postroad.sim.scenario import from_dict

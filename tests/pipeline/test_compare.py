@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from live_harness import Processes, free_ports, wait_for
 from postroad.cli import cli
+from postroad.comparison import deploy
 from postroad.comparison.rows import ROWS
 from postroad.comparison.runs import MEASURES
 from postroad.errors import InputError
+from postroad.live.client import Client
+from postroad.live.network import load
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
+from postroad.sim.scenario import Scenario
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,39 +125,88 @@ def test_page_in_a_browser(report: Path) -> None:
             page.on("request", lambda request: asked.append(request.url))
             page.goto((report / "index.html").as_uri())
             assert page.inner_text("h1") == "Tiny & <quoted>"
-            page.wait_for_selector("#vary-plot .main-svg")
-            found = page.eval_on_selector_all(
-                "#measures td[data-measure]",
-                "cells => cells.map(c => [c.parentNode.dataset.label, c.dataset.measure,"
-                " Number(c.dataset.value)])",
-            )
-            assert len(found) == len(ROWS) * len(MEASURES)
-            for label, measure, value in found:
-                assert value == pytest.approx(means(report, label, measure)), (label, measure)
-
-            def loads() -> list[float]:
-                code = "document.getElementById('overlay-plot').data.at(-1).marker.color"
-                drawn: list[float] = page.evaluate(code)
-                return drawn
-
-            flooding = loads()
-            page.select_option("#overlay-scheme", label="BeaConvey")
-            assert loads() != flooding
-            assert sum(flooding) / 12 == pytest.approx(
-                float(next(r for r in results(report) if r["scheme"] == "flooding")["stress_mean"])
-            )
-            page.select_option("#table-mode", "difference")
-            assert page.inner_text("#measures tr.baseline td:nth-child(2) small") == "+0%"
-            page.select_option("#trade-x", "state_mean")
-            title = "document.getElementById('trade-plot').layout.xaxis.title.text"
-            assert page.evaluate(title) == MEASURES["state_mean"]
-            page.select_option("#vary", label="brokers")
-            drawn = page.evaluate("document.getElementById('vary-plot').data[0].x")
-            assert drawn == [2, 4]
+            page.wait_for_selector("#vary-plot svg")
+            told = json.loads((report.parent / "told.json").read_text())
+            assert page.inner_text("#answer").startswith(f"Run {told['best']}: ")
+            check_table(page, report)
+            check_pictures(page, report)
+            page.set_viewport_size({"width": 390, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            page.emulate_media(color_scheme="dark")
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            page.emulate_media(color_scheme="light")
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+            bare = browser.new_context(java_script_enabled=False).new_page()
+            bare.goto((report / "index.html").as_uri())
+            assert len(bare.query_selector_all("#measures tbody tr")) == len(ROWS) + 1
         finally:
             browser.close()
     assert said == []
     assert len(asked) == 1
+
+
+def check_table(page: Any, report: Path) -> None:
+    cells = page.eval_on_selector_all(
+        "#measures tr:not(.least) td[data-measure]:not([data-measure=times_least])",
+        "cells => cells.map(c => [c.parentNode.dataset.label, c.dataset.measure,"
+        " Number(c.dataset.value)])",
+    )
+    assert len(cells) == len(ROWS) * len(MEASURES)
+    for label, measure, value in cells:
+        assert value == pytest.approx(means(report, label, measure)), (label, measure)
+    times = page.eval_on_selector_all(
+        "#measures td[data-measure=times_least]", "cells => cells.map(c => Number(c.dataset.value))"
+    )
+    assert min(times) == times[-1] == 1  # the least possible itself
+    page.select_option("#table-mode", "difference")
+    assert page.inner_text("#measures tr.baseline [data-measure=messages] small") == "+0%"
+    assert not page.is_visible("#measures [data-measure=hops] >> nth=0")
+    page.check("#all-measures")
+    assert page.is_visible("#measures [data-measure=hops] >> nth=0")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.uncheck("#all-measures")
+    box = page.query_selector("#measures [data-measure=duplicated]").bounding_box()
+    assert box["x"] + box["width"] <= 1440
+    order = "[...document.querySelectorAll('#measures tbody tr')].map(row => row.dataset.label)"
+    for direction in (1, -1):
+        page.focus("#measures button[data-key=messages]")
+        page.keyboard.press("Enter")
+        sorted_by = [means(report, label, "messages") for label in page.evaluate(order)
+                     if label in ROWS]  # fmt: skip
+        assert sorted_by == sorted(sorted_by, reverse=direction < 0)
+
+
+def check_pictures(page: Any, report: Path) -> None:
+    def loads(side: str) -> list[float]:
+        code = f"[...document.querySelectorAll('#{side}-plot circle')].map(c => +c.dataset.load)"
+        drawn: list[float] = page.evaluate(code)
+        return drawn
+
+    page.select_option("#left-scheme", label="flooding")
+    page.select_option("#right-scheme", label="BeaConvey")
+    flooding = loads("left")
+    assert loads("right") != flooding
+    assert sum(flooding) / 12 == pytest.approx(
+        float(next(r for r in results(report) if r["scheme"] == "flooding")["stress_mean"]),
+        rel=1e-3,
+    )
+    page.select_option("#trade-x", "state_mean")
+    page.select_option("#trade-y", "traffic")
+    label = page.get_attribute("#trade-plot svg", "aria-label")
+    assert label == f"{MEASURES['traffic']} against {MEASURES['state_mean']}"
+    assert len(page.query_selector_all("#trade-plot circle")) == len(ROWS)
+    page.select_option("#vary", label="brokers")
+    page.select_option("#vary-measure", "messages")
+    titles = page.eval_on_selector_all(
+        "#vary-plot circle title", "all => all.map(title => title.textContent)"
+    )
+    assert len([title for title in titles if title.startswith("flooding: ")]) == 2
+    grey = "#load-plot polyline[data-label='iScribe']"
+    assert "chosen" not in page.get_attribute(grey, "class")
+    page.click("#legend button:text-is('iScribe')")
+    assert "chosen" in page.get_attribute(grey, "class")
+    assert page.get_attribute("#legend button:text-is('iScribe')", "aria-pressed") == "true"
+    assert (report / "index.html").stat().st_size < 1_500_000
 
 
 def test_bad_rows_are_counted_and_a_failing_scheme_does_not_sink_the_others(
@@ -232,3 +289,134 @@ def test_a_killed_comparison_goes_on_and_ends_with_the_same_numbers(
         code, _, err = compare(str(workload), "-o", str(folder))
         assert code == 0, err
     assert (killed / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
+
+
+# From a comparison to a running network.
+
+
+def init(report: Path, *words: str) -> dict[str, Any]:
+    words = ("network", "init", str(report), "--json", *words)
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def free_run(count: int) -> int:
+    """The first of so many ports in a row that nobody has."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as made:
+                    made.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+async def talk(scenario: Scenario, brokers: Processes) -> None:
+    """The workload of a scenario by real clients, each publication after the one before."""
+    names = scenario.overlay.names
+    ports = [brokers.mqtt(name) for name in names]
+    async with AsyncExitStack() as stack:
+        for interest in scenario.workload.subscriptions:
+            client = Client("127.0.0.1", ports[interest.broker], client_id=interest.id)
+            await stack.enter_async_context(client)
+            await client.subscribe("quote", where=str(interest.filter))
+        publishers: dict[str, Client] = {}
+        for posting in scenario.workload.postings:
+            if posting.publisher not in publishers:
+                client = Client("127.0.0.1", ports[posting.broker], client_id=posting.publisher)
+                publishers[posting.publisher] = await stack.enter_async_context(client)
+            content = {name: v for name, v in posting.attributes.items() if name != "class"}
+            payload = json.dumps(content).encode()
+            await publishers[posting.publisher].publish("quote", payload, qos=1)
+
+
+def carried(brokers: Processes) -> int:
+    """Publications that brokers have received from each other."""
+    rows = [brokers.status(name) for name in brokers.network.names]
+    return sum(
+        count
+        for row in rows
+        if row is not None
+        for link in row["links"].values()
+        for kind, count in link["received"].items()
+        if kind == "publication"
+    )
+
+
+def test_a_row_becomes_a_network_that_does_as_predicted(report: Path, tmp_path: Path) -> None:
+    path, row = tmp_path / "network.toml", "advertisement forwarding + covering"
+    facts = init(report, "--row", row, "-o", str(path), "--port", str(free_run(36)))
+    assert facts["messages"] == pytest.approx(means(report, row, "messages"))
+    _, _, scenario = deploy.read(report, row)
+    assert load(path).store is not None
+    with Processes(path) as brokers:
+        asyncio.run(asyncio.wait_for(talk(scenario, brokers), 300))
+        counts = [-1]
+
+        def settled() -> bool:
+            counts.append(carried(brokers))
+            return counts[-1] == counts[-2]
+
+        wait_for(settled, 60)
+    first = next(r for r in results(report) if r["scheme"] == row and not r["point"])
+    predicted = float(first["messages"]) * len(scenario.workload.postings)
+    assert counts[-1] > 0
+    assert counts[-1] == pytest.approx(predicted, rel=0.05)
+
+
+@pytest.mark.parametrize("row", ["Kyra", "Scribe", "GRAPE"])
+def test_every_kind_of_row_is_a_network_that_loads(report: Path, tmp_path: Path, row: str) -> None:
+    path = tmp_path / "network.toml"
+    facts = init(report, "--row", row, "-o", str(path))
+    network = load(path)
+    _, _, scenario = deploy.read(report, row)
+    assert network.scheme == scenario.scheme
+    assert network.config == scenario.config
+    assert network.relocation_config == scenario.relocation_config
+    assert (network.store is not None) is False
+    assert sorted(network.names) == sorted(scenario.overlay.names)
+    assert (len(facts["files"]) == 2) is (row != "GRAPE")
+
+
+def test_without_a_row_it_is_the_verdict(report: Path, tmp_path: Path) -> None:
+    told = json.loads((report.parent / "told.json").read_text())
+    assert init(report, "-o", str(tmp_path / "network.toml"))["row"] == told["best"]
+    assert f"**{told['best']}**".strip("*") in told["verdict"]
+
+
+def test_what_would_change_is_said_with_the_steps(report: Path, tmp_path: Path) -> None:
+    base, other = tmp_path / "base.toml", tmp_path / "other.toml"
+    init(report, "--row", "subscription forwarding", "-o", str(base))
+    same = init(
+        report, "--row", "subscription forwarding", "-o", str(other), "--against", str(base)
+    )
+    assert (same["differences"], same["steps"]) == ([], [])
+    facts = init(
+        report, "--row", "advertisement forwarding + covering", "-o", str(other), "--against",
+        str(base), "--force",
+    )  # fmt: skip
+    assert "scheme: subscription_forwarding → advertisement_forwarding" in facts["differences"]
+    assert "covering: default → True" in facts["differences"]
+    assert facts["steps"][0].startswith(f"postroad network down {base}")
+    assert facts["steps"][1] == f"postroad network up {other}"
+    lines = other.read_text()
+    init(report, "--row", "subscription forwarding", "-o", str(other), "--force")
+    assert lines != other.read_text()
+
+
+def test_wrong_words_are_refused(report: Path, tmp_path: Path) -> None:
+    for words, what in (
+        (["--row", "nobody"], "--row is 'nobody'"),
+        (["--port", "65530"], "12 brokers need 3 ports each"),
+    ):
+        with pytest.raises(InputError, match=what):
+            init(report, "-o", str(tmp_path / "n.toml"), *words)
+    (tmp_path / "there.toml").write_text("")
+    with pytest.raises(InputError, match="is there already"):
+        init(report, "-o", str(tmp_path / "there.toml"))
+    with pytest.raises(InputError, match="cannot read"):
+        init(tmp_path, "-o", str(tmp_path / "n.toml"))

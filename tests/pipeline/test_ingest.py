@@ -19,6 +19,7 @@ from postroad.pipeline.schemas import (
     QUARANTINE,
     QUOTES,
     SUBSCRIPTIONS,
+    TRACES,
 )
 
 pytestmark = pytest.mark.spark
@@ -377,3 +378,33 @@ def test_a_broken_gzip_file_fails_in_one_line_and_leaves_nothing(spark, tmp_path
         run.ingest([str(tmp_path / "cut.txt.gz")], "edges", str(tmp_path / "t"), JOB)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "t").exists() or not list((tmp_path / "t").iterdir())
+
+
+def test_traces_are_kept_by_day_and_network_compacted_and_dropped_by_age(
+    spark, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(run, "COMPACT_FILES", 2)
+    table = tmp_path / "t" / "traces"
+
+    def ingest(name, days, **options):
+        rows = [
+            {"trace_id": network, "kind": "start", "broker": "0", "time_us": day * 86_400_000_000}
+            for network in ("a/b", "07")
+            for day in days
+        ]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        run.ingest([str(tmp_path / name)], "traces", str(tmp_path / "t"), JOB, **options)
+        files = list(table.rglob("*.parquet"))
+        return sorted({path.parents[1].name for path in files}), len(files)
+
+    assert ingest("1.jsonl", [0, 1]) == (["day=1970-01-01", "day=1970-01-02"], 4)
+    assert ingest("2.jsonl", [1, 2], append=True)[1] == 8
+    found, files = ingest("3.jsonl", [3], append=True)  # two files of a day: written anew
+    assert (len(found), files) == (4, 8)
+    rows = store.rows_of(str(table))
+    assert len(rows) == 10
+    assert {row["trace_id"] for row in rows} == {"a/b", "07"}
+    assert store.read(spark, str(table), TRACES).where("trace_id = '07'").count() == 5
+    found, _ = ingest("4.jsonl", [4], append=True, keep_days=2)
+    assert found == ["day=1970-01-04", "day=1970-01-05"]
+    assert ingest("5.jsonl", [1], append=True, keep_days=2)[0] == found  # too old already

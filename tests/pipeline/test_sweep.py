@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from postroad.errors import InputError, RunFailed
-from postroad.pipeline import run, store, sweep
+from postroad.pipeline import run, session, store, sweep
 
 pytestmark = pytest.mark.spark
 POINT = 'seed = 5\nrun = "points:point"\n'
@@ -194,3 +195,22 @@ def test_spark_failures_are_one_line(spark, tmp_path):
     with pytest.raises(RunFailed, match=r"Spark failed: .*is null") as caught:
         run.guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
     assert "\n" not in str(caught.value)
+
+
+def test_stages_are_followed_while_they_run(spark, tmp_path):
+    """A task waits until it was told of."""
+    told = []
+
+    def tell(number, done, total):
+        told.append((done, total))
+        (tmp_path / "go").touch()
+
+    def wait(batches):
+        while not (tmp_path / "go").exists():
+            time.sleep(0.01)
+        yield from batches
+
+    with session.followed(spark, tell, every_s=0.01):
+        assert len(spark.range(0, 3, 1, 3).mapInArrow(wait, "id bigint").collect()) == 3
+    assert told
+    assert {total for _, total in told} == {3}

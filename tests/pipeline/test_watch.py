@@ -10,20 +10,25 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 import networks
 from postroad.cli import cli
 from postroad.errors import InputError
+from postroad.filters import parse
 from postroad.pipeline import run, store, watch
 from postroad.pipeline.schemas import QUARANTINE
 from postroad.sim.run import run as simulate
+from postroad.sim.scenario import Scenario
 from postroad.sim.tracing import Tracing
 from postroad.traces.files import Files, read
-from postroad.traces.schema import Recording
+from postroad.traces.schema import Recording, Row
+from postroad.workloads.model import Interest, Posting, Workload
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +172,90 @@ def test_tables_are_what_a_plain_count_of_the_rows_gives(traces, batch):
     } == vectors
 
 
+def carried(scenario):
+    """The messages with publications of a simulated run."""
+    return sum(link.messages.get("publication", 0) for link in simulate(scenario).links)
+
+
+def test_advice_saves_what_it_says(spark):
+    """Networks with a publisher each: moved, or by unicast, the saving lies within the bounds."""
+    scenarios, lines = {}, []
+    for seed in range(14):
+        draw = random.Random(seed)
+        made = networks.overlay(draw)
+        brokers = made.brokers_count
+        far = [Interest("far", brokers - 1, "c", parse("TRUE"))] if seed % 2 else []
+        wanted = [
+            Interest(f"s{n}", draw.randrange(brokers), "c", networks.filter(draw))
+            for n in range(draw.randint(1, 6))
+        ]
+        home = draw.randrange(brokers)
+        postings = [
+            Posting(w * 1_000_000 + n * 10_000, home, "p", f"{w}-{n}", networks.attributes(draw))
+            for w in range(4)
+            for n in range(20)
+        ]
+        workload = Workload(tuple(wanted + far), (), tuple(postings))
+        scenario = Scenario("subscription_forwarding", made, workload)
+        tracing = Tracing(scenario, f"run{seed}", Recording(""))
+        simulate(scenario, tracing=tracing)
+        scenarios[f"run{seed}"] = scenario
+        lines += [("f", 0, msgspec.json.encode(row).decode()) for row in tracing.rows]
+    frame = spark.createDataFrame(lines, "file string, block bigint, text string")
+    events = watch.distinct(watch.events(watch.judged(frame), 1_000_000), WATERMARK_US)
+    totals = watch.totals(watch.facts(events, 0)).localCheckpoint()
+    rows = watch.advice(totals).where("window_us = 2000000").collect()
+    advised = {"move": 0, "switch": 0}
+    for row in rows:
+        scenario = scenarios[row["trace_id"]]
+        some = [one for one in scenario.workload.postings if one.time_us < 3_000_000]
+        if row["action"] == "move":
+            there = scenario.overlay.names.index(row["instead"])
+            other = [replace(one, broker=there) for one in some]
+            instead = scenario
+        else:
+            other, instead = some, replace(scenario, scheme="unicast", config=None)
+        now = carried(replace(scenario, workload=replace(scenario.workload, postings=tuple(some))))
+        then = carried(replace(instead, workload=replace(scenario.workload, postings=tuple(other))))
+        assert row["messages"] == now
+        assert row["saving_low"] <= now - then <= row["saving_high"]
+        assert row["windows"] == 3
+        if row["advised"]:
+            assert now - then > 0.1 * now
+            advised[row["action"]] += 1
+    assert min(advised.values()) > 0
+    assert sum(advised.values()) < len(rows)
+
+
+def test_advice_waits_until_a_change_has_lasted(spark):
+    """Deliveries that change sides every window, then stay."""
+    rows, sequences = [], Counter()
+
+    def add(broker, kind, time_us, **columns):
+        sequences[broker] += 1
+        row = Row("net", broker, 1, sequences[broker], kind, time_us, **columns)
+        rows.append(("f", 0, msgspec.json.encode(row).decode()))
+
+    for broker in "ABC":
+        add(broker, "start", 0, detail='{"scheme":"subscription_forwarding"}')
+    for window, side in enumerate("ACACCCC"):
+        for number in range(50):
+            time_us = window * 1_000_000 + number
+            columns = {"publisher": "p", "publication": f"{window}-{number}"}
+            add("B", "publish", time_us, attributes="{}", **columns)
+            add("B", "send", time_us, peer=side, mechanism="publication", **columns)
+            add(side, "receive", time_us, peer="B", mechanism="publication", **columns)
+            add(side, "deliver", time_us, published_us=time_us, **columns)
+    frame = spark.createDataFrame(rows, "file string, block bigint, text string")
+    events = watch.distinct(watch.events(watch.judged(frame), 1_000_000), WATERMARK_US)
+    advice = watch.advice(watch.totals(watch.facts(events, 0))).where("action = 'move'")
+    said = [
+        (row["window_us"] // 1_000_000, row["instead"], row["saving_low"])
+        for row in advice.where("advised").orderBy("window_us").collect()
+    ]
+    assert said == [(5, "C", 150), (6, "C", 150)]
+
+
 @pytest.mark.skipif("POSTROAD_KILLS" not in os.environ, reason="takes long: make kills")
 def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, batch, tmp_path):
     source, out = arrived(traces, tmp_path / "source"), tmp_path / "out"
@@ -191,21 +280,27 @@ def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, 
     assert as_watched(spark, str(out)) == batch
 
 
-def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("times_us", "windows"),
+    [
+        ([0, 95_000, 96_000, 35_000, 54_000], [(0, 1), (50_000, 1), (90_000, 2)]),
+        # 95,000 closes the window of 45,000: the next batch still adds to it, that after does not.
+        ([45_000, 95_000, 46_000, 47_000], [(40_000, 2), (90_000, 1)]),
+    ],
+)
+def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path, times_us, windows):
     source, out = tmp_path / "source", str(tmp_path / "out")
     source.mkdir()
     row = '{"trace_id":"run","broker":"B","life":1,"sequence":%d,"kind":"stop","time_us":%d}\n'
-    for number, time_us in enumerate([0, 95_000, 96_000, 35_000, 54_000]):
+    for number, time_us in enumerate(times_us):
         path = source / f"traces-B-{number}.jsonl"
         path.write_text(row % (number, time_us))
         os.utime(path, (number, number))  # the oldest is taken up first
     times = {**TIMES, "watermark_us": 50_000}
     facts = run.watch(str(source), out, run.Job(), once=True, files_max=1, **times)
-    assert (facts["rows"], facts["late"]) == (5, 1)
+    assert (facts["rows"], facts["late"]) == (len(times_us), 1)
     counted = run.watched(spark, out, "watch_brokers").orderBy("window_us").collect()
-    assert [(row["window_us"], row["stops"]) for row in counted] == [
-        (0, 1), (50_000, 1), (90_000, 2),
-    ]  # fmt: skip
+    assert [(row["window_us"], row["stops"]) for row in counted] == windows
 
 
 def test_wrong_usage_is_told_in_one_line(tmp_path):

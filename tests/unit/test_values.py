@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from postroad import draws
 from postroad.errors import InputError
-from postroad.model import Publication
 from postroad.overlay import from_links
 from postroad.overlay.trees import full_tree, normal_tree, random_tree
-
-scalars = st.text() | st.integers() | st.booleans() | st.floats(allow_nan=False)
-
-
-@given(
-    st.text(min_size=1),
-    st.text(min_size=1),
-    st.dictionaries(st.text(), scalars),
-    st.binary(),
-    st.integers(min_value=0, max_value=10**15),
-)
-def test_a_publication_survives_being_a_cloudevent(
-    publisher: str, name: str, attributes: dict[str, str], payload: bytes, time_us: int
-) -> None:
-    publication = Publication(publisher, name, attributes, payload, time_us)
-    cloudevent = json.loads(json.dumps(publication.to_cloudevent()))
-    assert Publication.from_cloudevent(cloudevent) == publication
-    assert {"specversion", "id", "source", "type", "time", "data"} <= cloudevent.keys()
 
 
 def test_draws_are_keyed_and_even() -> None:

@@ -586,7 +586,7 @@ class Subscriber(RehearsedClient):
         return False
 
 
-class Member(Subscriber):
+class GroupMember(Subscriber):
     """One of a group; it may leave for good."""
 
     leaving = False
@@ -626,7 +626,7 @@ class Ledger:
         self.acknowledged: set[int] = set()
         self.subscribers: list[Subscriber] = []
         self.guests: list[Subscriber] = []
-        self.members: list[Member] = []
+        self.members: list[GroupMember] = []
 
     def matches(self, subscriber: Subscriber, number: int) -> bool:
         topic, payload, _, _ = self.published[number]
@@ -649,7 +649,7 @@ class Ledger:
 
     def check_group(self, calm: list[int]) -> int:
         """One member each; how many that were."""
-        given = 0
+        count = 0
         for number, (_, _, qos, _) in enumerate(self.published):
             got = [member for member in self.members if number in member.got]
             stayed = [member.name for member in got if not member.left]
@@ -661,8 +661,8 @@ class Ledger:
                 raise Failed(f"{[member.name for member in got]} all got {number}")
             if not got and (qos or number in calm):
                 raise Failed(f"no member of the group got {number}")
-            given += bool(got)
-        return given
+            count += bool(got)
+        return count
 
 
 def draw_network(draw: random.Random, scheme: str) -> Network:
@@ -752,7 +752,7 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     ]
     for number in range(qualities.choice([0, 2, 3])):
         place = qualities.randrange(len(names))
-        member = Member(world, place, f"m{number}", ledger, "$share/g/+/a", "x > 0", AT_LEAST)
+        member = GroupMember(world, place, f"m{number}", ledger, "$share/g/+/a", "x > 0", AT_LEAST)
         ledger.members.append(member)
         tell(f"m{number} at {names[place]} is a member")
     everyone = [*ledger.subscribers, *ledger.members]

@@ -26,15 +26,15 @@ RESTART = "stop all brokers and start them again: running ones refuse it"
 
 def of_subscriptions(old: Sequence[Listed], new: Sequence[Listed], file: str) -> list[Finding]:
     """What the new subscriptions would get that the old do not, and the other way round."""
-    found = []
+    findings = []
     before = {one.key: one for one in old}
     for one in new:
         was = before.pop(one.key, None)
         if was is None:
-            found.append(_whole("more", one, f"{_name(one)} is new and would get", one.where))
+            findings.append(_whole("more", one, f"{_name(one)} is new and would get", one.where))
             continue
         if (was.client, was.broker) != (one.client, one.broker):
-            found.append(
+            findings.append(
                 Finding(
                     NOTE, "moved", f"{one.id} moves from client {was.client} at {was.broker} to "
                     f"client {one.client} at {one.broker}", one.where, {"id": one.id},
@@ -43,8 +43,8 @@ def of_subscriptions(old: Sequence[Listed], new: Sequence[Listed], file: str) ->
         kind, text, value = _change(was.filter, one.filter)
         if kind != "same":
             what = f"{_name(one)} would now get {text}"
-            found.append(Finding(NOTE, kind, what, one.where, {"id": one.id, **value}))
-    return found + [
+            findings.append(Finding(NOTE, kind, what, one.where, {"id": one.id, **value}))
+    return findings + [
         _whole("less", was, f"{_name(was)} ({was.where}) is gone and would no longer get", file)
         for was in before.values()
     ]
@@ -77,8 +77,8 @@ def _change(old: Filter, new: Filter) -> tuple[str, str, dict[str, Any]]:
     return kind, f"{said}{': ' if parts else ''}{'; '.join(parts)} (was {old}, is {new})", value
 
 
-def _example(which: str, found: Witness) -> list[str]:
-    return [] if found.attributes is None else [f"{which} {json.dumps(found.attributes)}"]
+def _example(which: str, example: Witness) -> list[str]:
+    return [] if example.attributes is None else [f"{which} {json.dumps(example.attributes)}"]
 
 
 def of_networks(old: Network, new: Network, lines: Mapping[str, int]) -> list[Finding]:
@@ -94,18 +94,18 @@ def of_networks(old: Network, new: Network, lines: Mapping[str, int]) -> list[Fi
         severity, remedy = (WARNING, RESTART) if key in fixed else (NOTE, easy)
         return Finding(severity, "changed", what, where, value, remedy)
 
-    found = []
+    findings = []
     for key in ("name", "scheme", "seed", "relocation"):
         was, now = getattr(old, key), getattr(new, key)
         if was != now:
-            found.append(changed(key, key, f"{key} is {now!r} and was {was!r}", [was, now]))
+            findings.append(changed(key, key, f"{key} is {now!r} and was {was!r}", [was, now]))
     for key, table, before, after in (
         ("parameters", "parameters", old.config, new.config),
         ("relocation", str(new.relocation), old.relocation_config, new.relocation_config),
         ("limits", "limits", old.limits, new.limits),
         ("traces", "traces", old.traces, new.traces),
     ):
-        found += [
+        findings += [
             changed(
                 _traced(key, name), f"{table}.{name}", f"{table}.{name} is {now!r} and was {was!r}",
                 [was, now],
@@ -113,14 +113,16 @@ def of_networks(old: Network, new: Network, lines: Mapping[str, int]) -> list[Fi
             for name, was, now in _fields(before, after)
         ]  # fmt: skip
         if type(before) is not type(after) and key == "traces":
-            found.append(changed(key, key, f"traces {'begin' if before is None else 'end'}", None))
-    found += _brokers(old, new, changed)
+            findings.append(
+                changed(key, key, f"traces {'begin' if before is None else 'end'}", None)
+            )
+    findings += _brokers(old, new, changed)
     for key in ("store", "tls", "secret", "users"):
         was, now = getattr(old, key), getattr(new, key)
         if was != now:
             text = f"{key} is {_path(now)} and was {_path(was)}"
-            found.append(changed(key, key, text, [_path(was), _path(now)]))
-    return found
+            findings.append(changed(key, key, text, [_path(was), _path(now)]))
+    return findings
 
 
 def _beside(old: Network, new: Network) -> Network:
@@ -155,52 +157,52 @@ def _fields(before: Any, after: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _brokers(old: Network, new: Network, changed: Any) -> list[Finding]:
-    found = []
+    findings = []
     was, now = set(old.member_names), set(new.member_names)
     addresses = [dict(zip(one.names, one.addresses, strict=True)) for one in (old, new)]
     for name in new.member_names:
         key = f"brokers.{name}"
         if name not in was:
-            found.append(changed("brokers", key, f"broker {name} is new", name))
+            findings.append(changed("brokers", key, f"broker {name} is new", name))
         elif addresses[0][name] != addresses[1][name]:
             before, after = (dataclasses.asdict(one[name]) for one in addresses)
             text = f"broker {name} listens elsewhere: {after}, and was {before}"
-            found.append(changed("brokers", key, text, [before, after]))
-    found += [
+            findings.append(changed("brokers", key, text, [before, after]))
+    findings += [
         changed("brokers", "brokers", f"broker {name} is gone", name)
         for name in old.member_names
         if name not in now
     ]
     if was == now and old.names != new.names:
-        found.append(
+        findings.append(
             changed("brokers", "brokers", "the brokers stand in another order", list(new.names))
         )
     links = [{frozenset(one.names[end] for end in pair) for pair in one.pairs}
              for one in (old, new)]  # fmt: skip
     for pair in sorted(map(sorted, links[1] - links[0])):
-        found.append(changed("links", "links", f"link {'-'.join(pair)} is new", pair))
+        findings.append(changed("links", "links", f"link {'-'.join(pair)} is new", pair))
     for pair in sorted(map(sorted, links[0] - links[1])):
-        found.append(changed("links", "links", f"link {'-'.join(pair)} is gone", pair))
+        findings.append(changed("links", "links", f"link {'-'.join(pair)} is gone", pair))
     if old.planned != new.planned:
         text = "the plan's file is another" if old.planned and new.planned else "plan changes"
-        found.append(changed("links", "plan", text, new.plan_file))
-    return found
+        findings.append(changed("links", "plan", text, new.plan_file))
+    return findings
 
 
 def of_users(old: Mapping[str, User], new: Mapping[str, User], file: str) -> list[Finding]:
     """Which users would see or publish more, less or other things."""
-    found = []
+    findings = []
     for name in sorted({*old, *new}):
         where = f"{file}: {name}"
         if name not in old:
             user = new[name]
             may = f"may publish {_list(user.publish)}, see {_list(user.subscribe)}"
             text = f"user {name} is new: {may}"
-            found.append(Finding(NOTE, "changed", text, where, name, RUNNING))
+            findings.append(Finding(NOTE, "changed", text, where, name, RUNNING))
             continue
         if name not in new:
             text = f"user {name} is gone and would be refused"
-            found.append(Finding(NOTE, "changed", text, where, name, RUNNING))
+            findings.append(Finding(NOTE, "changed", text, where, name, RUNNING))
             continue
         for verb, all_of in (("see", sees), ("publish", publishes)):
             try:
@@ -209,13 +211,13 @@ def of_users(old: Mapping[str, User], new: Mapping[str, User], file: str) -> lis
                 kind, text, value = "other", f"something else ({error.what})", {}
             if kind != "same":
                 what = f"user {name} might now {verb} {text}"
-                found.append(
+                findings.append(
                     Finding(NOTE, kind, what, where, {"user": name, "may": verb, **value}, RUNNING)
                 )
         if (old[name].salt, old[name].hash) != (new[name].salt, new[name].hash):
             text = f"user {name} has another password"
-            found.append(Finding(NOTE, "changed", text, where, name, RUNNING))
-    return found
+            findings.append(Finding(NOTE, "changed", text, where, name, RUNNING))
+    return findings
 
 
 def _list(topics: Sequence[str]) -> str:

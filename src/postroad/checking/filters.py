@@ -26,10 +26,10 @@ _HASH = re.compile("[0-9a-f]{16}")
 
 def of_subscriptions(listed: Sequence[Listed]) -> list[Finding]:
     """What is wrong with subscriptions by themselves."""
-    found = []
+    findings = []
     for one in listed:
         if not one.filter.conjunctions:
-            found.append(
+            findings.append(
                 Finding(
                     ERROR, "contradictory", f"no publication can match the filter of {one.id}",
                     one.where, one.id, "mend it, or leave the subscription out",
@@ -39,7 +39,7 @@ def of_subscriptions(listed: Sequence[Listed]) -> list[Finding]:
         example = witness(one.filter)
         if example.attributes is None:
             never = "no publication can" if example.certain else "perhaps no publication can"
-            found.append(
+            findings.append(
                 Finding(
                     ERROR if example.certain else NOTE, "contradictory",
                     f"{never} match the filter of {one.id}: {one.filter}", one.where, one.id,
@@ -51,8 +51,8 @@ def of_subscriptions(listed: Sequence[Listed]) -> list[Finding]:
         if one.filter.conjunctions:
             clients[one.client].append(one)
     for several in clients.values():
-        found += _covered(several)
-    return found
+        findings += _covered(several)
+    return findings
 
 
 def _covered(several: Sequence[Listed]) -> list[Finding]:
@@ -64,7 +64,7 @@ def _covered(several: Sequence[Listed]) -> list[Finding]:
         candidates.add(number, one.filter)
     includes = _includes if len(several) <= CLOSELY_MAX else covers
     dropped: set[int] = set()
-    found = []
+    findings = []
     for number in reversed(range(len(several))):  # of two equal ones the later
         one = several[number]
         covering: dict[int, None] = {}
@@ -86,7 +86,7 @@ def _covered(several: Sequence[Listed]) -> list[Finding]:
             dropped.add(number)
             others = [several[other] for other in covering]
             names = " and ".join(f"{other.id} ({other.filter}, {other.where})" for other in others)
-            found.append(
+            findings.append(
                 Finding(
                     WARNING, "covered",
                     f"{one.id} of client {one.client} ({one.filter}) gets nothing that "
@@ -95,7 +95,7 @@ def _covered(several: Sequence[Listed]) -> list[Finding]:
                     f"leave {one.id} out, unless its quality of service is higher",
                 )
             )  # fmt: skip
-    return found[::-1]
+    return findings[::-1]
 
 
 def _includes(outer: Filter, inner: Filter) -> bool:
@@ -176,7 +176,7 @@ def against_publications(
         name = attributes.get("class")
         total[name] += 1
         wanted[name] += bool(matching)
-    found = []
+    findings = []
     offers = [history.filter(one.text) for one in history.advertisements.values()]
     unmet = [(f, several) for n, (f, several) in enumerate(distinct.items()) if n not in met]
     for number, (filter, several) in enumerate(unmet):
@@ -186,10 +186,10 @@ def against_publications(
         asked = {name for conjunction in filter.conjunctions for name, _ in conjunction}
         if hidden := sorted(asked & set(excluded)):
             text = f"the filter of {which} asks for {', '.join(hidden)}, not recorded"
-            found.append(Finding(NOTE, "unknown", text, one.where, ids))
+            findings.append(Finding(NOTE, "unknown", text, one.where, ids))
             continue
         if offers and not any(intersects(filter, offer) for offer in offers):
-            found.append(
+            findings.append(
                 Finding(
                     WARNING, "not advertised",
                     f"no publisher advertises what {which} asks for: {filter}", one.where, ids,
@@ -202,7 +202,7 @@ def against_publications(
             answer = explain_filter(history, filter)
             closest = f" ({'; '.join(answer.closest)})" if answer.closest else ""
             why = f": {answer.cause}, {answer.sentence}{closest}"
-        found.append(
+        findings.append(
             Finding(
                 WARNING, "unmatched",
                 f"none of {len(publications):,} publications matches the filter of {which}{why}",
@@ -211,7 +211,7 @@ def against_publications(
         )  # fmt: skip
     for name, count in total.items():
         if not wanted[name]:
-            found.append(
+            findings.append(
                 Finding(
                     WARNING, "unwanted",
                     f"nobody wants {'what has no class' if name is None else f'class {name}'}: "
@@ -220,4 +220,4 @@ def against_publications(
                     "stop publishing them, or see whose subscription is missing",
                 )
             )  # fmt: skip
-    return found
+    return findings

@@ -30,20 +30,20 @@ def parts(names: Sequence[str], pairs: Sequence[Pair]) -> list[list[str]]:
 
 def loops(names: Sequence[str], pairs: Sequence[Pair]) -> list[tuple[Pair, list[str]]]:
     """The links that close a loop, read in their order, each with the brokers on its loop."""
-    found: list[tuple[Pair, list[str]]] = []
+    closed: list[tuple[Pair, list[str]]] = []
     tree: list[Pair] = []
     part = {name: name for name in names}
     members = {name: [name] for name in names}
     for a, b in pairs:
         if part[a] == part[b]:
-            found.append(((a, b), _path(names, tree, a, b)))
+            closed.append(((a, b), _path(names, tree, a, b)))
             continue
         tree.append((a, b))
         large, small = sorted((part[a], part[b]), key=lambda one: -len(members[one]))
         for name in members.pop(small):
             part[name] = large
             members[large].append(name)
-    return found
+    return closed
 
 
 def cuts(names: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[Pair], list[str]]:
@@ -97,7 +97,7 @@ def of_links(
 ) -> list[Finding]:
     """All about the links that a file lists. `cyclic`: whether they may close loops; `place` says
     where a link, a broker, or all links stand."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     joined: set[frozenset[str]] = set()
     distinct: list[Pair] = []
     for a, b in pairs:
@@ -105,7 +105,7 @@ def of_links(
             what = (
                 f"link {a}-{b} joins a broker to itself" if a == b else f"link {a}-{b} is doubled"
             )
-            found.append(Finding(ERROR, "link", what, place((a, b)), [a, b], "leave it out"))
+            findings.append(Finding(ERROR, "link", what, place((a, b)), [a, b], "leave it out"))
         else:
             joined.add(frozenset((a, b)))
             distinct.append((a, b))
@@ -113,7 +113,7 @@ def of_links(
     for part in others:
         one = len(part) == 1
         which = f"broker {part[0]} is" if one else f"brokers {some(part)} are"
-        found.append(
+        findings.append(
             Finding(
                 ERROR, "unreachable", f"{which} not joined to {first[0]} by any links",
                 place(None), part, f"add a link between {part[0]} and {first[0]}, or another such",
@@ -121,7 +121,7 @@ def of_links(
         )  # fmt: skip
     closing = loops(names, distinct)
     if not cyclic:
-        found += [
+        findings += [
             Finding(
                 ERROR, "loop", f"link {a}-{b} closes the loop {' - '.join([*way, a])}",
                 place((a, b)), way,
@@ -129,7 +129,7 @@ def of_links(
             )
             for (a, b), way in closing
         ]  # fmt: skip
-    return found + _splits(names, distinct, cyclic, bool(closing), place)
+    return findings + _splits(names, distinct, cyclic, bool(closing), place)
 
 
 def _splits(
@@ -142,10 +142,10 @@ def _splits(
     bridges, brokers = cuts(names, pairs)
     more = "add links that close loops through them" if cyclic else ""
     if not redundant:
-        found = []
+        findings = []
         if bridges:
             each = "the one link" if len(bridges) == 1 else f"any of the {len(bridges):,} links"
-            found.append(
+            findings.append(
                 Finding(
                     NOTE, "link splits", f"the loss of {each} splits the network: it is a tree",
                     place(None), [list(pair) for pair in bridges], more,
@@ -153,14 +153,14 @@ def _splits(
             )  # fmt: skip
         if brokers:
             any_of = "one broker" if len(brokers) == 1 else f"any of {len(brokers):,} brokers"
-            found.append(
+            findings.append(
                 Finding(
                     NOTE, "broker splits",
                     f"the loss of {any_of} splits the network: "
                     f"{some(brokers)}", place(None), list(brokers), more,
                 )
             )  # fmt: skip
-        return found
+        return findings
     return [
         Finding(WARNING, "link splits", f"the loss of link {a}-{b} splits the network",
                 place((a, b)), [a, b], "add a link that goes round it" if cyclic else "")

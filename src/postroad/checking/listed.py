@@ -36,9 +36,9 @@ def subscriptions(
     """Those of a file, and what is wrong with other rows. Without `brokers`, they may name any."""
     rows = list(files.file_rows(path))
     names = _brokers(rows, brokers)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     workload = files.workload(
-        {"subscriptions": rows}, names, lambda error: found.append(refused(error, str(path)))
+        {"subscriptions": rows}, names, lambda error: findings.append(refused(error, str(path)))
     )
     places: dict[str, tuple[str, bool]] = {}
     for position, (where, row) in enumerate(rows):
@@ -54,7 +54,7 @@ def subscriptions(
             counts[one.client] += 1
             key = (one.client, str(counts[one.client]))
         listed.append(Listed(key, one.id, one.client, names[one.broker], one.filter, where))
-    return listed, found
+    return listed, findings
 
 
 def publications(
@@ -63,9 +63,9 @@ def publications(
     """Those of a file as rows of a trace, and what is wrong with other rows."""
     rows = list(files.file_rows(path))
     names = _brokers(rows, brokers)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     workload = files.workload(
-        {"publications": rows}, names, lambda error: found.append(refused(error, str(path)))
+        {"publications": rows}, names, lambda error: findings.append(refused(error, str(path)))
     )
     return [
         Row(
@@ -74,21 +74,21 @@ def publications(
             attributes=json.dumps(one.attributes),
         )
         for number, one in enumerate(workload.postings, 1)
-    ], found  # fmt: skip
+    ], findings  # fmt: skip
 
 
 def recorded(history: History, where: str) -> tuple[list[Listed], list[Finding]]:
     """The subscriptions that a trace has, ended or not."""
-    listed, found = [], []
+    listed, findings = [], []
     for one in history.subscriptions.values():
         try:
             filter = history.filter(one.text)
         except FilterError as error:
-            found.append(refused(error.at(f"{where}: {one.id}")))
+            findings.append(refused(error.at(f"{where}: {one.id}")))
             continue
         place = f"{where}: {one.id}"
         listed.append(Listed(("id", one.id), one.id, one.client, one.broker, filter, place))
-    return listed, found
+    return listed, findings
 
 
 def _brokers(

@@ -182,7 +182,7 @@ class _Sessions:
 
 def of_limits(limits: Limits, load: Load, file: str, lines: dict[str, int]) -> list[Finding]:
     """Limits that the load exceeds, or would if it grew a little."""
-    found = []
+    findings = []
     for one in dataclasses.fields(limits):
         bound, peak = getattr(limits, one.name), load.peaks.get(one.name)
         unbounded = bound == 0 and one.name in ("connects_per_s", "bytes_per_s")
@@ -192,7 +192,7 @@ def of_limits(limits: Limits, load: Load, file: str, lines: dict[str, int]) -> l
         where = f"{file}:{line}" if line else f"{file}: limits.{one.name}"
         over = peak.value > bound
         default = "" if f"limits.{one.name}" in lines else " (the default)"
-        found.append(
+        findings.append(
             Finding(
                 ERROR if over else WARNING, "limit",
                 f"{one.name} is {bound:,}{default}, and {round(peak.value):,} were recorded of "
@@ -202,7 +202,7 @@ def of_limits(limits: Limits, load: Load, file: str, lines: dict[str, int]) -> l
             )
         )  # fmt: skip
     for client, count in load.full.most_common():
-        found.append(
+        findings.append(
             Finding(
                 WARNING, "limit reached",
                 f"{plural(count, 'publication')} for client {client} found its session full",
@@ -210,7 +210,7 @@ def of_limits(limits: Limits, load: Load, file: str, lines: dict[str, int]) -> l
                 "raise session_queue, session_bytes or sessions_bytes above what was recorded with",
             )
         )  # fmt: skip
-    return found
+    return findings
 
 
 def of_listed(

@@ -25,7 +25,7 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
     text = toml.read_text(path)
     values = toml.parse(text, str(path))
     lines = key_lines(text)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     listed = None if "plan" in values else _listed(values)
     if listed is not None:
         names, pairs = listed
@@ -42,7 +42,7 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         for a, b in pairs:
             strange = [name for name in (a, b) if name not in names]
             if strange:
-                found.append(
+                findings.append(
                     Finding(
                         ERROR, "link", f"link {a}-{b} names {strange[0]}, which is no broker",
                         place((a, b)), [a, b], f"add a table [brokers.{strange[0]}] or mend it",
@@ -55,22 +55,22 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         stay = [name for name in names if name not in gone]
         between = [pair for pair in known if not gone & set(pair)]
         if stay:
-            found += of_links(stay, between, cyclic, place)
-        if stay and any(finding.severity == ERROR for finding in found):
+            findings += of_links(stay, between, cyclic, place)
+        if stay and any(finding.severity == ERROR for finding in findings):
             values = {**values, "links": [list(pair) for pair in _mended(stay, between)]}
     try:
         network = from_values(values, path, lines)
     except InputError as error:
-        return None, [*found, refused(error, str(path))]
+        return None, [*findings, refused(error, str(path))]
     if SCHEMES[network.scheme].overlay != "tree":
         # Such a scheme plans who is linked to whom, over the listed links or from a plan's file.
-        found = [finding for finding in found if finding.severity == ERROR]
-        found += _planned(network)
+        findings = [finding for finding in findings if finding.severity == ERROR]
+        findings += _planned(network)
     try:
         secret.check_guarded(network)
     except InputError as error:
-        found.append(refused(error, str(path)))
-    return network, found
+        findings.append(refused(error, str(path)))
+    return network, findings
 
 
 def _planned(network: Network) -> list[Finding]:

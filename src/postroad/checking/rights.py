@@ -35,14 +35,14 @@ def of_users(users: Mapping[str, User], file: str) -> list[Finding]:
         what = (user.publish, user.subscribe, user.publish_where, user.subscribe_where)
         alike[what].append(name)
     groups = [Rights(tuple(names), *what) for what, names in alike.items()]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for group in groups:
-        found += _useless(group, groups, file)
+        findings += _useless(group, groups, file)
     for group in groups:
         if group.subscribe_where is not None:
-            found += _narrowed(group, groups, file)
-        found += _below(group, groups, file)
-    return found
+            findings += _narrowed(group, groups, file)
+        findings += _below(group, groups, file)
+    return findings
 
 
 def sees(user: User | Rights) -> Filter:
@@ -162,16 +162,16 @@ def _below(narrow: Rights, groups: list[Rights], file: str) -> Iterator[Finding]
 
 def _common(first: tuple[str, ...], second: tuple[str, ...]) -> list[str]:
     """The topics that both reach: of two, one within the other, the lower."""
-    found: dict[str, None] = {}
+    common: dict[str, None] = {}
     for a in first:
         for b in second:
             if _within(a, b):
-                found[a] = None
+                common[a] = None
             elif _within(b, a):
-                found[b] = None
+                common[b] = None
     return [
-        topic for topic in found
-        if not any(topic != other and _within(topic, other) for other in found)
+        topic for topic in common
+        if not any(topic != other and _within(topic, other) for other in common)
     ]  # fmt: skip
 
 

@@ -170,24 +170,24 @@ def _values(constraints: Sequence[Constraint]) -> list[Scalar]:
 
 
 def _texts(bounds: list[str], patterns: list[str]) -> list[str]:
-    made: dict[str, None] = {}
+    texts: dict[str, None] = {}
     patterns = patterns[:PATTERNS_MAX]
     for fill in FILLS:
         for pattern in patterns:
-            made[_filled(pattern, fill)] = None
+            texts[_filled(pattern, fill)] = None
     for pattern in patterns:
         for other in patterns:
             for fill in FILLS[:2] if pattern != other else ():
-                made[_filled(pattern, _filled(other, fill))] = None
-                made[_filled(pattern, fill) + _filled(other, fill)] = None
+                texts[_filled(pattern, _filled(other, fill))] = None
+                texts[_filled(pattern, fill) + _filled(other, fill)] = None
     plain = [bound for bound in bounds if not bound.endswith("\0")]
     for text in (*plain, *(f"{bound}{more}" for more in ("a", "0", "/a") for bound in plain)):
-        made[text] = None
-    made["a"] = None
+        texts[text] = None
+    texts["a"] = None
     # With the least text of all, and the least above each bound, no set is left out.
     for text in ("", *bounds, *(f"{bound}\0" for bound in bounds)):
-        made[text] = None
-    return list(made)
+        texts[text] = None
+    return list(texts)
 
 
 def _filled(pattern: str, fill: str) -> str:

@@ -181,6 +181,106 @@ def placement(
     )
 
 
+SCENARIO = click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@advise.command()
+@SCENARIO
+@click.option("--load-max", type=COUNT, help="Messages that a broker may send and receive in all.")
+@click.option("--limit-s", type=float, default=60.0, show_default=True, help="Time for the solver.")
+@JSON
+def publishers(scenario: Path, load_max: int | None, limit_s: float, as_json: bool) -> None:
+    """The best broker for every publisher of a scenario on its tree, under a limit on load.
+
+    Exact for schemes that send a publication over the links towards its subscribers and no
+    others: subscription and advertisement forwarding. Nobody is moved.
+    """
+    import numpy as np
+
+    from postroad.comparison.optimum import demand
+    from postroad.cost import placement
+    from postroad.sim.scenario import load
+
+    settings = load(scenario)
+    who, names = demand(settings), settings.overlay.names
+    messages = placement.costs(settings.overlay, who.wanted, who.publisher)
+    home = np.empty(len(who.publishers), dtype=np.int64)
+    home[who.publisher] = who.source
+    best = placement.best(settings.overlay, who.wanted, who.publisher, home, load_max, limit_s)
+    now = int(messages[np.arange(len(home)), home].sum())
+    rows = [
+        {
+            "publisher": name,
+            "at": names[home[one]],
+            "should_be_at": names[best.brokers[one]],
+            "messages": int(messages[one, home[one]]),
+            "then": int(messages[one, best.brokers[one]]),
+        }
+        for one, name in enumerate(who.publishers)
+    ]
+    if as_json:
+        facts = {"messages": now, "then": best.messages, "least": best.least, "publishers": rows}
+        click.echo(json.dumps(facts))
+        return
+    table = Table("publisher", "at", "should be at")
+    for name in ("messages", "then"):
+        table.add_column(name, justify="right")
+    for row in sorted(rows, key=lambda row: row["then"] - row["messages"]):
+        if row["at"] != row["should_be_at"]:
+            table.add_row(*(f"{value:,}" if isinstance(value, int) else value
+                            for value in row.values()))  # fmt: skip
+    show(table)
+    proved = (
+        "" if best.least == best.messages else f"; the least possible is {best.least:,.0f} or more"
+    )
+    click.echo(
+        f"messages {now:,} to {best.messages:,} ({_change(now, best.messages)}){proved}; "
+        f"{len(rows) - table.row_count} publishers stay"
+    )
+
+
+@advise.command()
+@SCENARIO
+@click.option("--candidates", type=COUNT, default=200, show_default=True, help="New links to try.")
+@click.option("--show", "count", type=COUNT, default=5, show_default=True, help="How many to show.")
+@JSON
+def links(scenario: Path, candidates: int, count: int, as_json: bool) -> None:
+    """Which link of a scenario's tree to replace by which, for the largest saving of messages.
+
+    Tried are new links between the brokers that most publications concern both of.
+    """
+    from postroad.comparison.optimum import demand
+    from postroad.cost import bounds, placement
+    from postroad.sim.scenario import load
+
+    settings = load(scenario)
+    who, names = demand(settings), settings.overlay.names
+    tree = bounds.on_tree(settings.overlay, who.wanted)
+    now = int(tree.messages(who.source).sum())
+    better = placement.replacements(settings.overlay, who.wanted, who.source, candidates)[:count]
+    rows = [
+        {
+            "replace": [names[end] for end in one.old],
+            "by": [names[end] for end in one.new],
+            "saves": one.saved,
+        }
+        for one in better
+    ]
+    if as_json:
+        click.echo(json.dumps({"messages": now, "links": rows}))
+        return
+    if not rows:
+        click.echo(f"messages {now:,}: no other link tried saves any")
+        return
+    table = Table("replace", "by")
+    table.add_column("saves", justify="right")
+    for one in better:
+        old, new = ("-".join(names[end] for end in ends) for ends in (one.old, one.new))
+        table.add_row(old, new, f"{one.saved:,} ({100 * one.saved / now:.1f}%)")
+    show(table)
+    click.echo(f"messages {now:,}; one replacement at a time")
+
+
 def _change(now: float, then: float) -> str:
     return f"{100 * (then / now - 1):+.0f}%" if now else "unchanged"
 

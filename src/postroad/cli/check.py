@@ -59,48 +59,50 @@ def check(
     from postroad.traces import files
 
     _usage(network, subscriptions, publications, traces, against)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     deployed = None
     if network is not None:
         deployed, problems = _network(network)
-        found += problems
+        findings += problems
     names = None if deployed is None else deployed.member_names
     listed: list[Listed] = []
     if subscriptions is not None:
         listed, problems = read_subscriptions(subscriptions, names)
-        found += problems
+        findings += problems
     rows: list[Row] = []
     if traces is not None:
         rows, about = files.read(traces, trace_id)
-        found += _read(about, traces)
+        findings += _read(about, traces)
         if subscriptions is None:
             listed, problems = recorded(History(rows), str(traces))
-            found += problems
+            findings += problems
         if deployed is not None:
             measured = load.measure(rows)
-            found += load.of_limits(deployed.limits, measured, str(network), _lines(network))
+            findings += load.of_limits(deployed.limits, measured, str(network), _lines(network))
     if publications is not None:
         more, problems = read_publications(publications, names)
-        found += problems
+        findings += problems
         rows = [*rows, *more]
     if subscriptions is not None or traces is not None:
-        found += filters.of_subscriptions(listed)
+        findings += filters.of_subscriptions(listed)
     if deployed is not None and subscriptions is not None:
-        found += load.of_listed(deployed.limits, listed, str(network), _lines(network))
+        findings += load.of_listed(deployed.limits, listed, str(network), _lines(network))
     if rows and (listed or subscriptions is not None):
         recording = None if deployed is None or publications is not None else deployed.traces
-        found += filters.against_publications(
+        findings += filters.against_publications(
             listed, History(rows), str(publications or traces),
             () if recording is None else recording.exclude,
         )  # fmt: skip
     if against is not None:
-        found += _differences(deployed, subscriptions, listed, against)
-    found = in_order(found)
-    counts = Counter(finding.severity for finding in found)
+        findings += _differences(deployed, subscriptions, listed, against)
+    findings = in_order(findings)
+    counts = Counter(finding.severity for finding in findings)
     if as_json:
-        click.echo(json.dumps({"findings": [f.to_json() for f in found], "counts": dict(counts)}))
+        click.echo(
+            json.dumps({"findings": [f.to_json() for f in findings], "counts": dict(counts)})
+        )
     else:
-        _show(found, counts)
+        _show(findings, counts)
     if counts[ERROR]:
         click.get_current_context().exit(1)
 
@@ -145,13 +147,13 @@ def _network(path: Path) -> tuple[Network | None, list[Finding]]:
     from postroad.checking import network, rights
     from postroad.checking.findings import refused
 
-    deployed, found = network.of_file(path)
+    deployed, findings = network.of_file(path)
     if deployed is not None and deployed.users is not None:
         try:
-            found += rights.of_users(_users(deployed), str(deployed.users))
+            findings += rights.of_users(_users(deployed), str(deployed.users))
         except InputError as error:
-            found.append(refused(error, str(deployed.users)))
-    return deployed, found
+            findings.append(refused(error, str(deployed.users)))
+    return deployed, findings
 
 
 def _users(network: Network) -> dict[str, User]:
@@ -163,14 +165,14 @@ def _users(network: Network) -> dict[str, User]:
 def _read(about: Read, traces: Path) -> list[Finding]:
     from postroad.checking.findings import NOTE, WARNING, Finding
 
-    found = []
+    findings = []
     if about.bad:
         text = f"{len(about.bad):,} bad rows left out, the first {about.bad[0]}"
-        found.append(Finding(WARNING, "traces", text, str(traces), len(about.bad)))
+        findings.append(Finding(WARNING, "traces", text, str(traces), len(about.bad)))
     for (_, broker, _), count in about.gaps.items():
         text = f"{count:,} rows of broker {broker} are missing"
-        found.append(Finding(NOTE, "traces", text, str(traces), count))
-    return found
+        findings.append(Finding(NOTE, "traces", text, str(traces), count))
+    return findings
 
 
 def _differences(
@@ -187,16 +189,16 @@ def _differences(
     if deployed is None:
         return []  # it cannot be read, which is told
     before = load(against)
-    found = differences.of_networks(before, deployed, _lines(deployed.path))
+    findings = differences.of_networks(before, deployed, _lines(deployed.path))
     if before.users is not None and deployed.users is not None:
-        found += differences.of_users(_users(before), _users(deployed), str(deployed.users))
-    return found
+        findings += differences.of_users(_users(before), _users(deployed), str(deployed.users))
+    return findings
 
 
-def _show(found: list[Finding], counts: Counter[str]) -> None:
+def _show(findings: list[Finding], counts: Counter[str]) -> None:
     from postroad.checking.findings import SEVERITIES, plural
 
-    for finding in found:
+    for finding in findings:
         click.echo(f"{finding.severity:<7}  {finding.where}: {finding.what}")
         if finding.remedy:
             click.echo(f"{'':<9}{finding.remedy}")

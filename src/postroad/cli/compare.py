@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -42,7 +43,7 @@ COLUMNS = ["traffic", "messages", "delay_p90_ms", "state_mean", "stress_max"]
 def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **told: Any) -> None:
     """Run every scheme on one workload and write a page that says which to run."""
     named = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    _compare(workload, named, out, job(told), as_json)
+    _compare(workload, named, out, job(told, light=True), as_json)
 
 
 @click.command()
@@ -53,7 +54,7 @@ def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **tol
 def demo(out: Path, as_json: bool, **told: Any) -> None:
     """Compare every scheme on the workload that comes with the package."""
     with as_file(files("postroad.comparison") / "demo.toml") as path:
-        _compare(path, None, out, job(told), as_json)
+        _compare(path, None, out, job(told, light=True), as_json)
 
 
 def _compare(
@@ -96,19 +97,20 @@ def _compare(
             partial.write_text(page(results), encoding="utf-8")
             partial.replace(target)
     judgement = judge(results.outcomes, comparison.matters, results.conditions)
-    advice = judgement.text
     wrong = problems(results.outcomes)
     if as_json:
-        click.echo(json.dumps(_facts(results, advice, wrong, target)))
+        click.echo(json.dumps(_facts(results, judgement, wrong, target)))
     else:
-        _show(results, advice, wrong, target)
+        _show(results, judgement, wrong, target)
     if all(outcome.error is not None for outcome in results.outcomes):
         raise RunFailed("every scheme failed")
 
 
-def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[str, Any]:
+def _facts(results: Any, judgement: Any, wrong: list[str], target: Path) -> dict[str, Any]:
     return {
-        "verdict": advice.replace("**", ""),
+        "verdict": judgement.text.replace("**", ""),
+        "best": None if judgement.best is None else judgement.best.label,
+        "out": judgement.out,
         "problems": wrong,
         "quarantined": len(results.bad),
         "page": str(target),
@@ -124,7 +126,7 @@ def _facts(results: Any, advice: str, wrong: list[str], target: Path) -> dict[st
     }
 
 
-def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
+def _show(results: Any, judgement: Any, wrong: list[str], target: Path) -> None:
     from postroad.comparison.verdict import shown
     from postroad.report.compare_page import SHORT
 
@@ -149,5 +151,11 @@ def _show(results: Any, advice: str, wrong: list[str], target: Path) -> None:
         )
     for problem in wrong:
         click.echo(f"! {problem}")
-    click.echo(advice.replace("**", ""))
+    click.echo(judgement.text.replace("**", ""))
     click.echo(f"The page: {target}")
+    if judgement.best is not None:
+        report = shlex.quote(str(target.parent))
+        click.echo(
+            f"To run {judgement.best.label}: postroad network init {report} -o network.toml "
+            "&& postroad network up network.toml"
+        )

@@ -55,12 +55,12 @@ def explain(
         from postroad.explain.filters import explain_filter
         from postroad.filters import parse
 
-        found = explain_filter(history, parse(text))
+        verdict = explain_filter(history, parse(text))
         if as_json:
-            click.echo(json.dumps(found.to_json()))
+            click.echo(json.dumps(verdict.to_json()))
             return
-        click.echo(f"{found.cause}: {found.sentence}")
-        for example in found.closest:
+        click.echo(f"{verdict.cause}: {verdict.sentence}")
+        for example in verdict.closest:
             click.echo(f"  {example}")
         return
     if publication is None or client is None:
@@ -145,21 +145,21 @@ def _dry_run(
     if at is None:
         raise InputError("--dry-run needs a broker", remedy="say with --at where to publish")
     network = load(source)
-    found = dry_run(network, at, client or "dry-run", attributes(topic, payload.encode()))
+    answer = dry_run(network, at, client or "dry-run", attributes(topic, payload.encode()))
     if as_json:
-        click.echo(json.dumps(found.to_json()))
+        click.echo(json.dumps(answer.to_json()))
     else:
-        _show_dry_run(found)
+        _show_dry_run(answer)
 
 
-def _show_dry_run(found: DryRun) -> None:
-    deliveries = found.deliveries
+def _show_dry_run(answer: DryRun) -> None:
+    deliveries = answer.deliveries
     reached = [one for one in deliveries if one["reason"] is None]
     click.echo(
-        f"it would come to {len({stop.broker for stop in found.stops})} brokers and be delivered "
+        f"it would come to {len({stop.broker for stop in answer.stops})} brokers and be delivered "
         f"to {len(reached)} of {len(deliveries)} matching subscriptions; nothing was sent"
     )
-    for stop in found.stops:
+    for stop in answer.stops:
         said: list[Any] = [f"to {', '.join(stop.sent_to)}"] if stop.sent_to else []
         for one in stop.deliveries:
             why = "" if one["reason"] is None else f" ({one['reason']})"
@@ -170,5 +170,5 @@ def _show_dry_run(found: DryRun) -> None:
         click.echo(
             f"  {stop.hops} links  {stop.broker:<12} {'; '.join(said) or 'no entry matches'}"
         )
-    for name in found.unreachable:
+    for name in answer.unreachable:
         click.echo(f"! broker {name} does not answer")

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.cli.deploy import init
 from postroad.errors import InputError
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -37,6 +38,9 @@ def broker(path: Path, name: str, log_level: str) -> None:
 @click.group()
 def network() -> None:
     """Run a whole network as local processes, one per broker."""
+
+
+network.add_command(init)
 
 
 @network.command()

@@ -64,6 +64,9 @@ def option_rate(command: Command) -> Command:
 @click.option(
     "--append", is_flag=True, help="Add the files to the table; those that it has are left out."
 )
+@click.option(
+    "--keep-days", type=click.IntRange(min=1), help="Traces: drop days that are older than this."
+)
 @click.option("--undirected", is_flag=True, help="Edges: keep each pair both ways.")
 @click.option(
     "--unit",
@@ -97,7 +100,7 @@ def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **op
     """Read raw files into a table; bad rows go to its quarantine."""
     from postroad.pipeline import run
 
-    facts = run.ingest(sources, kind, output, job(options), **options)
+    facts = run.ingest(sources, kind, output, job(options, bar=True), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")
@@ -120,7 +123,7 @@ def sample(edges: str, output: str, as_json: bool, **options: Any) -> None:
     """Breadth-first sample of a graph, with all edges among the visited users."""
     from postroad.pipeline import run
 
-    facts = run.sample(edges, output, job(options), **options)
+    facts = run.sample(edges, output, job(options, bar=True), **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['nodes']:,} users and {facts['edges']:,} edges in {facts['tables'][0]}")
@@ -139,7 +142,7 @@ def followers(edges: str, table: str | None, as_json: bool, **options: Any) -> N
 
     from postroad.pipeline import run
 
-    facts = run.followers(edges, job(options))
+    facts = run.followers(edges, job(options, bar=True))
     quantiles = facts.pop("quantiles")
     if table:
         head = "# Made by `postroad pipeline followers EDGES --table FILE`.\n"
@@ -259,7 +262,7 @@ def patterns_workload(**options: Any) -> None:
 def _workload(kind: str, options: dict[str, Any], inputs: dict[str, str]) -> None:
     from postroad.pipeline import run
 
-    output, as_json, where = options.pop("output"), options.pop("as_json"), job(options)
+    output, as_json, where = options.pop("output"), options.pop("as_json"), job(options, bar=True)
     if options["rate_per_s"] is None:
         del options["rate_per_s"]
     facts = run.workload(kind, output, where, inputs=inputs, **options)
@@ -383,7 +386,9 @@ def measure(
     from postroad.pipeline.session import parse_conf
 
     baselines = [parse_conf(baseline)] if baseline else []
-    facts = run.measure(runs, output, job(options), traces_path=traces, baselines=baselines)
+    facts = run.measure(
+        runs, output, job(options, bar=True), traces_path=traces, baselines=baselines
+    )
     if as_json:
         facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
         return _tell(facts, as_json)
@@ -471,17 +476,17 @@ def tables(folder: str, as_json: bool) -> None:
     """The tables in a folder: rows, how each was made and from what, and what was wrong."""
     from postroad.pipeline import run
 
-    found = run.tables(folder)
+    listed = run.tables(folder)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(listed))
         return
-    for one in found:
+    for one in listed:
         quality = "".join(f", {count:,} {word}" for word, count in one["quality"].items())
         click.echo(f"{one['table']}: {one['rows']:,} rows{quality}")
         click.echo(f"  by {one['command'] or one['stage']} (Postroad {one['version']})")
         for path in one["inputs"]:
             click.echo(f"  from {path}")
-    if not found:
+    if not listed:
         click.echo(f"no tables in {folder}")
 
 

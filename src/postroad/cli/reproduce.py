@@ -92,7 +92,7 @@ def _command(name: str, paper: Paper) -> click.Command:
         choices = {choice: options[choice] for choice in paper.choices}
         asked = Asked(not options["quick"], files, choices)
         page = options["page"] or options["out"] / "page.md"
-        workers, where = options["workers"], job(options)
+        workers, where = options["workers"], job(options, light=True)
         alone = where.master is None and not is_submitted()
         if alone:
             where = replace(where, master=f"local[{workers}]")

@@ -7,35 +7,66 @@ that it owes is never below. What a bound cannot say (matches, control messages)
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
 from postroad.cost import bounds
+from postroad.overlay import IntArray
 from postroad.overlay.small_world import Ring
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
 
 LABEL = "least possible"
-BOUNDS = ("tree_copies", "placed_copies", "tree_stress_max")  # besides the measures of schemes
+BOUNDS = (
+    "tree_copies",
+    "placed_tree_copies",
+    "placed_copies",
+    "tree_stress_max",
+)  # besides the measures of schemes
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Who wants what: `wanted[b, p]` whether broker b has a client that is owed publication p,
+    `source` where publications are made, `publisher` by whom (a number in `publishers`)."""
+
+    wanted: bounds.Wanted
+    source: IntArray
+    publisher: IntArray
+    publishers: tuple[str, ...]
+    owed: tuple[tuple[int, int], ...]  # publication and broker of each delivery
+
+
+def demand(scenario: Scenario) -> Demand:
+    postings = scenario.workload.postings
+    home = {interest.id: interest.broker for interest in scenario.workload.subscriptions}
+    place = {(one.publisher, one.id): p for p, one in enumerate(postings)}
+    owed, _ = expected(scenario)
+    pairs = tuple((place[key], home[subscription]) for key, subscription in owed)
+    wanted = np.zeros((scenario.overlay.brokers_count, len(postings)), dtype=bool)
+    for p, broker in pairs:
+        wanted[broker, p] = True
+    publishers = tuple(sorted({one.publisher for one in postings}))
+    number = {name: n for n, name in enumerate(publishers)}
+    return Demand(
+        wanted,
+        np.array([one.broker for one in postings], dtype=np.int64),
+        np.array([number[one.publisher] for one in postings], dtype=np.int64),
+        publishers,
+        pairs,
+    )
 
 
 def least(scenario: Scenario) -> dict[str, float]:
-    """Lower bounds; `tree_copies` and `placed_copies` keep to the links of the overlay, the
-    second with every publisher at its best broker."""
+    """Lower bounds. With `tree`, publications keep to the links of the overlay; with `placed`, each
+    publisher is at the broker that is best for it on those links."""
     workload, overlay = scenario.workload, scenario.overlay
-    postings = workload.postings
-    count = max(1, len(postings))
-    home = {interest.id: interest.broker for interest in workload.subscriptions}
-    place = {(one.publisher, one.id): p for p, one in enumerate(postings)}
-    source = np.array([one.broker for one in postings], dtype=np.int64)
-    owed, _ = expected(scenario)
-    wanted = np.zeros((overlay.brokers_count, len(postings)), dtype=bool)
+    count = max(1, len(workload.postings))
+    who = demand(scenario)
+    wanted, source, owed = who.wanted, who.source, who.owed
     shortest_us = bounds.least_us(overlay)
-    delays_us = np.empty(len(owed))
-    for n, (key, subscription) in enumerate(owed):
-        p, broker = place[key], home[subscription]
-        wanted[broker, p] = True
-        delays_us[n] = shortest_us[source[p], broker]
+    delays_us = np.array([shortest_us[source[p], broker] for p, broker in owed])
     filters: dict[int, set[object]] = defaultdict(set)
     for interest in workload.subscriptions:
         if interest.time_us is None:
@@ -56,12 +87,11 @@ def least(scenario: Scenario) -> dict[str, float]:
     }
     if not isinstance(overlay, Ring):
         tree = bounds.on_tree(overlay, wanted)
-        publishers = sorted({one.publisher for one in postings})
-        number = {name: n for n, name in enumerate(publishers)}
-        publisher = np.array([number[one.publisher] for one in postings], dtype=np.int64)
         figures["tree_copies"] = float(tree.messages(source).sum()) / count
-        figures["placed_copies"] = float(tree.best_messages(publisher).sum()) / count
+        places = tree.best_places(who.publisher)
+        figures["placed_tree_copies"] = float(tree.messages(places).sum()) / count
+        figures["placed_copies"] = float(bounds.messages(wanted, places).sum()) / count
         figures["tree_stress_max"] = (
-            float(bounds.load_on_tree(overlay, wanted, source).max()) / count
+            float(bounds.loads_on_tree(overlay, wanted, source).sum(axis=1).max()) / count
         )
     return figures

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from postroad.comparison import settings
+from postroad.comparison import deploy, settings
 from postroad.comparison.estimate import estimates
 from postroad.comparison.optimum import BOUNDS, LABEL
 from postroad.comparison.rows import Row
@@ -277,6 +277,7 @@ def _write(
         writer.writeheader()
         writer.writerows(rows)
     pq.write_table(pa.Table.from_pylist(rows), out / "results.parquet")
+    deploy.record(results, out)
     quarantine = out / "quarantine.csv"
     quarantine.unlink(missing_ok=True)
     if results.bad:

@@ -7,7 +7,7 @@ publications that were made; times are from publication to delivery.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,37 +19,18 @@ from postroad.comparison.rows import SHARE, TRACED
 from postroad.errors import InputError
 from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
-from postroad.relocation import RELOCATIONS, all_messages
+from postroad.pipeline import definitions
+from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
 from postroad.routing.ring import ANY, topics
-from postroad.sim.oracle import expected
-from postroad.sim.run import Result, run
+from postroad.sim.facts import Fact, columns, facts, upper_us
+from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 
 MEASURES: dict[str, str] = {
-    "traffic": "messages per publication, control messages at the stated rate of change included",
-    "messages": "publication messages per publication",
-    "copies": "copies of publications in them, per publication",
-    "pure_forwards": "pure forwards per publication",
-    "false_sends": "false sends per publication",
-    "matches": "matches per publication",
-    "state_mean": "routing entries per broker, mean",
-    "state_max": "routing entries per broker, max",
-    "stress_mean": "publication messages sent and received per broker and publication, mean",
-    "stress_max": "the same, busiest broker",
-    "link_mean": "publication messages per used link and publication, mean",
-    "link_max": "the same, busiest link",
-    "delay_p50_ms": "delivery delay, median, ms",
-    "delay_p90_ms": "delivery delay, 90th percentile, ms",
-    "delay_p99_ms": "delivery delay, 99th percentile, ms",
-    "hops": "hops per delivery, mean",
-    "outside": "publication messages per publication between brokers that no link joins",
-    "control": "control messages per publication, set-up included",
-    "control_per_change": "control messages per change of a subscription",
-    "deliveries": "deliveries",
-    "lost": "lost deliveries",
-    "duplicated": "duplicate deliveries",
-    "unexpected": "deliveries nobody asked for",
+    name: measure.definition
+    for name, measure in definitions.MEASURES.items()
+    if name not in ("delay_mean_ms", "queue_mean", "queue_max", "publications")
 }
 CONCERN = {
     "traffic": "traffic",
@@ -70,17 +51,24 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
     )  # fmt: skip
     if case["scheme"] is None:
         return least(scenario)
+    joined = links_of(scenario.overlay)
+    scenario = prepared(case, scenario)
+    counted = facts(run(scenario), joined, case["per_change"])
+    return {"facts": columns(counted), **(pictured(counted, scenario) if case["details"] else {})}
+
+
+def prepared(case: Mapping[str, Any], scenario: Scenario) -> Scenario:
+    """The scenario under a row's scheme, its parameters made out for this workload."""
     scheme, relocation = SCHEMES[case["scheme"]], case["relocation"]
     parameters = dict(case["parameters"])
     share = parameters.pop(SHARE, None)
     if share is not None:
         phi = scheme.config().phi
         parameters["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
-    joined = links_of(scenario.overlay)
+    traced = parameters.pop(TRACED, None)
     if scheme.overlay == "ring":
         parameters["topic"] = case["topic"]
         scenario = on_ring(scenario, scheme.config(**parameters))
-    traced = parameters.pop(TRACED, None)
     if relocation is not None:
         publishers = len({posting.publisher for posting in scenario.workload.postings})
         threshold = max(2, round(traced * len(scenario.workload.postings) / publishers))
@@ -89,9 +77,7 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
             relocation=relocation,
             relocation_config=RELOCATIONS[relocation].config(threshold=threshold),
         )
-    config = scheme.config(**parameters)
-    scenario = replace(scenario, scheme=case["scheme"], config=config)
-    return measured(run(scenario), joined, case["per_change"], case["details"])
+    return replace(scenario, scheme=case["scheme"], config=scheme.config(**parameters))
 
 
 def links_of(overlay: Overlay) -> set[tuple[int, int]]:
@@ -153,85 +139,29 @@ def on_ring(scenario: Scenario, config: Any) -> Scenario:
     return replace(scenario, overlay=ring)
 
 
-def carrying() -> set[str]:
-    """The kinds of messages that carry publications, in all schemes."""
-    return {message.kind for message in all_messages() if message.carries}
-
-
-def measured(
-    result: Result, joined: Collection[tuple[int, int]], per_change: float, details: bool
-) -> dict[str, Any]:
-    """All measures of a run. `joined` are the links that the network has, `per_change` is how many
-    publications there are for each change of a subscription; `details` adds what the pictures of
-    brokers and links need.
-
-    A change costs as many control messages as setting up a subscription did, on average.
-    """
-    scenario = result.scenario
+def pictured(counted: Sequence[Fact], scenario: Scenario) -> dict[str, dict[str, float]]:
+    """What the pictures of brokers, links and delays show, from the facts of a run."""
     count = max(1, len(scenario.workload.postings))
-    kinds = carrying()
-    pairs = Counter((key, subscription) for key, subscription, *_ in result.deliveries)
-    owed, allowed = expected(scenario, result.refused)
-    delays = np.sort(
-        [time_us - result.published_us[key] for key, _, _, time_us, *_ in result.deliveries]
-    )
-    stress = np.zeros(len(result.brokers))
-    links: Counter[tuple[int, int]] = Counter()
-    control: Counter[str] = Counter()
-    for link in result.links:
-        carried = 0
-        for kind, sent in link.messages.items():
-            if kind in kinds:
-                carried += sent
-            else:
-                control[kind] += sent
-        if carried:
-            for end in (link.source, link.target):
-                if end < len(stress):  # routers below the brokers come after them
-                    stress[end] += carried
-            links[link.source, link.target] += carried
-    state = [broker.table_entries_max for broker in result.brokers]
-    percentiles = {
-        f"delay_p{p}_ms": float(np.percentile(delays, p)) / 1000 if len(delays) else 0.0
-        for p in (50, 90, 99)
+    number = {name: n for n, name in enumerate(scenario.overlay.names)}
+    load = dict.fromkeys(range(len(number)), 0)
+    both: Counter[tuple[int, int]] = Counter()
+    delays: Counter[int] = Counter()
+    for broker, peer, _, _, bucket, fact, times in counted:
+        if fact == "sends":
+            ends = [number[end] for end in (broker, peer) if end in number]
+            for end in ends:
+                load[end] += times
+            if len(ends) == 2:  # routers below the brokers are not drawn
+                both[min(ends), max(ends)] += times
+        elif bucket is not None:
+            delays[bucket] += times
+    shown: dict[str, dict[str, float]] = {
+        "load": {str(n): sent / count for n, sent in load.items()},
+        "link": {f"{a}-{b}": sent / count for (a, b), sent in both.most_common(LINKS_DRAWN)},
     }
-    messages = sum(links.values()) / count
-    change = control.total() / max(1, len(scenario.workload.subscriptions))
-    measures: dict[str, Any] = {
-        "traffic": messages + change / per_change,
-        "messages": messages,
-        "copies": sum(link.copies for link in result.links) / count,
-        "pure_forwards": sum(broker.pure_forwards for broker in result.brokers) / count,
-        "false_sends": sum(broker.false_sends for broker in result.brokers) / count,
-        "matches": sum(b.matches_count + b.router.matches_count for b in result.brokers) / count,
-        "state_mean": float(np.mean(state)),
-        "state_max": max(state),
-        "stress_mean": float(stress.mean()) / count,
-        "stress_max": float(stress.max()) / count,
-        "link_mean": sum(links.values()) / max(1, len(links)) / count,
-        "link_max": max(links.values(), default=0) / count,
-        **percentiles,
-        "hops": sum(hops for *_, hops, _ in result.deliveries) / max(1, len(result.deliveries)),
-        "outside": sum(n for pair, n in links.items() if pair not in joined) / count,
-        "control": control.total() / count,
-        "control_per_change": change,
-        "deliveries": len(result.deliveries),
-        "lost": len(owed - pairs.keys()),
-        "duplicated": pairs.total() - len(pairs),
-        "unexpected": len(pairs.keys() - owed - allowed),
-        "publications": len(scenario.workload.postings),
-        "control_by_kind": dict(sorted(control.items())),
-    }
-    if details:
-        measures["load"] = {str(n): value / count for n, value in enumerate(stress.tolist())}
-        both: Counter[tuple[int, int]] = Counter()
-        for (a, b), carried in links.items():
-            if max(a, b) < len(stress):
-                both[min(a, b), max(a, b)] += carried
-        measures["link"] = {
-            f"{a}-{b}": carried / count for (a, b), carried in both.most_common(LINKS_DRAWN)
-        }
-        if len(delays):
-            shares = np.percentile(delays, np.arange(101)) / 1000
-            measures["quantile"] = {str(q): value for q, value in enumerate(shares.tolist())}
-    return measures
+    if delays:
+        late = sorted(delays)
+        spread = np.repeat(upper_us(np.array(late)), [delays[bucket] for bucket in late])
+        shares = np.percentile(spread, np.arange(101)) / 1000
+        shown["quantile"] = {str(q): value for q, value in enumerate(shares.tolist())}
+    return shown

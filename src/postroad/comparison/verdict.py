@@ -77,6 +77,7 @@ class Judgement:
     best: Outcome | None
     out: Mapping[str, str]  # rows that do not keep within the limits, with the reason
     text: str
+    headline: str  # what to do, in one sentence
 
 
 def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> Judgement:
@@ -92,15 +93,15 @@ def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> 
         key=lambda row: (row.figure(measure).mean, row.figure("state_mean").mean),
     )
     if not able:
-        return Judgement(None, out, f"For {_WORDS[concern][0]}: no scheme delivered everything "
-                         "exactly once.")  # fmt: skip
+        text = f"For {_WORDS[concern][0]}: no scheme delivered everything exactly once."
+        return Judgement(None, out, text, text)
     if not ranked:
         nearest = min(able, key=lambda row: row.figure(measure).mean)
-        return Judgement(
-            None, out,
+        text = (
             f"For {_WORDS[concern][0]}: no scheme keeps within the limits. "
-            f"{nearest.label}, the best without them: {out[nearest.label]}.",
-        )  # fmt: skip
+            f"{nearest.label}, the best without them: {out[nearest.label]}."
+        )
+        return Judgement(None, out, text, text)
     best = ranked[0]
     said = [
         _answer(best, ranked, concern, conditions),
@@ -109,7 +110,19 @@ def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> 
         _left_out(best, able, out, measure),
         _elsewhere(best, ranked, measure, conditions.points),
     ]
-    return Judgement(best, out, " ".join(text for text in said if text))
+    text = " ".join(text for text in said if text)
+    return Judgement(best, out, text, _headline(best, concern, conditions))
+
+
+def _headline(best: Outcome, concern: str, conditions: Conditions) -> str:
+    figure = best.figure(CONCERN[concern]).mean
+    text = f"Run **{best.label}**: {figure:,.4g} {_WORDS[concern][1]}"
+    times = times_least(best, concern, conditions)
+    if times is not None:
+        text += f", {times:,.3g} times the least possible"
+    if conditions.limits.any:
+        text += ", and within the limits"
+    return text + "."
 
 
 def verdicts(
@@ -143,7 +156,11 @@ def times_least(row: Outcome, concern: str, conditions: Conditions) -> float | N
 
 
 def factors(row: Outcome, conditions: Conditions) -> dict[str, float]:
-    """What a row's copies are more than the least possible by; their product is the whole."""
+    """What a row's copies are more than the least possible by; their product is the whole.
+
+    The tree of links is judged with publishers at their best places on it, so that what their
+    places cost stands by itself.
+    """
     bound = least_of("traffic", conditions)
     if bound is None or not bound.mean:
         return {}
@@ -152,16 +169,16 @@ def factors(row: Outcome, conditions: Conditions) -> dict[str, float]:
     if not useful:
         return {}
     shares = {"control messages": (copies + _control(row)) / copies, "false sends": copies / useful}
-    tree, placed = conditions.least.get("tree_copies"), conditions.least.get("placed_copies")
-    if (
-        tree is not None
-        and placed is not None
-        and not row.figure("outside").mean
-        and row.relocation is None
-    ):
-        shares["detours"] = useful / tree.mean
-        shares["where publishers are"] = tree.mean / placed.mean
-        shares["the tree of links"] = placed.mean / bound.mean
+    known = [
+        conditions.least.get(name)
+        for name in ("tree_copies", "placed_tree_copies", "placed_copies")
+    ]
+    tree, placed_tree, placed = (0.0 if one is None else one.mean for one in known)
+    if tree and placed_tree and placed and not row.figure("outside").mean:
+        stretch = placed_tree / placed
+        shares["detours"] = useful / tree
+        shares["where publishers are"] = tree / bound.mean / stretch
+        shares["the tree of links"] = stretch
     else:
         shares["brokers that want nothing of it"] = useful / bound.mean
     return shares

@@ -42,14 +42,13 @@ class OnTree:
         """Per publication, with its publisher where it is."""
         return self.links + self.apart[source, np.arange(len(source))]
 
-    def best_messages(self, publisher: IntArray) -> IntArray:
-        """Per publication, with each publisher at the broker that is best for all it publishes."""
-        messages: IntArray = self.links.copy()
+    def best_places(self, publisher: IntArray) -> IntArray:
+        """Per publication, the broker that is best for all that its publisher publishes."""
+        places = np.empty_like(publisher)
         for one in np.unique(publisher):
             mine = publisher == one
-            apart = self.apart[:, mine]
-            messages[mine] += apart[apart.sum(axis=1).argmin()]
-        return messages
+            places[mine] = self.apart[:, mine].sum(axis=1).argmin()
+        return places
 
 
 def messages(wanted: Wanted, source: IntArray) -> IntArray:
@@ -80,8 +79,9 @@ def on_tree(overlay: Overlay, wanted: Wanted) -> OnTree:
     return OnTree(crossed.sum(axis=0), by_broker)
 
 
-def load_on_tree(overlay: Overlay, wanted: Wanted, source: IntArray) -> IntArray:
-    """Per broker, the messages that it sends and receives if only links that must be are used."""
+def loads_on_tree(overlay: Overlay, wanted: Wanted, source: IntArray) -> IntArray:
+    """Per broker and publication, the messages that it sends and receives if only links that must
+    be are used."""
     tree = from_overlay(overlay)
     marked = wanted.copy()
     somewhere = messages(wanted, source) > 0
@@ -89,7 +89,7 @@ def load_on_tree(overlay: Overlay, wanted: Wanted, source: IntArray) -> IntArray
     marked[:, ~somewhere] = False
     counts = marked[tree.broker].astype(np.int64)
     below = _below(tree, counts)
-    crossed = ((below > 0) & (below < counts.sum(axis=0))).sum(axis=1)
+    crossed = ((below > 0) & (below < counts.sum(axis=0))).astype(np.int64)
     crossed[0] = 0
     load = crossed.copy()
     np.add.at(load, tree.parent[1:], crossed[1:])

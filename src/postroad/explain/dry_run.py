@@ -64,8 +64,8 @@ def dry_run(network: Network, broker: str, publisher: str, attributes: dict[str,
         )
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-                told: dict[str, Any] = json.load(answer)
-                return told
+                effects: dict[str, Any] = json.load(answer)
+                return effects
         except urllib.error.HTTPError as error:
             raise RunFailed(f"broker {name}: {error.read().decode().strip()}") from None
 
@@ -83,16 +83,16 @@ def walk(
     while queue:
         name, sender, hops, question = queue.popleft()
         try:
-            told = ask(name, question)
+            effects = ask(name, question)
         except OSError:
             if name not in unreachable:
                 unreachable.append(name)
             continue
-        sends = told["sends"]
+        sends = effects["sends"]
         stops.append(
             Stop(
-                name, hops, sender, [send["peer"] for send in sends], told["deliveries"],
-                told["holds"], told["notes"],
+                name, hops, sender, [send["peer"] for send in sends], effects["deliveries"],
+                effects["holds"], effects["notes"],
             )
         )  # fmt: skip
         if len(stops) > VISITS_MAX:

@@ -109,7 +109,7 @@ class Answer:
         return dataclasses.asdict(self)
 
 
-class _Found(Exception):
+class _Cause(Exception):
     """Ends the search: the cause is established."""
 
     def __init__(self, cause: str, sentence: str, broker: str | None = None) -> None:
@@ -124,7 +124,7 @@ def explain(history: History, publication: str, client: str) -> Answer:
     question = _Question(history, rows, name, client)
     try:
         question.answer()
-    except _Found as verdict:
+    except _Cause as verdict:
         return Answer(
             name, client, verdict.cause == "delivered", verdict.cause, verdict.sentence,
             verdict.broker, question.steps(),
@@ -233,7 +233,7 @@ class _Question:
         standing = self._look_at_times(matching)
         self.target = standing
         self._look_at_route(standing)
-        raise _Found(
+        raise _Cause(
             "unexplained",
             f"{standing.id} matches and stood, and no row says where {self.name} stopped",
         )
@@ -241,28 +241,28 @@ class _Question:
     def _look_at_publication(self) -> None:
         rows = self.rows
         if not rows:
-            raise _Found(
+            raise _Cause(
                 "publication unknown",
                 f"no publication {self.name} was recorded: it was not published, not sampled, or "
                 "before the first row",
             )
         if rows[0].kind == "refuse":
-            raise _Found(
+            raise _Cause(
                 "publication refused",
                 f"broker {rows[0].broker} refused it: {rows[0].reason} ({rows[0].detail})",
                 rows[0].broker,
             )
         if self.published is None:
-            raise _Found("publication unknown", f"the publishing of {self.name} was not recorded")
+            raise _Cause("publication unknown", f"the publishing of {self.name} was not recorded")
         for row in rows:
             if row.kind == "stop" and row.broker == self.published.broker and row.peer is None:
                 if row.reason == schema.CRASHED and row.time_us == self.published.time_us:
-                    raise _Found(
+                    raise _Cause(
                         "broker down", f"broker {row.broker} was down when it was published",
                         row.broker,
                     )  # fmt: skip
                 if row.reason == schema.UNADVERTISED:
-                    raise _Found(
+                    raise _Cause(
                         "not advertised",
                         f"nothing that {row.publisher} had advertised at {row.broker} covers it",
                         row.broker,
@@ -285,7 +285,7 @@ class _Question:
             mine = row.client == self.client or (row.subscription and self._own(row))
             if row.kind == "stop" and row.broker == delivery.broker and row.peer is None and mine:
                 cause = _AT_CLIENT.get(str(row.reason), "unexplained")
-                raise _Found(
+                raise _Cause(
                     cause,
                     f"it reached broker {row.broker} and stopped at the client's session: "
                     f"{row.reason}",
@@ -297,28 +297,28 @@ class _Question:
             and row.reason in (schema.EXPIRED, schema.MALFORMED) and row.client is None
         ]  # fmt: skip
         if whole:
-            raise _Found(
+            raise _Cause(
                 _AT_CLIENT[str(whole[0].reason)],
                 f"it reached broker {delivery.broker} after it had expired", delivery.broker,
             )  # fmt: skip
         handed = next((r for r in self.rows if r.kind == "hand" and r.client == self.client), None)
         took = _ms(delivery.time_us - self.published.time_us)
         if handed is not None:
-            raise _Found(
+            raise _Cause(
                 "delivered",
                 f"delivered at {delivery.broker} {took} after it was published; it waited "
                 f"{_ms(handed.waited_us or 0)} in the session",
                 delivery.broker,
             )
         if not self.history.connected(self.client, delivery.time_us):
-            raise _Found(
+            raise _Cause(
                 "waiting",
                 f"it waits in the session of {self.client} at {delivery.broker}: the client is "
                 "away",
                 delivery.broker,
             )
         hops = "" if delivery.hops is None else f" over {delivery.hops} links"
-        raise _Found(
+        raise _Cause(
             "delivered",
             f"delivered at {delivery.broker}{hops}, {took} after it was published, for {held.id}",
             delivery.broker,
@@ -331,21 +331,21 @@ class _Question:
             return held
         rows = history.of_client.get(self.client, [])
         if not rows:
-            raise _Found("client unknown", f"nothing was recorded of a client {self.client}")
+            raise _Cause("client unknown", f"nothing was recorded of a client {self.client}")
         refused = [row for row in rows if row.kind == "refuse"]
         if refused:
-            raise _Found(
+            raise _Cause(
                 "subscription refused",
                 f"broker {refused[-1].broker} refused it: {refused[-1].reason}",
                 refused[-1].broker,
             )
-        raise _Found("no subscription", f"{self.client} was there and subscribed to nothing")
+        raise _Cause("no subscription", f"{self.client} was there and subscribed to nothing")
 
     def _look_at_filters(self, held: Sequence[Interested]) -> list[Interested]:
         """The subscriptions that match; otherwise why the one that comes closest does not."""
         history = self.history
         if not self.attributes:
-            raise _Found("unexplained", "the publication's attributes were not recorded")
+            raise _Cause("unexplained", "the publication's attributes were not recorded")
         matching = [one for one in held if matches(history.filter(one.text), self.attributes)]
         if matching:
             return matching
@@ -355,14 +355,14 @@ class _Question:
         wrong, one = min(candidates, key=lambda each: (not each[0], len(each[0])))
         self.target = one
         if not wrong:
-            raise _Found(
+            raise _Cause(
                 "never matches", f"the filter of {one.id} contradicts itself: nothing matches it"
             )
         within = one.detail.get("within")
         if within:
             rights = {miss.attribute for miss in misses(history.filter(within), self.attributes)}
             if rights and {miss.attribute for miss in wrong} <= rights:
-                raise _Found(
+                raise _Cause(
                     "narrowed by rights",
                     f"{one.id} is narrowed to what its user may see ({within}): "
                     + "; ".join(map(str, wrong)),
@@ -370,7 +370,7 @@ class _Question:
                 )
         said = "; ".join(map(str, wrong))
         if any(miss.attribute == "class" for miss in wrong) and one.detail.get("topic"):
-            raise _Found(
+            raise _Cause(
                 "topic differs",
                 f"{one.id} asks for topic {one.detail['topic']}, and it went to "
                 f"{self.attributes.get('class')}",
@@ -383,7 +383,7 @@ class _Question:
             cause = "type differs"
         else:
             cause = "predicate false"
-        raise _Found(cause, f"{one.id} asks for {said}", one.broker)
+        raise _Cause(cause, f"{one.id} asks for {said}", one.broker)
 
     def _look_at_times(self, matching: Sequence[Interested]) -> Interested:
         """A subscription that stood when the publication was made; otherwise why none did."""
@@ -395,7 +395,7 @@ class _Question:
             gap = one.gap(time_us)
             if gap is not None:
                 self.target = one
-                raise _Found(
+                raise _Cause(
                     "broker down",
                     f"broker {one.broker} of {one.id} was down: {_ms(time_us - gap[0])} before it "
                     f"was published, until {_ms(gap[1] - time_us)} after",
@@ -406,7 +406,7 @@ class _Question:
             one = min(later, key=lambda each: each.since_us)
             self.target = one
             # It may have been on its way when the publication passed.
-            raise _Found(
+            raise _Cause(
                 "subscribed later",
                 f"{one.id} began {_ms(one.since_us - time_us)} after it was published",
                 one.broker,
@@ -417,7 +417,7 @@ class _Question:
         cause = "session ended" if "session" in one.ended else "unsubscribed before"
         if one.ended.startswith("broker"):
             cause = "broker down"
-        raise _Found(cause, f"{one.id} had ended {before} before: {one.ended}", one.broker)
+        raise _Cause(cause, f"{one.id} had ended {before} before: {one.ended}", one.broker)
 
     def _look_at_route(self, held: Interested) -> None:
         """The subscription stood and matches: where did the publication stop?"""
@@ -443,20 +443,20 @@ class _Question:
         came = {(row.peer, row.broker) for row in self.rows if row.kind == "receive"}
         for row in self.rows:
             if row.kind == "send" and (row.broker, row.peer) not in came:
-                raise _Found(
+                raise _Cause(
                     "under way",
                     f"{row.broker} sent it to {row.peer}, where it had not come yet",
                     row.broker,
                 )
         if not history.broker_up(held.broker, self.rows[0].time_us):
-            raise _Found("broker down", f"broker {held.broker} was down", held.broker)
+            raise _Cause("broker down", f"broker {held.broker} was down", held.broker)
         visits = {row.broker: row.time_us for row in reversed(self.rows) if row.kind != "deliver"}
         for broker, time_us in visits.items():
             links = [pair for pair in history.links if pair[0] == broker]
             links.sort(key=lambda pair: pair[1] != held.broker)  # straight there first
             for here, there in links:
                 if not history.link_up(here, there, time_us):
-                    raise _Found(
+                    raise _Cause(
                         "link down",
                         f"the link from {here} to {there} was down when {here} had it",
                         here,
@@ -467,7 +467,7 @@ class _Question:
         if cause is None:
             return
         to = f" to {row.peer}" if row.peer else ""
-        raise _Found(cause, f"it stopped at broker {row.broker}{to}: {row.reason}", row.broker)
+        raise _Cause(cause, f"it stopped at broker {row.broker}{to}: {row.reason}", row.broker)
 
     def _look_at_broker(self, broker: str, held: Interested) -> None:
         """It came to the subscriber's broker, and was not delivered."""
@@ -482,7 +482,7 @@ class _Question:
             cause = "session ended" if "session" in held.ended else "unsubscribed before"
             if held.ended.startswith("broker"):
                 cause = "broker down"
-            raise _Found(
+            raise _Cause(
                 cause,
                 f"{held.id} ended {_ms(came.time_us - held.until_us)} before it came to {broker}: "
                 f"{held.ended}",
@@ -491,7 +491,7 @@ class _Question:
         if any(row.kind == "send" for row in here) or not any(
             row.kind in ("stop", "deliver") for row in here
         ):
-            raise _Found("held", f"broker {broker} has it and has not delivered it yet", broker)
+            raise _Cause("held", f"broker {broker} has it and has not delivered it yet", broker)
 
     def _look_at_link(self, here: str, there: str, held: Interested) -> None:
         """One link of the tree on the way: sent, and arrived? Otherwise why not."""
@@ -514,17 +514,17 @@ class _Question:
                 self._stopped(row)
         if sent is not None:
             if not self.history.broker_up(there, sent.time_us):
-                raise _Found("broker down", f"broker {there} was down when {here} sent it", there)
-            raise _Found("under way", f"{here} sent it to {there}, where it had not come yet", here)
+                raise _Cause("broker down", f"broker {there} was down when {here} sent it", there)
+            raise _Cause("under way", f"{here} sent it to {there}, where it had not come yet", here)
         if at is None:
             return
         time_us = at.time_us
         way = self._way()
         for a, b in pairwise(way[way.index(here) :]):  # a fault far off takes routes away here
             if not self.history.broker_up(b, time_us):
-                raise _Found("broker down", f"broker {b} was down when {here} had it", b)
+                raise _Cause("broker down", f"broker {b} was down when {here} had it", b)
             if not self.history.link_up(a, b, time_us):
-                raise _Found(
+                raise _Cause(
                     "link down", f"the link from {a} to {b} was down when {here} had it", a
                 )
         self._look_at_entry(here, there, held, time_us)
@@ -535,12 +535,12 @@ class _Question:
         if SCHEMES.get(history.description.get("scheme", "")) is not None:
             for text in history.entries(here, there, time_us):
                 if matches(history.filter(text), self.attributes):
-                    raise _Found("held", f"broker {here} has it, and has not sent it yet", here)
+                    raise _Cause("held", f"broker {here} has it, and has not sent it yet", here)
         if self.advertises:
             self._look_at_advertisement(held, time_us)
         later = history.asked_later(here, there, history.filter(held.text), time_us)
         if later is not None:
-            raise _Found(
+            raise _Cause(
                 "subscription on its way",
                 f"{held.id} began {_ms(time_us - held.since_us)} before and came to {here} "
                 f"{_ms(later.time_us - time_us)} after it had passed there",
@@ -557,7 +557,7 @@ class _Question:
             self._look_at_advertisement(held, time_us)
         lost = history.lost(history.filter(held.text), time_us)
         if lost is not None:
-            raise _Found(
+            raise _Cause(
                 "subscription lost",
                 f"word of {held.id} went from {lost.broker} to {lost.peer} and stopped: "
                 f"{lost.reason}",
@@ -568,7 +568,7 @@ class _Question:
             for a, b in ((here, there), (there, here)):
                 for life in history.links.get((a, b), ()):
                     if life.until_us is not None and life.until_us >= since_us - 1:
-                        raise _Found(
+                        raise _Cause(
                             "subscription lost",
                             f"the link between {here} and {there} was down after {held.id} began, "
                             f"so {here} did not know of it",
@@ -577,12 +577,12 @@ class _Question:
         for broker in way[:-1]:
             for life in history.brokers.get(broker, ()):
                 if life.until_us is not None and since_us <= life.until_us:
-                    raise _Found(
+                    raise _Cause(
                         "subscription lost",
                         f"broker {broker} went down after {held.id} began and did not know of it",
                         broker,
                     )
-        raise _Found(
+        raise _Cause(
             "subscription on its way",
             f"{held.id} began {_ms(time_us - since_us)} before it was published, and had not come "
             "to every broker on the way",
@@ -599,7 +599,7 @@ class _Question:
             if one.client == publisher and matches(history.filter(one.text), self.attributes)
         ]
         if not any(one.stood(time_us) for one in own):
-            raise _Found(
+            raise _Cause(
                 "not advertised", f"{publisher} had advertised nothing that covers it",
                 self.published.broker,
             )  # fmt: skip
@@ -611,7 +611,7 @@ class _Question:
             and any(row.filter == one.text for one in own)
         ]  # fmt: skip
         if not came or came[0] > time_us:
-            raise _Found(
+            raise _Cause(
                 "advertised later",
                 f"{publisher} advertised it {_ms(max(0, time_us - since_us))} before, and broker "
                 f"{held.broker} did not know of it yet",

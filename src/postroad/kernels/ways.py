@@ -333,15 +333,15 @@ class _Ring:
     def way(self, broker: BrokerId, key: Key) -> Visits:
         visits, spots = [(broker, -1, 0, False)], {}
         publication = Publication("", "", {self.plan.config.topic: key})
-        given: deque[tuple[int, Any]] = deque([(0, Publish(publication))])
-        while given:
-            visit, input = given.popleft()
+        inputs: deque[tuple[int, Any]] = deque([(0, Publish(publication))])
+        while inputs:
+            visit, input = inputs.popleft()
             node = visits[visit][0]
             for effect in self.routers[node].step(input, 0):
                 if isinstance(effect, Deliver):
                     spots[node] = visit
                 elif isinstance(effect, Send):
                     peer = effect.peer
-                    given.append((len(visits), Received(effect.message, node)))
+                    inputs.append((len(visits), Received(effect.message, node)))
                     visits.append((peer, visit, self.links[node][peer], False))
         return _as_way(visits, spots, len(self.routers), len(visits))

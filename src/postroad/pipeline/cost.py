@@ -177,14 +177,14 @@ def _gather(
     members = 0
     for batch in batches:
         for rows, who, ends, times, keys in answers(table, batch, key):
-            brokers = rows.column("broker").dictionary_encode()
-            known = [prices.broker(name) for name in brokers.dictionary.to_pylist()]
+            named = rows.column("broker").dictionary_encode()
+            known = np.array([prices.broker(name) for name in named.dictionary.to_pylist()])
+            brokers = known[named.indices.to_numpy()].tolist()
             wanting = number[who]
             begin = 0
             for place, end in enumerate(ends.tolist()):
-                broker = known[brokers.indices[place].as_py()] if len(known) > 1 else known[0]
                 some = wanting[begin:end].tobytes()
-                name = (broker, keys[place] if keys else "", some)
+                name = (brokers[place], keys[place] if keys else "", some)
                 same = sets.get(name)
                 if same is None:
                     sets[name] = [1, times[begin:end].copy()]

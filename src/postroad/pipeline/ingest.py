@@ -376,6 +376,16 @@ def publications(records: DataFrame) -> DataFrame:
     return _unique(judged, ("publisher", "publication"), _ID_BEFORE)
 
 
+BY_DAY = ("day", "network")
+"""The folders of a table of traces."""
+
+
+def dated(traces: DataFrame) -> DataFrame:
+    """Traces with the day and the network whose folder they belong to."""
+    day = F.date_format(F.timestamp_micros("time_us"), "yyyy-MM-dd")
+    return traces.withColumns({"day": day, "network": F.col("trace_id")})
+
+
 def traces(records: DataFrame) -> DataFrame:
     """Rows of broker traces."""
     known = F.coalesce(F.col("kind").isin(*KINDS), F.lit(False))

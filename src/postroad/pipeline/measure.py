@@ -19,7 +19,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
-from postroad.pipeline.schemas import DIFFERENCES, MEASURES, conform
+from postroad.pipeline.definitions import MEASURES, SUMS
+from postroad.pipeline.schemas import DIFFERENCES, METRICS, conform
+from postroad.pipeline.schemas import MEASURES as TABLE
+from postroad.sim.facts import DELAY_GROWTH
 
 _TABLE_MAX = 60
 """Degrees of freedom up to which the t quantile is tabled; beyond, four terms are exact to 1e-7."""
@@ -61,7 +64,56 @@ def _exact_mean(whole: Column) -> Column:
     return F.sum(whole.cast("decimal(38,0)")).cast("double") / F.count(whole)
 
 
-def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
+def fact_metrics(facts: DataFrame) -> DataFrame:
+    """Per run, every measure of `definitions.MEASURES` that its facts allow."""
+    run = "run_id"
+    by_fact = facts.groupBy(run, "fact").agg(
+        F.sum("count").alias("_sum"), F.max("count").alias("_max"), F.count("*").alias("_rows")
+    )
+    totals = by_fact.groupBy(run).agg(
+        *[_of_fact(name, "_sum").alias(name) for name in SUMS],
+        _of_fact("state", "_rows").alias("brokers"),  # every broker has a state
+        _of_fact("state", "_max").alias("state_max"),
+        _of_fact("queue_max", "_max").alias("queue_max"),
+    )
+    sent = facts.where(F.col("fact") == "sends").groupBy(run, "broker", "peer")
+    links = sent.agg(F.sum("count").alias("_sent"))
+    by_link = links.groupBy(run).agg(F.count("*").alias("links"), F.max("_sent").alias("link_max"))
+    ends = links.select(run, F.explode(F.array("broker", "peer")).alias("broker"), "_sent")
+    brokers = facts.where(F.col("fact") == "state").select(run, "broker")
+    load = ends.join(brokers, on=[run, "broker"], how="left_semi").groupBy(run, "broker")
+    by_broker = (
+        load.agg(F.sum("_sent").alias("_load"))
+        .groupBy(run)
+        .agg(F.sum("_load").alias("load"), F.max("_load").alias("load_max"))
+    )
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    spread = F.percentile(_delay_us(), F.array(*map(F.lit, shares.values())), F.col("count"))
+    delays = facts.where(F.col("bucket").isNotNull()).groupBy(run).agg(spread.alias("_spread"))
+    joined = totals
+    for part in (by_link, by_broker, delays):
+        joined = joined.join(part, on=run, how="left")
+    for place, name in enumerate(shares):
+        joined = joined.withColumn(f"delay_us_{name}", F.get("_spread", F.lit(place)))
+    known = joined.drop("_spread").fillna(0)
+    values = [
+        F.struct(F.lit(name).alias("metric"), F.expr(one.sql).cast("double").alias("value"))
+        for name, one in MEASURES.items()
+    ]
+    rows = known.select(run, F.inline(F.array(*values))).where(F.col("value").isNotNull())
+    return conform(rows, METRICS)
+
+
+def _of_fact(name: str, column: str) -> Column:
+    return F.coalesce(F.max(F.when(F.col("fact") == name, F.col(column))), F.lit(0))
+
+
+def _delay_us() -> Column:
+    """A bucket's upper end."""
+    return F.when(F.col("bucket") < 0, 0.0).otherwise(F.pow(F.lit(DELAY_GROWTH), F.col("bucket")))
+
+
+def run_metrics(runs: DataFrame, *others: DataFrame) -> DataFrame:
     """One row per run and metric; of failed runs none. Keys: `run_id` is unique in `runs`."""
     ok = runs.where(F.col("status") == "ok").select(
         "run_id", _entries("parameters").alias("_parameters"), "replicate", "metrics"
@@ -69,8 +121,8 @@ def run_metrics(runs: DataFrame, traced: DataFrame | None) -> DataFrame:
     metrics = ok.select(
         "run_id", "_parameters", "replicate", F.explode("metrics").alias("metric", "value")
     )
-    if traced is not None:
-        joined = ok.drop("metrics").join(traced, on="run_id", how="inner")
+    for other in others:
+        joined = ok.drop("metrics").join(other, on="run_id", how="inner")
         metrics = metrics.unionByName(joined)
     return metrics
 
@@ -117,31 +169,25 @@ def measures(metrics: DataFrame) -> DataFrame:
     stated = _stated(marked).withColumns(
         {"parameters": F.map_from_entries("_parameters"), **spread}
     )
-    return conform(stated.orderBy("_parameters", "metric"), MEASURES)
+    return conform(stated.orderBy("_parameters", "metric"), TABLE)
 
 
-def differences(metrics: DataFrame, baseline: Mapping[str, str | None]) -> DataFrame:
-    """Each setting against the same setting with the baseline's values, replicate by replicate.
+def differences(metrics: DataFrame, baselines: Sequence[Mapping[str, str | None]]) -> DataFrame:
+    """Each setting against the same setting with a baseline's values, replicate by replicate.
 
     A value of None stands for every value: each setting against each that differs in that alone.
     """
-    keys = sorted(baseline)
-    others = F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys))
-    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
-    split = metrics.select(
-        others.alias("_others"), own.alias("_own"), "_parameters", "replicate", "metric", "value"
-    )
-    base = split.where(F.size("_own") == len(keys)).select(
+    sides = F.array(*[_side(number, baseline) for number, baseline in enumerate(baselines)])
+    split = metrics.select(F.inline(sides), "_parameters", "replicate", "metric", "value")
+    base = split.where("_is_base").select(
+        "_number",
         "_others",
         "replicate",
         "metric",
         F.col("_own").alias("_base_own"),
         F.col("value").alias("_base"),
     )
-    for place, key in enumerate(keys):  # entries are sorted by key
-        if baseline[key] is not None:
-            base = base.where(F.get("_base_own", F.lit(place))["value"] == F.lit(baseline[key]))
-    paired = split.join(base, on=["_others", "replicate", "metric"], how="inner").where(
+    paired = split.join(base, on=["_number", "_others", "replicate", "metric"], how="inner").where(
         F.col("_own") != F.col("_base_own")
     )
     ratio = F.try_divide("value", "_base")
@@ -170,6 +216,24 @@ def differences(metrics: DataFrame, baseline: Mapping[str, str | None]) -> DataF
         .withColumn("ratio", F.try_divide("mean", "baseline_mean"))
     )
     return conform(stated.orderBy("_parameters", "_base_own", "metric"), DIFFERENCES)
+
+
+def _side(number: int, baseline: Mapping[str, str | None]) -> Column:
+    """A setting as a baseline divides it: what both sides share, what is its own, and whether it
+    has the baseline's values."""
+    keys = sorted(baseline)
+    own = F.filter("_parameters", lambda entry: entry["key"].isin(*keys))
+    values = F.map_from_entries("_parameters")
+    is_base = F.size(own) == len(keys)
+    for key, value in baseline.items():
+        if value is not None:
+            is_base = is_base & F.coalesce(values[key] == F.lit(value), F.lit(False))
+    return F.struct(
+        F.lit(number).alias("_number"),
+        F.filter("_parameters", lambda entry: ~entry["key"].isin(*keys)).alias("_others"),
+        own.alias("_own"),
+        is_base.alias("_is_base"),
+    )
 
 
 def _varies(values: str) -> Column:

@@ -10,9 +10,11 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from functools import partial, reduce
+from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +22,6 @@ import numpy as np
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
@@ -36,13 +37,15 @@ from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
 from postroad.pipeline.schemas import (
+    BOOLEAN,
     CASES,
     COST_BROKERS,
     EDGES,
-    FINISHED,
+    FACTS,
     LATENCY,
     LONG,
     MATCHES,
+    METRICS,
     PUBLICATIONS,
     QUARANTINE,
     QUOTES,
@@ -52,6 +55,7 @@ from postroad.pipeline.schemas import (
     TRACES,
     VERSION,
     WATCH_FACTS,
+    conform,
     table,
 )
 from postroad.pipeline.store import Recipe
@@ -59,6 +63,11 @@ from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 T = TypeVar("T")
+COMPACT_FILES = 16
+"""So many files of one day and network, and a table of traces is written anew."""
+FACTS_PER_FILE = 5_000_000
+SMALL_RUNS = 2_000
+"""Up to so many runs are measured in one task: to compile and shuffle would take longer."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +78,17 @@ class Job:
     conf: tuple[str, ...] = ()
     force: bool = False
     command: str = ""
+    light: bool = False  # Spark hands out runs and measures them, and has no bulk of data
+    tell: Callable[[int, int, int], None] | None = None  # progress: see `session.followed`
 
-    def session(self) -> Any:
-        return sessions.session(self.master, self.conf)
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        with sessions.session(self.master, self.conf, light=self.light) as spark:
+            if self.tell is None:
+                yield spark
+            else:
+                with sessions.followed(spark, self.tell):
+                    yield spark
 
 
 @dataclass(frozen=True)
@@ -148,8 +165,14 @@ def ingest(
     undirected: bool = False,
     form: str | None = None,
     append: bool = False,
+    keep_days: int | None = None,
 ) -> Facts:
-    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet."""
+    """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet.
+
+    Of traces, `keep_days` keeps so many days, the last one that has rows included.
+    """
+    if keep_days is not None and (kind != "traces" or keep_days < 1):
+        raise InputError(f"keep {keep_days} days of {kind}", remedy="give 1 or more, and traces")
     sources, folder = [store.absolute(source) for source in sources], store.absolute(folder)
     table, quarantine = store.join(folder, kind), store.join(folder, f"{kind}_quarantine")
     parameters: Facts = {"kind": kind, "bad_share": bad_share}
@@ -166,6 +189,7 @@ def ingest(
     else:
         form = form or _form(sources)
         parameters |= {"form": form}
+        parameters |= {"keep_days": keep_days} if kind == "traces" else {}
     for source in sources:
         _check_magic(source, form)
     inputs = {source: store.fingerprint(source) for source in sources}
@@ -194,7 +218,7 @@ def _appended_to(
     afresh = "ingest all files again without --append"
     if beside is None or beside["fingerprint"] != lineage["fingerprint"]:
         raise InputError("its quarantine is not of the same files", where=table, remedy=afresh)
-    for key in parameters.keys() - {"bad_share", "form"}:
+    for key in parameters.keys() - {"bad_share", "form", "keep_days"}:
         if lineage["parameters"].get(key) != parameters[key]:
             raise InputError(
                 f"{key} was {lineage['parameters'].get(key)!r} and is {parameters[key]!r}",
@@ -263,11 +287,14 @@ def _ingested(
         made = finished(parsed)
         if earlier is not None and key and not complaint:
             made = made.join(store.read(spark, table, schema), on=list(key), how="left_anti")
-        store.write(made, table)
+        if kind == "traces":
+            _write_dated(spark, made, table, recipe.parameters["keep_days"], earlier is not None)
+        else:
+            store.write(made, table)
         before: Facts = {"records": 0, "quarantined": 0, "reasons": {}}
         if earlier is not None:
             before = earlier["facts"]
-            for path in (table, quarantine):
+            for path in (quarantine,) if kind == "traces" else (table, quarantine):
                 store.carry(path)
         records, bad = records + before["records"], bad + before["quarantined"]
         facts = {
@@ -284,6 +311,34 @@ def _ingested(
         store.publish(quarantine, recipe, facts)
         store.publish(table, recipe, facts)
         return {**facts, "unchanged": False, "tables": [table, quarantine]}
+
+
+def _write_dated(
+    spark: SparkSession, made: DataFrame, table: str, keep_days: int | None, extended: bool
+) -> None:
+    """A table of traces by day and network, the earlier one carried over; days that are too old
+    are left out, and where files have become many all is written anew."""
+    made = ingesting.dated(made)
+    files = store.files_by_folder(table) if extended else {}
+    compact = "" in files or max(files.values(), default=0) >= COMPACT_FILES
+    if compact:
+        made = made.unionByName(ingesting.dated(store.read(spark, table, TRACES)))
+    first = ""
+    if keep_days is not None:
+        newest = made.agg(F.max("day")).collect()[0][0]
+        days = [newest, *(_day(name) for name in files if name)]
+        last = date.fromisoformat(max(day for day in days if day))
+        first = (last - timedelta(days=keep_days - 1)).isoformat()
+        made = made.where(F.col("day") >= first)
+    store.write(made, table, ingesting.BY_DAY)
+    if extended and not compact:
+        store.carry(table, lambda name: _day(name) >= first)
+    if not store.files_by_folder(store.beside(table)):
+        store.write_empty(table, TRACES)
+
+
+def _day(name: str) -> str:
+    return name.partition("/")[0].removeprefix("day=")
 
 
 def _parsed(
@@ -598,13 +653,16 @@ def perform(
     tables = [runs_out, traces_out] if experiment.traces else [runs_out]
     recipe = Recipe("sweep", experiment.settings(), experiment.files, job.command)
     rows = sweeping.expand(experiment)
-    finished = store.join(folder, "runs.finished")
+    folders = {part: store.join(folder, f"{part}.finished") for part in sweeping.PARTS}
+    finished = folders["runs"]
 
     def act() -> Facts:
         if job.force:
-            store.remove(finished)
+            for part in folders.values():
+                store.remove(part)
         with job.session() as spark:
-            store.make_folder(finished)
+            for part in folders.values():
+                store.make_folder(part)
             earlier = None if job.force else _earlier(spark, runs_out)
             done = _known(finished if earlier is None else runs_out, finished)
             left = [
@@ -614,23 +672,26 @@ def perform(
             ]
             skipped = len(rows) - len(left)
             report(skipped, len(rows))
-            _perform(spark, left, finished, lambda count: report(skipped + count, len(rows)))
+            _perform(spark, left, folders, lambda count: report(skipped + count, len(rows)))
+            if len(rows) < SMALL_RUNS:
+                spark = sessions.small(spark)
+                earlier = None if earlier is None else _earlier(spark, runs_out)
             wanted = sessions.small_table(
                 spark,
                 {"run_id": [row.run_id for row in rows]},
                 table(run_id=TEXT),
             )
-            fresh = store.read_files(spark, finished, FINISHED).join(
+            fresh = store.read_files(spark, finished, RUNS).join(
                 F.broadcast(wanted), on="run_id", how="left_semi"
             )
-            whole = sweeping.runs_table(fresh)
+            whole = conform(fresh, RUNS)
             if earlier is not None:
                 kept = earlier.join(F.broadcast(wanted), on="run_id", how="left_semi").join(
                     fresh.select("run_id"), on="run_id", how="left_anti"
                 )
                 whole = whole.unionByName(kept)
             store.write(whole.orderBy("run_id").coalesce(1), runs_out)
-            written = store.rows_of(store.beside(runs_out), ("status", "error"))
+            written = store.rows_of(store.beside(runs_out), ("run_id", "status", "error"))
             errors = [row["error"] for row in written if row["status"] != "ok"]
             facts: Facts = {
                 "runs": len(rows),
@@ -638,21 +699,59 @@ def perform(
                 "failed": len(errors),
                 "first_error": errors[0] if errors else None,
             }
+            ok = [row["run_id"] for row in written if row["status"] == "ok"]
             if experiment.traces:
-                traces = sweeping.traces_table(fresh)
-                if earlier is not None:
-                    of_kept = kept.select(F.col("run_id").alias("trace_id"))
-                    old = store.read(spark, traces_out, TRACES)
-                    traces = traces.unionByName(old.join(of_kept, on="trace_id", how="left_semi"))
-                store.write(traces, traces_out)
+                gathered = _gathered(spark, folder, "traces", "trace_id", ok, earlier is not None)
+                store.write(gathered, traces_out)
                 store.publish(traces_out, recipe, facts)
+            _gather_facts(spark, folder, ok, earlier is not None, recipe, facts)
             store.publish(runs_out, recipe, facts)
-            store.remove(finished)
+            for part in folders.values():
+                store.remove(part)
             return {**facts, "unchanged": False, "tables": tables}
 
     with store.locked(folder, job.command):
         facts = up_to_date(job, recipe, *tables)
         return facts if facts and not facts["failed"] else guarded(act, *tables)
+
+
+def _gathered(
+    spark: SparkSession, folder: str, part: str, key: str, ok: Sequence[str], extended: bool
+) -> DataFrame:
+    """What the runs that went well have left, with that of an earlier sweep that is extended."""
+    schema = sweeping.PARTS[part]
+    names = sessions.small_table(spark, {key: list(ok)}, table(**{key: TEXT}))
+    rows = store.read_files(spark, store.join(folder, f"{part}.finished"), schema)
+    rows = rows.join(F.broadcast(names), on=key, how="left_semi")
+    place = store.join(folder, part)
+    if extended and store.exists(place):
+        old = store.read(spark, place, schema).join(F.broadcast(names), on=key, how="left_semi")
+        again = rows.select(key).distinct()
+        rows = rows.unionByName(old.join(again, on=key, how="left_anti"))
+    return conform(rows, schema)
+
+
+def _gather_facts(
+    spark: SparkSession,
+    folder: str,
+    ok: Sequence[str],
+    extended: bool,
+    recipe: Recipe,
+    facts: Facts,
+) -> None:
+    """The tables `facts` and `metrics`, where runs have left facts."""
+    facts_out, metrics_out = store.join(folder, "facts"), store.join(folder, "metrics")
+    left = store.count(store.join(folder, "facts.finished"))
+    if not left and not (extended and store.exists(facts_out)):
+        store.remove(facts_out)  # those of runs that are no longer there
+        store.remove(metrics_out)
+        return
+    gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
+    store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
+    store.publish(facts_out, recipe, facts)
+    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS))
+    store.write(values.coalesce(1), metrics_out)
+    store.publish(metrics_out, recipe, facts)
 
 
 def cases(
@@ -676,9 +775,13 @@ def cases(
         vary={"case": list(todo)}, fixed={}, folder=beside, files=inputs or {},
     )  # fmt: skip
     perform(experiment, folder, job, report=report)
+    runs = store.rows_of(store.join(folder, "runs"))
+    metrics = {row["run_id"]: dict(row["metrics"]) for row in runs}
+    if store.exists(store.join(folder, "metrics")):
+        for row in store.rows_of(store.join(folder, "metrics")):
+            metrics[row["run_id"]][row["metric"]] = row["value"]
     by_case = {
-        dict(row["parameters"])["case"]: (dict(row["metrics"]), row["error"])
-        for row in store.rows_of(store.join(folder, "runs"))
+        dict(row["parameters"])["case"]: (metrics[row["run_id"]], row["error"]) for row in runs
     }
     return [by_case[json.dumps(case)] for case in todo]
 
@@ -702,7 +805,7 @@ def _known(*folders: str) -> dict[str, tuple[str, int]]:
 def _perform(
     spark: SparkSession,
     left: Sequence[sweeping.Run],
-    finished: str,
+    folders: Mapping[str, str],
     report: Callable[[int], None],
 ) -> None:
     """Perform the runs. One whose Python worker dies is recorded as failed and the rest go on."""
@@ -713,12 +816,12 @@ def _perform(
             {"id": list(range(len(left))), "run": [row.to_json() for row in left]},
             sweeping.TASK,
         )
-        job = sweeping.finish(sessions.tasks(spark, len(left)), listed, finished)
+        job = sweeping.finish(sessions.tasks(spark, len(left)), listed, folders)
         before = total - len(left)
         try:
             outcomes = sessions.with_progress(spark, job.collect, partial(_ahead, report, before))
             lost = {row["run_id"]: row["error"] for row in outcomes if row["error"] is not None}
-            _record(left, lost, finished)
+            _record(left, lost, folders)
             return
         except sessions.ERRORS as error:
             cause = sessions.failure_text(error)
@@ -730,19 +833,21 @@ def _perform(
                 lost = {row.run_id: f"the Python worker failed: {cause}" for row in left}
             else:
                 raise
-            done = _known(finished)
+            done = _known(folders["runs"])
             left = [row for row in left if done.get(row.run_id, ("", 0))[1] < row.attempt]
-            _record(left, lost, finished)
+            _record(left, lost, folders)
             left = [row for row in left if row.run_id not in lost]
 
 
-def _record(runs: Sequence[sweeping.Run], lost: Mapping[str, str], finished: str) -> None:
+def _record(
+    runs: Sequence[sweeping.Run], lost: Mapping[str, str], folders: Mapping[str, str]
+) -> None:
     """Leave a failed row for each run that could not leave its own."""
     for run in runs:
         if run.run_id in lost:
             row = json.loads(run.to_json())
             failed = sweeping.finished_row(row, time.perf_counter(), error=lost[run.run_id])
-            sweeping.leave(failed, finished)
+            sweeping.leave(failed, folders)
 
 
 def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
@@ -769,7 +874,10 @@ def measure(
     measures_out = store.join(folder, "measures")
     differences_out = store.join(folder, "differences")
     tables = [measures_out, differences_out] if baselines else [measures_out]
+    metrics_path = store.join(runs_path.rstrip("/").rpartition("/")[0], "metrics")
+    counted = store.exists(metrics_path)
     paths = [runs_path, *([traces_path] if traces_path else [])]
+    paths += [metrics_path] if counted else []
     inputs = {path: store.fingerprint(path) for path in paths}
     listed = cases and store.content_hash(json.dumps([astuple(case) for case in cases]))
     wanted = None if metrics is None else sorted(metrics)
@@ -778,14 +886,16 @@ def measure(
     recipe = Recipe("measure", parameters, inputs, job.command)
 
     def act() -> Facts:
-        with job.session() as spark:
+        small = store.count(runs_path) < SMALL_RUNS and traces_path is None
+        with job.session() as started:
+            spark = sessions.small(started) if small else started
             runs = store.read(spark, runs_path, RUNS)
             if cases is not None:
                 runs = measuring.of_cases(runs, _cases_table(spark, cases))
-            traced = None
+            others = [store.read(spark, metrics_path, METRICS)] if counted else []
             if traces_path:
-                traced = measuring.trace_metrics(store.read(spark, traces_path, TRACES))
-            values = measuring.run_metrics(runs, traced)
+                others.append(measuring.trace_metrics(store.read(spark, traces_path, TRACES)))
+            values = measuring.run_metrics(runs, *others)
             if cases is not None:
                 values = measuring.by_scheme(values)
             if metrics is not None:
@@ -793,8 +903,8 @@ def measure(
             if baselines:
                 for baseline in baselines if cases is None else ():
                     _check_baseline(runs, baseline, runs_path)
-                compared = [measuring.differences(values, baseline) for baseline in baselines]
-                store.write(reduce(DataFrame.unionByName, compared).coalesce(1), differences_out)
+                compared = measuring.differences(values, baselines)
+                store.write(compared.coalesce(1), differences_out)
             store.write(measuring.measures(values).coalesce(1), measures_out)
             facts: Facts = {"measures": store.count(store.beside(measures_out))}
             if baselines:
@@ -927,7 +1037,7 @@ def cost(
                     "name": names,
                     "is_broker": [n < overlay.brokers_count for n in range(len(names))],
                 },
-                table(number=LONG, name=TEXT, is_broker=BooleanType()),
+                table(number=LONG, name=TEXT, is_broker=BOOLEAN),
             )
             priced = sessions.small_table(
                 spark, {"scheme": list(settings.schemes)}, table(scheme=TEXT)
@@ -1071,41 +1181,32 @@ def _watched(
         spark = sessions.streaming(started)
         lines = store.stream_lines(spark, source, "traces-*.jsonl", files_max)
         events = watching.events(watching.judged(lines), window_us)
-        sinks = {
-            "facts": (
-                watching.distinct(events, watermark_us),
-                partial(_measure_batch, folder, watermark_us),
-            ),
-            "quarantine": (lines, partial(_quarantine_batch, folder)),
-        }
         moment: Facts = (
             {"availableNow": True}
             if once
             else {"processingTime": f"{trigger_us // 1000} milliseconds"}
         )
-        queries = [
-            frame.writeStream.queryName(name)
-            .option("checkpointLocation", store.uri(store.join(folder, f"_checkpoint/{name}")))
+        query = (
+            watching.distinct(events, watermark_us)
+            .writeStream.queryName("watch")
+            .option("checkpointLocation", store.uri(store.join(folder, "_checkpoint/facts")))
             .trigger(**moment)
-            .foreachBatch(sink)
+            .foreachBatch(partial(_measure_batch, folder, watermark_us))
             .start()
-            for name, (frame, sink) in sinks.items()
-        ]
+        )
         facts: Facts = {"batches": {}, "interrupted": False}
         try:
-            while any(query.isActive for query in queries):
+            while query.isActive:
                 time.sleep(LOOK_S)
-                for query in queries:
-                    failure = query.exception()
-                    if failure is not None:
-                        raise failure
-                _follow(queries[0], facts["batches"], report)
+                failure = query.exception()
+                if failure is not None:
+                    raise failure
+                _follow(query, facts["batches"], report)
         except KeyboardInterrupt:
             facts["interrupted"] = True
         finally:
-            for query in queries:
-                query.stop()
-        _follow(queries[0], facts["batches"], report)
+            query.stop()
+        _follow(query, facts["batches"], report)
         quarantined = store.read_batches(spark, store.join(folder, "quarantine"), QUARANTINE)
         done = facts.pop("batches").values()
         return {
@@ -1149,19 +1250,20 @@ def _measure_batch(folder: str, watermark_us: int, events: DataFrame, batch: int
     for name, (stage, _, key) in watching.TABLES.items():
         changed = watching.latest(stage(totals), key, batch).drop("batch")
         store.write_batch(changed, store.join(folder, name), batch)
+    bad = [row["trace_id"] for row in watching.bad_files(totals, batch).collect()]
+    if bad:
+        _quarantine(spark, bad, store.join(folder, "quarantine"), batch)
     for old in store.batches(place):
         if old < batch - 1:  # the last is needed if this batch must be done again
             store.remove(store.join(place, f"batch={old}"))
 
 
-def _quarantine_batch(folder: str, lines: DataFrame, batch: int) -> None:
-    """Bad lines with their file, number and reason; a batch without any leaves nothing."""
-    lines = lines.withColumn("position", F.monotonically_increasing_id())
+def _quarantine(spark: SparkSession, files: Sequence[str], table: str, batch: int) -> None:
+    """The bad lines of files with their numbers and reasons."""
+    lines = store.read_lines(spark, files)
     broken = watching.faults(lines).persist()
     try:
-        if not broken.isEmpty():
-            placed = ingesting.bad(broken, lines)
-            store.write_batch(placed, store.join(folder, "quarantine"), batch)
+        store.write_batch(ingesting.bad(broken, lines), table, batch)
     finally:
         broken.unpersist()
 

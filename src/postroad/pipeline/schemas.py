@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
     DoubleType,
@@ -29,12 +30,13 @@ from postroad.traces.schema import Row
 VERSION = 1
 """Of all schemas below: raised when a column changes what it means, or goes."""
 
-TEXT, LONG, INT, REAL, DATE = (
+TEXT, LONG, INT, REAL, DATE, BOOLEAN = (
     StringType(),
     LongType(),
     IntegerType(),
     DoubleType(),
     DateType(),
+    BooleanType(),
 )
 
 
@@ -194,6 +196,20 @@ WATCH_PUBLISHERS = table(
     arrivals=LONG,
     deliveries=LONG,
 )
+WATCH_ADVICE = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    action=TEXT,
+    publisher=(TEXT,),
+    now=TEXT,
+    instead=TEXT,
+    windows=LONG,
+    messages=LONG,
+    saving_low=LONG,
+    saving_high=LONG,
+    change_messages=(LONG,),
+    advised=BOOLEAN,
+)
 RUNS = table(
     run_id=TEXT,
     attempt=INT,
@@ -205,17 +221,20 @@ RUNS = table(
     metrics=MapType(TEXT, REAL),
     elapsed_us=LONG,
 )
-FINISHED = StructType(
-    [
-        *RUNS.fields,
-        StructField(
-            "traces",
-            ArrayType(StructType([StructField(f.name, f.dataType) for f in TRACES.fields])),
-            False,
-        ),
-    ]
+FACTS = table(
+    run_id=TEXT,
+    broker=(TEXT,),
+    peer=(TEXT,),
+    part=(TEXT,),
+    **{"class": (TEXT,)},
+    bucket=(LONG,),
+    fact=TEXT,
+    count=LONG,
 )
-"""What one run leaves behind before its rows are sorted into `runs` and `traces`."""
+"""What runs counted: see `sim/facts.py`. `broker` to `peer` is a link, `part` a kind of message or
+a mechanism of delivery, `class` that of publications, `bucket` one of delays."""
+METRICS = table(run_id=TEXT, metric=TEXT, value=REAL)
+"""What follows from the facts of each run."""
 CASES = table(case=TEXT, parameters=MapType(TEXT, TEXT), replicate=TEXT)
 """Which setting a case of `run.cases` is a replicate of."""
 MEASURES = table(

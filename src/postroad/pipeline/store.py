@@ -19,6 +19,7 @@ import os
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -289,11 +290,15 @@ def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     return spark.read.schema(schema).parquet(uri(path))
 
 
-def write(frame: DataFrame, path: str) -> None:
-    """Write beside the table's place; `publish` puts it there. An earlier attempt is dropped."""
+def write(frame: DataFrame, path: str, by: Sequence[str] = ()) -> None:
+    """Write beside the table's place; `publish` puts it there. An earlier attempt is dropped.
+
+    With `by`, rows are in folders by these columns, one file in each.
+    """
     recover(path)
     discard(path)
-    frame.write.mode("error").parquet(uri(beside(path)))
+    rows = frame.repartition(*by) if by else frame
+    rows.write.mode("error").partitionBy(*by).parquet(uri(beside(path)))
 
 
 def begin(path: str) -> None:
@@ -303,16 +308,33 @@ def begin(path: str) -> None:
     make_folder(beside(path))
 
 
-def carry(path: str) -> None:
-    """Add the table's own files to what `write` has written, without writing them again."""
+def carry(path: str, wanted: Callable[[str], bool] = lambda name: True) -> None:
+    """Add the table's own files to what `write` has written, without writing them again; those
+    whose names, with their folders in the table, are `wanted`."""
     files, place = local(path)
     _, target = local(beside(path))
-    for info in files.get_file_info(fs.FileSelector(place)):
-        if info.is_file and info.base_name.endswith(".parquet"):
-            if isinstance(files, fs.LocalFileSystem):
-                os.link(info.path, f"{target}/{info.base_name}")
-            else:
-                files.copy_file(info.path, f"{target}/{info.base_name}")
+    for name in filter(wanted, _data_files(path)):
+        files.create_dir(f"{target}/{name}".rpartition("/")[0], recursive=True)
+        if isinstance(files, fs.LocalFileSystem):
+            os.link(f"{place}/{name}", f"{target}/{name}")
+        else:
+            files.copy_file(f"{place}/{name}", f"{target}/{name}")
+
+
+def _data_files(path: str) -> list[str]:
+    """The files of a table, with their folders in it."""
+    files, place = local(path)
+    found = files.get_file_info(fs.FileSelector(place, recursive=True))
+    return [
+        info.path.removeprefix(f"{place}/")
+        for info in found
+        if info.is_file and info.base_name.endswith(".parquet")
+    ]
+
+
+def files_by_folder(path: str) -> dict[str, int]:
+    """How many files each folder of a table has; its own are those of ''."""
+    return dict(Counter(name.rpartition("/")[0] for name in _data_files(path)))
 
 
 def write_text(frame: DataFrame, path: str) -> None:
@@ -402,9 +424,9 @@ def tables(folder: str) -> list[str]:
     files, place = local(folder)
     if files.get_file_info(place).type != fs.FileType.Directory:
         raise InputError(f"there is no folder {folder!r}", remedy="check the path")
-    found = files.get_file_info(fs.FileSelector(place, recursive=True))
+    infos = files.get_file_info(fs.FileSelector(place, recursive=True))
     suffix = f"/{LINEAGE}"
-    paths = [info.path.removesuffix(suffix) for info in found if info.path.endswith(suffix)]
+    paths = [info.path.removesuffix(suffix) for info in infos if info.path.endswith(suffix)]
     return sorted(path for path in paths if "/." not in path.removeprefix(place))
 
 

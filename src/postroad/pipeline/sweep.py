@@ -36,7 +36,8 @@ from postroad.errors import InputError, PostroadError
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import store
-from postroad.pipeline.schemas import FINISHED, LONG, RUNS, TEXT, TRACES, conform, table
+from postroad.pipeline.definitions import MEASURES
+from postroad.pipeline.schemas import FACTS, LONG, RUNS, TEXT, TRACES, table
 from postroad.routing.base import Effect, Input, Send
 from postroad.settings import toml
 
@@ -245,6 +246,7 @@ def simulate(row: dict[str, Any]) -> Mapping[str, Any]:
 
     A dotted parameter (`overlay.fanout`) reaches into a table of the scenario.
     """
+    from postroad.sim.facts import columns, facts
     from postroad.sim.run import run
     from postroad.sim.scenario import from_dict
 
@@ -255,7 +257,12 @@ def simulate(row: dict[str, Any]) -> Mapping[str, Any]:
         from_dict(scenario, "scenario", Path(row["folder"])),
         observer=_sends_into(sends) if row["traces"] else None,
     )
-    answer = dict(result.summary())
+    answer = {
+        name: value
+        for name, value in result.summary().items()
+        if name not in MEASURES or isinstance(value, Mapping)
+    }
+    answer["facts"] = columns(facts(result))
     if row["traces"]:
         answer["traces"] = [*send_traces(result, sends), *delivery_traces(result)]
     return answer
@@ -358,19 +365,19 @@ def perform(run: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer = dict(function(run["entry"])(dict(run)))
         traces = [_trace(row, run["run_id"]) for row in answer.pop("traces", ())]
+        facts = dict(answer.pop("facts", {}))
         metrics = flattened(answer)
     except PostroadError as complaint:
         return finished_row(run, started, error=str(complaint))
     except (Exception, SystemExit) as complaint:  # a run of a sweep must not stop the others
         return finished_row(run, started, error=f"{type(complaint).__name__}: {complaint}")
-    return finished_row(run, started, metrics, traces)
+    return finished_row(run, started, metrics) | {"traces": traces, "facts": facts}
 
 
 def finished_row(
     run: Mapping[str, Any],
     started: float,
     metrics: Mapping[str, float] | None = None,
-    traces: list[dict[str, Any]] | None = None,
     error: str | None = None,
 ) -> dict[str, Any]:
     """What a run leaves behind."""
@@ -384,7 +391,6 @@ def finished_row(
         "seed": run["seed"],
         "metrics": sorted((metrics or {}).items()),
         "elapsed_us": round((time.perf_counter() - started) * 1e6),
-        "traces": traces or [],
     }
 
 
@@ -396,21 +402,41 @@ def _trace(row: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     return {name: row.get(name) for name in TRACES.names} | {"trace_id": run_id}
 
 
-def leave(row: Mapping[str, Any], folder: str) -> None:
-    """Put a finished row into its folder: written beside, then renamed."""
+PARTS = {"runs": RUNS, "traces": TRACES, "facts": FACTS}
+"""What a run leaves behind, each in a folder and, in the end, in a table of its own."""
+
+
+def leave(row: Mapping[str, Any], folders: Mapping[str, str]) -> None:
+    """Put what a run leaves into the folders: each file written beside, then renamed; the row last,
+    because it says that the run is done."""
+    run_id, facts = row["run_id"], row.get("facts") or {}
+    if row.get("traces"):
+        traces = pa.Table.from_pylist(row["traces"], schema=to_arrow_schema(TRACES))
+        _put(traces, folders["traces"], run_id)
+    if facts:
+        count = len(facts["fact"])
+        columns = {"run_id": pa.array([run_id] * count)} | {
+            field.name: pa.array(facts[field.name], field.type)
+            for field in to_arrow_schema(FACTS)
+            if field.name != "run_id"
+        }
+        _put(pa.table(columns, schema=to_arrow_schema(FACTS)), folders["facts"], run_id)
+    _put(pa.Table.from_pylist([dict(row)], schema=to_arrow_schema(RUNS)), folders["runs"], run_id)
+
+
+def _put(written: pa.Table, folder: str, run_id: str) -> None:
     files, place = store.local(folder)
-    written = pa.Table.from_pylist([dict(row)], schema=to_arrow_schema(FINISHED))
-    beside = f"{place}/.{row['run_id']}.writing"
+    beside = f"{place}/.{run_id}.writing"
     with files.open_output_stream(beside) as stream:
         pq.write_table(written, stream)
-    files.move(beside, f"{place}/{row['run_id']}.parquet")
+    files.move(beside, f"{place}/{run_id}.parquet")
 
 
-def finish(tasks: DataFrame, runs: DataFrame, folder: str) -> DataFrame:
-    """Perform every run of the table, one per task; each leaves its row in `folder`.
+def finish(tasks: DataFrame, runs: DataFrame, folders: Mapping[str, str]) -> DataFrame:
+    """Perform every run of the table, one per task; each leaves its row and facts in `folders`.
 
     The result says of each run why it could not leave its row, or null. Keys: `id` is unique in
-    both tables; `folder` is absolute.
+    both tables; the folders are absolute.
     """
     rows = tasks.join(F.broadcast(runs), on="id", how="inner").select("run")
     outcome = pa.schema([("run_id", pa.string()), ("error", pa.string())])
@@ -422,7 +448,7 @@ def finish(tasks: DataFrame, runs: DataFrame, folder: str) -> DataFrame:
                 error = None
                 try:
                     _settle(run["entry"])
-                    leave(perform(run), folder)
+                    leave(perform(run), folders)
                 except Exception as complaint:  # the driver records it
                     error = f"the Python worker failed: {type(complaint).__name__}: {complaint}"
                 yield pa.RecordBatch.from_pylist(
@@ -448,14 +474,3 @@ def _settle(entry: str) -> None:
             return  # the run itself will say so
         gc.collect()
         gc.freeze()
-
-
-def runs_table(finished: DataFrame) -> DataFrame:
-    """The rows of all runs, without their traces."""
-    return conform(finished, RUNS)
-
-
-def traces_table(finished: DataFrame) -> DataFrame:
-    """The traces of all runs that went well."""
-    rows = finished.where(F.col("status") == "ok").select(F.explode("traces").alias("trace"))
-    return conform(rows.select("trace.*"), TRACES)

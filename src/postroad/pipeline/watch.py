@@ -1,9 +1,10 @@
 """Measures of a live network from its traces, window by window, in stream and in batch.
 
-Lines become events (`judged`, `events`), each once (`distinct`); events become facts, one for each
-table that an event counts in; facts with the same key add up (`totals`), in whatever order and in
-however many batches they came. A table is a view of the totals. So a stream that adds each batch
-to the totals of the windows still open ends with what one batch over all files gives.
+Lines become events (`judged`, `events`), each once (`distinct`); a file with bad lines becomes one
+event of no kind, and is read again to say what is wrong where (`faults`). Events become facts, one
+for each table that an event counts in; facts with the same key add up (`totals`), in whatever order
+and in however many batches they came. A table is a view of the totals. So a stream that adds each
+batch to the totals of the windows still open ends with what one batch over all files gives.
 
 A window is closed, and its rows are too late, when another has been seen that ends `watermark`
 after it. An event's time for Spark is the end of its window: a window closes as a whole.
@@ -28,6 +29,7 @@ from postroad.pipeline.ingest import reason
 from postroad.pipeline.schemas import (
     LONG,
     TRACES,
+    WATCH_ADVICE,
     WATCH_BROKERS,
     WATCH_CLASSES,
     WATCH_FACTS,
@@ -41,7 +43,13 @@ from postroad.traces.schema import KINDS, REQUIRED
 
 DELAY_ERROR = 0.01
 """The relative error of percentiles of delays."""
+ADVISED_AFTER = 3
+"""Windows in a row in which a change must have been better before it is advised,"""
+ADVISED_SHARE = 0.1
+"""and the share of all messages that it must save."""
 KEY = ("trace_id", "broker", "life", "sequence")
+WINDOW = ("window_us", "trace_id")
+_FILTERING = ("subscription_forwarding", "advertisement_forwarding", "fbr")
 TIME_MAX_US = 2**60
 _GROWTH = (1 + DELAY_ERROR) / (1 - DELAY_ERROR)
 _WHOLE = tuple(field.name for field in TRACES.fields if field.dataType == LONG)
@@ -119,17 +127,20 @@ def events(judged: DataFrame, window_us: int) -> DataFrame:
     """Good rows with their windows, and of each what its kind counts by.
 
     What a simulation did before its network had settled has times below 0 and is left out, but
-    for the starts of its brokers, which say the scheme.
+    for the starts of its brokers, which say the scheme. Of a file with bad lines there is an event
+    without a kind and a time, so that it is never late, with the file's name as `trace_id`.
     """
-    kind = F.col("kind")
+    good = F.col("good")
+    kind = F.when(good, F.col("kind"))
     time_us = F.greatest("time_us", F.lit(0))
-    start_us = time_us - time_us % window_us
+    start_us = F.when(good, time_us - time_us % window_us)
     delay_us = F.when(kind == "deliver", F.col("time_us") - F.col("published_us"))
     place = F.ceil(F.log(delay_us.cast("double")) / math.log(_GROWTH))
     counted = (F.col("time_us") >= 0) | (kind == "start")
-    return judged.where(F.col("good") & counted).select(
-        *KEY,
-        "kind",
+    key = {"trace_id": F.col("file"), "broker": F.lit(""), "life": F.lit(0), "sequence": F.lit(0)}
+    return judged.where(~good | counted).select(
+        *[F.when(good, F.col(name)).otherwise(bad).alias(name) for name, bad in key.items()],
+        kind.alias("kind"),
         "peer",
         "publisher",
         start_us.alias("window_us"),
@@ -157,14 +168,17 @@ def facts(events: DataFrame, batch: int) -> DataFrame:
     broker, peer, window = mine["broker"], mine["peer"], mine["window_us"]
     carried = kind.isin("publish", "deliver", "receive") & mine["publisher"].isNotNull()
     views = F.array(
-        _view(
-            "broker",
-            window_us=window,
-            broker=broker,
-            life=mine["life"],
-            bucket=mine["bucket"],
-            reason=mine["reason"],
-        ),
+        F.when(
+            kind.isNotNull(),
+            _view(
+                "broker",
+                window_us=window,
+                broker=broker,
+                life=mine["life"],
+                bucket=mine["bucket"],
+                reason=mine["reason"],
+            ),
+        ).otherwise(_view("file")),
         F.when(
             (kind == "send") & peer.isNotNull(),
             _view("link", window_us=window, broker=broker, peer=peer),
@@ -236,8 +250,14 @@ def still_open(totals: DataFrame, watermark_us: int, batch: int) -> DataFrame:
     seen = F.when(F.col("batch") < batch - 1, F.col("window_us"))
     last = F.broadcast(totals.agg(F.max(seen).alias("_last")))
     unclosed = F.col("_last").isNull() | (F.col("window_us") > F.col("_last") - watermark_us)
-    kept = totals.crossJoin(last).where((F.col("view") == "start") | unclosed)
+    is_open = (F.col("view") == "start") | ((F.col("view") != "file") & unclosed)
+    kept = totals.crossJoin(last).where(is_open)
     return kept.select(*WATCH_FACTS.names)
+
+
+def bad_files(totals: DataFrame, batch: int) -> DataFrame:
+    """The files of a batch that have bad lines: `trace_id`."""
+    return totals.where((F.col("view") == "file") & (F.col("batch") == batch)).select("trace_id")
 
 
 def brokers(totals: DataFrame) -> DataFrame:
@@ -320,6 +340,104 @@ def publishers(totals: DataFrame) -> DataFrame:
     return _conform(homed.withColumn("home", F.col("home.broker")), WATCH_PUBLISHERS)
 
 
+def advice(totals: DataFrame) -> DataFrame:
+    """What would have cost fewer messages, in the last `ADVISED_AFTER` windows with publications.
+
+    For networks that filter on a tree. What is known is how many publications of a publisher
+    arrived at each broker, and how many deliveries there were, not which: hence two bounds of a
+    saving. It is advised if even the lower one was above 0 in each of the windows, for the same
+    change, and is in all above the messages that the change takes and a share of those sent.
+    """
+    starts = totals.where((F.col("view") == "start") & F.col("scheme").isNotNull())
+    networks = starts.groupBy("trace_id").agg(
+        F.max("scheme").alias("scheme"), F.countDistinct("broker").alias("_brokers")
+    )
+    filtering = F.broadcast(networks.where(F.col("scheme").isin(*_FILTERING)))
+    own = publishers(totals).where(F.col("home").isNotNull())
+    own = own.join(filtering, on="trace_id", how="inner")
+    changes = _moves(own, totals).unionByName(_switches(own))
+    subject = ("trace_id", "action", "publisher")
+    # Windows in a row with the same change have the same difference of these two.
+    turn = F.row_number().over(Window.partitionBy(*subject).orderBy("window_us"))
+    same = Window.partitionBy(*subject, "now", "instead").orderBy("window_us")
+    turn -= F.row_number().over(same)
+    lasting = Window.partitionBy(*subject, "now", "instead", "_turn").orderBy("window_us")
+    recent = lasting.rowsBetween(1 - ADVISED_AFTER, 0)
+    tried = changes.withColumn("_turn", turn).withColumns(
+        {
+            "windows": F.count(F.lit(1)).over(recent),
+            "_least": F.min("saving_low").over(recent),
+            "batch": F.max("batch").over(recent),
+            **{
+                name: F.sum(name).over(recent) for name in ("messages", "saving_low", "saving_high")
+            },
+        }
+    )
+    worth = F.coalesce("change_messages", F.lit(0)) + F.col("messages") * ADVISED_SHARE
+    lasted = (F.col("windows") == ADVISED_AFTER) & (F.col("_least") > 0)
+    advised = tried.withColumn("advised", lasted & (F.col("saving_low") > worth))
+    return _conform(advised, WATCH_ADVICE)
+
+
+def _moves(own: DataFrame, totals: DataFrame) -> DataFrame:
+    """A publisher goes to the neighbour of its broker where most of its publications arrive.
+
+    Then only the link between the two is crossed the other way, by publications that somebody
+    on this side wants: no more than arrive at other neighbours or are delivered here.
+    """
+    joined = totals.where(F.col("view") == "link").select(
+        "trace_id", F.col("broker").alias("home"), F.col("peer").alias("broker")
+    )
+    near = joined.distinct().withColumn("_near", F.lit(True))
+    here = F.col("broker") == F.col("home")
+    arrived = F.when(F.col("_near") & (F.col("arrivals") > 0), F.struct("arrivals", "broker"))
+    one = own.join(F.broadcast(near), on=["trace_id", "home", "broker"], how="left")
+    each = one.groupBy(*WINDOW, "publisher", F.col("home").alias("now")).agg(
+        F.sum("publications").alias("_publications"),
+        F.sum(F.when(here, F.col("publications")).otherwise(0)).alias("_here"),
+        F.sum(F.when(here, F.col("deliveries")).otherwise(0)).alias("_local"),
+        F.sum("arrivals").alias("messages"),
+        F.sort_array(F.collect_list(arrived), asc=False).alias("_near"),
+        F.max("_brokers").alias("_brokers"),
+        F.max("batch").alias("batch"),
+    )
+    each = each.where((F.size("_near") > 0) & (F.col("_here") == F.col("_publications")))
+    there = F.col("_near")[0]["arrivals"]
+    others = F.aggregate("_near", F.lit(0).cast("bigint"), lambda sum, n: sum + n["arrivals"])
+    local = F.least("_local", "_publications")
+    back_most = F.least(F.col("_publications"), local + others - there)
+    second = F.coalesce(F.get("_near", F.lit(1))["arrivals"], F.lit(0))
+    back_least = F.greatest(second, F.least(local, F.lit(1)))
+    return each.select(
+        *WINDOW,
+        F.lit("move").alias("action"),
+        "publisher",
+        "now",
+        F.col("_near")[0]["broker"].alias("instead"),
+        "messages",
+        (there - back_most).alias("saving_low"),
+        (there - back_least).alias("saving_high"),
+        (2 * (F.col("_brokers") - 1)).alias("change_messages"),
+        "batch",
+    )
+
+
+def _switches(own: DataFrame) -> DataFrame:
+    """Unicast instead: a message to each other broker that delivers, and none to those between."""
+    away = F.col("broker") != F.col("home")
+    served = F.when(away, F.least("arrivals", "deliveries")).otherwise(0)
+    return own.groupBy(*WINDOW, F.col("scheme").alias("now")).agg(
+        F.lit("switch").alias("action"),
+        F.lit(None).cast("string").alias("publisher"),
+        F.lit("unicast").alias("instead"),
+        F.sum("arrivals").alias("messages"),
+        (F.sum("arrivals") - F.sum(served)).alias("saving_low"),
+        (F.sum("arrivals") - F.sum(F.least(served, F.lit(1)))).alias("saving_high"),
+        F.lit(None).cast("bigint").alias("change_messages"),
+        F.max("batch").alias("batch"),
+    )
+
+
 def _added(totals: DataFrame, schema: StructType) -> DataFrame:
     """Totals added up by the columns of a table that are not counts."""
     counts = (*_COUNTS, "bytes", "queue_max", "batch")
@@ -344,7 +462,6 @@ def latest(table: DataFrame, key: Sequence[str], batch: int | None = None) -> Da
 
 
 Stage = Callable[[DataFrame], DataFrame]
-WINDOW = ("window_us", "trace_id")
 TABLES: dict[str, tuple[Stage, StructType, tuple[str, ...]]] = {
     # name: stage, columns, and the key of which a batch replaces all rows
     "watch_brokers": (brokers, WATCH_BROKERS, (*WINDOW, "broker")),
@@ -353,4 +470,5 @@ TABLES: dict[str, tuple[Stage, StructType, tuple[str, ...]]] = {
     "watch_links": (links, WATCH_LINKS, (*WINDOW, "sender", "receiver")),
     "watch_classes": (classes, WATCH_CLASSES, (*WINDOW, "class")),
     "watch_publishers": (publishers, WATCH_PUBLISHERS, (*WINDOW, "publisher")),
+    "watch_advice": (advice, WATCH_ADVICE, (*WINDOW, "action", "publisher")),
 }

@@ -1,18 +1,22 @@
-"""The page of a comparison: one HTML file that needs nothing else."""
+"""The page of a comparison: one HTML file that needs nothing else.
+
+The table stands in the file; `compare.js` draws the pictures from the data beside it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
+from postroad.comparison.optimum import LABEL
 from postroad.comparison.perform import Results
-from postroad.comparison.runs import MEASURES
-from postroad.comparison.verdict import problems, verdicts
+from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.verdict import Judgement, problems, times_least, verdicts
 from postroad.overlay import Overlay, rooted
 from postroad.overlay.small_world import Ring
 from postroad.routing import SCHEMES
@@ -46,6 +50,12 @@ ENVIRONMENT = Environment(
     loader=PackageLoader("postroad", "report"), autoescape=True, undefined=StrictUndefined
 )
 UNRANKED = ("deliveries", "lost", "duplicated", "unexpected")
+DECIDING = (
+    "traffic", "messages", "delay_p90_ms", "delay_p99_ms", "state_max", "stress_max",
+    "control_per_change", "lost", "duplicated",
+)  # fmt: skip
+"""Columns that are shown at once; the others when asked for."""
+TIMES = "times_least"
 
 
 def page(results: Results) -> str:
@@ -63,19 +73,23 @@ def page(results: Results) -> str:
             f" {len(results.bad):,} rows of the files could not be used and are left out; "
             "quarantine.csv lists them with reasons."
         )
-    said = verdicts(results.outcomes, comparison.matters, results.conditions)
+    judgements = verdicts(results.outcomes, comparison.matters, results.conditions)
     template = ENVIRONMENT.get_template("compare.html")
     return template.render(
         comparison=comparison,
         facts=facts,
-        verdict={concern: _bold(judgement.text) for concern, judgement in said.items()},
+        answer=_bold(judgements[comparison.matters].headline),
+        verdict={concern: _bold(judgement.text) for concern, judgement in judgements.items()},
         problems=problems(results.outcomes),
+        table=_table(results, judgements[comparison.matters]),
         sensitivity=_sensitivity(results),
         estimates=_estimates(results),
         method=_method(results),
         schemes=_schemes(results),
-        data=Markup(json.dumps(_data(results)).replace("</", "<\\/")),
-        plotly=Markup(get_plotlyjs()),
+        data=Markup(
+            json.dumps(_data(results, judgements[comparison.matters])).replace("</", "<\\/")
+        ),
+        code=Markup(files("postroad.report").joinpath("compare.js").read_text(encoding="utf-8")),
     )
 
 
@@ -88,34 +102,126 @@ def _bold(text: str) -> Markup:
     )
 
 
-def _data(results: Results) -> dict[str, Any]:
-    able = [row for row in results.outcomes if row.error is None]
-    rows = []
-    for outcome in results.outcomes:
-        row: dict[str, Any] = {"label": outcome.label, "error": outcome.error}
-        if outcome.error is None:
-            detail = results.details[outcome.label]
-            figures = {name: outcome.figure(name) for name in MEASURES}
-            row["figures"] = {
-                name: {"mean": one.mean, "half": None if math.isnan(one.half) else one.half}
-                for name, one in figures.items()
-            }
-            row["load"] = [detail["load"][str(n)] for n in range(len(detail["load"]))]
-            row["links"] = [
-                [*map(int, key.split("-")), value] for key, value in detail["link"].items()
-            ]
-            row["delays"] = [detail["quantile"][str(q)] for q in range(len(detail["quantile"]))]
-        rows.append(row)
-    measures = [
+def _table(results: Results, judgement: Judgement) -> dict[str, Any]:
+    """The columns, and a row for each scheme and the least possible."""
+    conditions, matters = results.conditions, results.comparison.matters
+    columns = [
         {
-            "name": name,
-            "short": SHORT[name],
-            "long": text,
-            "ranked": name not in UNRANKED,
-            "least": min((row.figure(name).mean for row in able), default=0.0),
+            "name": TIMES,
+            "short": "× least",
+            "long": f"for {matters.replace('_', ' ')}: how many times the least possible",
+            "more": False,
         }
-        for name, text in MEASURES.items()
     ]
+    order = [*DECIDING, *(name for name in MEASURES if name not in DECIDING)]
+    columns += [
+        {"name": name, "short": SHORT[name], "long": MEASURES[name], "more": name not in DECIDING}
+        for name in order
+    ]
+    able = [row for row in results.outcomes if row.error is None]
+    base = next((row for row in able if row.label == results.comparison.baseline), None)
+    rows: list[dict[str, Any]] = []
+    for row in results.outcomes:
+        kind = "baseline" if row is base else ""
+        if judgement.best is not None and row.label == judgement.best.label:
+            kind += " winner"
+        if row.error is not None:
+            rows.append({"label": row.label, "kind": kind, "error": row.error})
+            continue
+        times = times_least(row, matters, conditions)
+        cells = [_cell(TIMES, times, "", "", False, False)]
+        for name in order:
+            figure = row.figure(name)
+            least = min(other.figure(name).mean for other in able)
+            cells.append(
+                _cell(
+                    name,
+                    figure.mean,
+                    "" if math.isnan(figure.half) else f"±\u00a0{_digits(figure.half)}",
+                    "" if base is None else _change(figure.mean, base.figure(name).mean),
+                    name not in UNRANKED and figure.mean == least,
+                    name not in DECIDING,
+                )
+            )
+        rows.append({"label": row.label, "kind": kind, "error": None, "cells": cells})
+    if conditions.least:
+        bounds = {TIMES: 1.0, **{name: one.mean for name, one in conditions.least.items()}}
+        bounds.setdefault("messages", bounds.get("copies", math.nan))
+        cells = [_cell(name, bounds.get(name), "", "", False, name not in (TIMES, *DECIDING))
+                 for name in (TIMES, *order)]  # fmt: skip
+        rows.append({"label": LABEL, "kind": "least", "error": None, "cells": cells})
+    return {"columns": columns, "rows": rows}
+
+
+def _cell(
+    name: str, value: float | None, half: str, change: str, best: bool, more: bool
+) -> dict[str, Any]:
+    return {
+        "measure": name,
+        "value": "" if value is None else value,
+        "text": "" if value is None else _digits(value),
+        "half": half,
+        "change": change,
+        "kind": f"{'best' if best else ''}{' more' if more else ''}",
+    }
+
+
+def _digits(value: float) -> str:
+    """Four significant digits."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
+
+
+def _change(value: float, base: float) -> str:
+    return f"{100 * (value - base) / base:+.0f}%".replace("-", "−") if base else ""
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _limits(results: Results) -> list[dict[str, Any]]:
+    """Limits in the units of the measures that they limit."""
+    conditions = results.conditions
+    limits, rate, change = conditions.limits, conditions.rate_per_s, conditions.per_change
+    return [
+        {"measure": name, "value": limit / factor}
+        for name, limit, factor in (
+            ("state_max", limits.state, 1.0),
+            ("stress_max", limits.broker_per_s, rate),
+            ("link_max", limits.link_per_s, rate),
+            ("delay_p99_ms", limits.delay_p99_ms, 1.0),
+            ("control_per_change", limits.control_per_s, rate / change),
+        )
+        if limit is not None
+    ]
+
+
+def _data(results: Results, judgement: Judgement) -> dict[str, Any]:
+    """What the pictures are drawn from."""
+    rows: list[dict[str, Any]] = []
+    for outcome in results.outcomes:
+        if outcome.error is not None:
+            continue
+        detail = results.details[outcome.label]
+        figures = {name: outcome.figure(name) for name in MEASURES}
+        rows.append(
+            {
+                "label": outcome.label,
+                "figures": {
+                    name: {"mean": one.mean, "half": None if math.isnan(one.half) else one.half}
+                    for name, one in figures.items()
+                },
+                "load": [_rounded(detail["load"][str(n)]) for n in range(len(detail["load"]))],
+                "links": [
+                    [*map(int, key.split("-")), _rounded(value)]
+                    for key, value in sorted(detail["link"].items(), key=lambda item: -item[1])
+                ],
+                "delays": [
+                    _rounded(detail["quantile"][str(q)]) for q in range(len(detail["quantile"]))
+                ],
+            }
+        )
+    measures = [{"name": name, "long": text} for name, text in MEASURES.items()]
     sensitivity = []
     for dimension in dict.fromkeys(point.dimension for point in results.points):
         mine: dict[str, list[dict[str, Any]]] = {}
@@ -126,13 +232,24 @@ def _data(results: Results) -> dict[str, Any]:
         sensitivity.append({"name": dimension, "points": mine})
     return {
         "baseline": results.comparison.baseline,
+        "winner": None if judgement.best is None else judgement.best.label,
+        "out": judgement.out,
+        "matters": CONCERN[results.comparison.matters],
+        "limits": _limits(results),
+        "least": {
+            **{name: figure.mean for name, figure in results.conditions.least.items()},
+            **{
+                name: results.conditions.least["copies"].mean
+                for name in ("traffic", "messages")
+                if "copies" in results.conditions.least
+            },
+        },
         "measures": measures,
         "rows": rows,
         "names": list(results.scenario.overlay.names),
         "places": places(results.scenario.overlay),
-        "load_max": max(
-            (max(detail["load"].values()) for detail in results.details.values()), default=0.0
-        ),
+        "load_max": max((max(row["load"]) for row in rows), default=0.0),
+        "link_max": max((row["links"][0][2] for row in rows if row["links"]), default=0.0),
         "sensitivity": sensitivity,
     }
 

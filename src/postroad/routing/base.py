@@ -416,16 +416,16 @@ class Router(ABC):
         """
         return True
 
-    def would(self, given: Publish | Received, now: TimeUs) -> tuple[list[Effect], bool]:
+    def would(self, input: Publish | Received, now: TimeUs) -> tuple[list[Effect], bool]:
         """What `step` would answer to a publication, and whether the router would then hold it;
         nothing is changed by asking. A router that is not stateless is copied for it."""
         router = self if self.stateless else copy.deepcopy(self, self._shared())
         count = self.matches_count
-        effects = router.step(given, now)
+        effects = router.step(input, now)
         self.matches_count = count
-        if isinstance(given, Publish):
-            return effects, router.holds(given.publication)
-        return effects, any(map(router.holds, given.message.publications))
+        if isinstance(input, Publish):
+            return effects, router.holds(input.publication)
+        return effects, any(map(router.holds, input.message.publications))
 
     def _shared(self) -> dict[int, object]:
         """By identity, what a copy of this router shares: publications do not change it."""

@@ -148,12 +148,12 @@ def table_rows(path: Path) -> Iterator[Row]:
     from pyarrow import dataset
 
     try:
-        found = dataset.dataset(path, format="parquet")
-        if not found.files:
+        parquet = dataset.dataset(path, format="parquet")
+        if not parquet.files:
             raise InputError(
                 "there is no Parquet in it", where=str(path), remedy="check the folder"
             )
-        table = found.to_table()
+        table = parquet.to_table()
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise InputError(
             f"cannot read {str(path)!r}: {str(error).splitlines()[0]}",

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -122,3 +123,47 @@ def test_what_cannot_be_used_is_told(
     done = CliRunner().invoke(cli, ["advise", "placement", str(recorded[0]), str(bad)])
     assert isinstance(done.exception, InputError)
     assert complaint in str(done.exception)
+
+
+def test_the_best_places_cost_what_a_simulation_there_costs(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(SCENARIO)
+    done = CliRunner().invoke(cli, ["advise", "publishers", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    advice = json.loads(done.output)
+    scenario = load(path)
+    number = {name: broker for broker, name in enumerate(scenario.overlay.names)}
+    there = {row["publisher"]: number[row["should_be_at"]] for row in advice["publishers"]}
+    workload = scenario.workload
+    moved = replace(
+        workload,
+        postings=tuple(replace(one, broker=there[one.publisher]) for one in workload.postings),
+        advertisements=tuple(
+            replace(one, broker=there[one.client]) for one in workload.advertisements
+        ),
+    )
+    for one, messages in ((scenario, "messages"), (replace(scenario, workload=moved), "then")):
+        links = run(one).links
+        assert sum(link.messages.get("publication", 0) for link in links) == advice[messages]
+    assert advice["then"] == advice["least"] < advice["messages"]
+    done = CliRunner().invoke(cli, ["advise", "publishers", str(path)])
+    assert done.exit_code == 0, done.output
+    assert f"messages {advice['messages']:,} to {advice['then']:,}" in done.output
+
+
+def test_a_replaced_link_saves_what_a_simulation_saves(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(SCENARIO)
+    done = CliRunner().invoke(cli, ["advise", "links", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    advice = json.loads(done.output)
+    best = advice["links"][0]
+    scenario = load(path)
+    overlay = scenario.overlay
+    number = {name: broker for broker, name in enumerate(overlay.names)}
+    old, new = ([number[name] for name in best[key]] for key in ("replace", "by"))
+    ends = [new if {*pair} == {*old} else pair for pair in overlay.ends.tolist()]
+    changed = replace(scenario, overlay=replace(overlay, ends=np.array(ends)))
+    links = run(changed).links
+    carried = sum(link.messages.get("publication", 0) for link in links)
+    assert carried == advice["messages"] - best["saves"] < advice["messages"]

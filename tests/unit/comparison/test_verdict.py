@@ -154,16 +154,19 @@ def test_a_store_is_a_matter_of_the_scheme() -> None:
 
 def test_the_distance_to_the_least_possible_is_taken_apart() -> None:
     row = outcome("A", traffic=[13] * 3, messages=[12] * 3, copies=[12] * 3, false_sends=[2] * 3)
-    least = {"copies": Figure(5), "tree_copies": Figure(10), "placed_copies": Figure(8)}
+    least = {
+        "copies": Figure(5), "tree_copies": Figure(10), "placed_tree_copies": Figure(6),
+        "placed_copies": Figure(4),
+    }  # fmt: skip
     setting = Conditions(least=least)
     shares = factors(row, setting)
     assert shares == pytest.approx({
         "control messages": 13 / 12, "false sends": 1.2, "detours": 1.0,
-        "where publishers are": 1.25, "the tree of links": 1.6,
+        "where publishers are": 2 / 1.5, "the tree of links": 1.5,
     })  # fmt: skip
     text = judge(paired(row), "traffic", setting).text
     assert (
-        "2.6 × the least possible (1.08 for control messages × 1.2 for false sends × 1.25" in text
+        "2.6 × the least possible (1.08 for control messages × 1.2 for false sends × 1.33" in text
     )
 
 

@@ -227,18 +227,18 @@ VARIES = {
 def replicates(rows: Iterable[Row]) -> list[Replicate]:
     """Networks and seeds are replicates of a point; of a size of cliques also all points with it,
     and of the configuration that Figure 10 states those of all rates."""
-    made = []
+    replicas = []
     for row in rows:
         kind, number = row["kind"], f"{row['topology']} {row['seed']}"
         setting = {"kind": kind} | {name: row[name] for name in VARIES[kind]}
-        made.append(Replicate(row, setting, number))
+        replicas.append(Replicate(row, setting, number))
         if kind == "grid":
             number += f" {row['rate']}"
             if (row["clique_ms"], row["trees"]) == (200, 20):
-                made.append(Replicate(row, {"kind": "figure 10"}, number))
+                replicas.append(Replicate(row, {"kind": "figure 10"}, number))
             setting = {"kind": "cliques", "clique_ms": row["clique_ms"]}
-            made.append(Replicate(row, setting, f"{number} {row['trees']}"))
-    return made
+            replicas.append(Replicate(row, setting, f"{number} {row['trees']}"))
+    return replicas
 
 
 class Results:
