@@ -109,7 +109,7 @@ def _price(
     messages, pure_forwards, false_sends, delivered,
 ):  # fmt: skip
     visits = len(above)
-    made = np.full(visits, -1, np.int64)  # by the set in which it was last so
+    visited = np.full(visits, -1, np.int64)  # by the set in which it was last so
     delivers = np.full(visits, -1, np.int64)
     forwards = np.full(visits, -1, np.int64)
     sends = np.full(visits, -1, np.int64)
@@ -120,13 +120,13 @@ def _price(
         size = base
         for visit in range(base):
             way[visit] = visit
-            made[visit] = n
+            visited[visit] = n
         for place in range(begin, ends[n]):
             visit = spot[wanting[place]]
             delivers[visit] = n
             delivered[visit] += deliveries[place]
-            while made[visit] != n:
-                made[visit] = n
+            while visited[visit] != n:
+                visited[visit] = n
                 way[size] = visit
                 size += 1
                 visit = above[visit]

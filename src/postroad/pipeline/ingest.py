@@ -408,8 +408,8 @@ def _unique(judged: DataFrame, key: Sequence[str], complaint: str) -> DataFrame:
 
 def _identified(records: DataFrame, name: str, prefix: str) -> DataFrame:
     hashed = F.concat(F.lit(prefix), F.hex(F.xxhash64("file", "block", "position")))
-    given = F.coalesce(F.nullif(F.col(name), F.lit("")), F.nullif(F.col("id"), F.lit("")))
-    return _timed(records).withColumn(name, F.coalesce(given, hashed))
+    stated = F.coalesce(F.nullif(F.col(name), F.lit("")), F.nullif(F.col("id"), F.lit("")))
+    return _timed(records).withColumn(name, F.coalesce(stated, hashed))
 
 
 def _timed(records: DataFrame) -> DataFrame:

@@ -209,10 +209,10 @@ def answers(
         rows = batch.slice(begin, BATCH)
         times_us = _ints(rows.column("time_us"))
         contents = [_attributes(text) for text in rows.column("attributes").to_pylist()]
-        found = [table.index.match(attributes) for attributes in contents]
+        matches = [table.index.match(attributes) for attributes in contents]
         keys = [] if key is None else [key(attributes) for attributes in contents]
-        ends = np.cumsum([len(filters) for filters in found], dtype=np.int64)
-        filters = np.fromiter(chain.from_iterable(found), np.int64, ends[-1])
+        ends = np.cumsum([len(filters) for filters in matches], dtype=np.int64)
+        filters = np.fromiter(chain.from_iterable(matches), np.int64, ends[-1])
         sizes = np.concatenate(
             [[0], np.cumsum(table.holders.start[filters + 1] - table.holders.start[filters])]
         )

@@ -135,8 +135,8 @@ def tables(folder: str) -> list[Facts]:
     for path in store.tables(folder):
         lineage = store.read_lineage(path)
         assert lineage is not None
-        made = lineage["facts"]
-        quality = {key: made[key] for key in ("records", "quarantined", "failed") if key in made}
+        facts = lineage["facts"]
+        quality = {key: facts[key] for key in ("records", "quarantined", "failed") if key in facts}
         rows.append(
             {
                 "table": path,
@@ -284,13 +284,13 @@ def _ingested(
             }
         else:
             store.write_empty(quarantine, QUARANTINE)
-        made = finished(parsed)
+        rows = finished(parsed)
         if earlier is not None and key and not complaint:
-            made = made.join(store.read(spark, table, schema), on=list(key), how="left_anti")
+            rows = rows.join(store.read(spark, table, schema), on=list(key), how="left_anti")
         if kind == "traces":
-            _write_dated(spark, made, table, recipe.parameters["keep_days"], earlier is not None)
+            _write_dated(spark, rows, table, recipe.parameters["keep_days"], earlier is not None)
         else:
-            store.write(made, table)
+            store.write(rows, table)
         before: Facts = {"records": 0, "quarantined": 0, "reasons": {}}
         if earlier is not None:
             before = earlier["facts"]
@@ -314,23 +314,23 @@ def _ingested(
 
 
 def _write_dated(
-    spark: SparkSession, made: DataFrame, table: str, keep_days: int | None, extended: bool
+    spark: SparkSession, rows: DataFrame, table: str, keep_days: int | None, extended: bool
 ) -> None:
     """A table of traces by day and network, the earlier one carried over; days that are too old
     are left out, and where files have become many all is written anew."""
-    made = ingesting.dated(made)
+    rows = ingesting.dated(rows)
     files = store.files_by_folder(table) if extended else {}
     compact = "" in files or max(files.values(), default=0) >= COMPACT_FILES
     if compact:
-        made = made.unionByName(ingesting.dated(store.read(spark, table, TRACES)))
+        rows = rows.unionByName(ingesting.dated(store.read(spark, table, TRACES)))
     first = ""
     if keep_days is not None:
-        newest = made.agg(F.max("day")).collect()[0][0]
+        newest = rows.agg(F.max("day")).collect()[0][0]
         days = [newest, *(_day(name) for name in files if name)]
         last = date.fromisoformat(max(day for day in days if day))
         first = (last - timedelta(days=keep_days - 1)).isoformat()
-        made = made.where(F.col("day") >= first)
-    store.write(made, table, ingesting.BY_DAY)
+        rows = rows.where(F.col("day") >= first)
+    store.write(rows, table, ingesting.BY_DAY)
     if extended and not compact:
         store.carry(table, lambda name: _day(name) >= first)
     if not store.files_by_folder(store.beside(table)):

@@ -79,11 +79,11 @@ def kept() -> Iterator[None]:
 @contextmanager
 def _session(master: str | None, conf: Sequence[str], light: bool) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="postroad-spark-") as scratch:
-        told = {**submitted(), **parse_conf(conf)}
-        master = master or told.get("spark.master", DEFAULT_MASTER)
+        options = {**submitted(), **parse_conf(conf)}
+        master = master or options.get("spark.master", DEFAULT_MASTER)
         if light and _is_local(master):
-            told = {"spark.driver.extraJavaOptions": LIGHT_JAVA, **told}
-        spark = _start(master, settings(master, told, Path(scratch)), Path(scratch))
+            options = {"spark.driver.extraJavaOptions": LIGHT_JAVA, **options}
+        spark = _start(master, settings(master, options, Path(scratch)), Path(scratch))
         _observe_all(spark)
         try:
             yield spark
@@ -186,10 +186,10 @@ def _start(master: str, conf: Mapping[str, str], scratch: Path) -> SparkSession:
 
 
 @contextmanager
-def _python(told: str | None) -> Iterator[None]:
+def _python(executable: str | None) -> Iterator[None]:
     """PySpark reads the executors' Python from the environment alone, when a session starts."""
     before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = told or before or sys.executable
+    os.environ["PYSPARK_PYTHON"] = executable or before or sys.executable
     try:
         yield
     finally:

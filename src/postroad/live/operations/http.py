@@ -115,10 +115,10 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
     if len(words) == 3 and words[:2] == [b"POST", b"/would"]:
         body = request.partition(b"\r\n\r\n")[2]
         try:
-            told = would(server.broker, body[:BODY_MAX])
+            effects = would(server.broker, body[:BODY_MAX])
         except (msgspec.DecodeError, InputError, BadMessage, ValueError) as error:
             return "400 Bad Request", "text/plain", f"{error}\n".encode()
-        return "200 OK", "application/json", msgspec.json.encode(told)
+        return "200 OK", "application/json", msgspec.json.encode(effects)
     if len(words) == 3 and words[1].partition(b"?")[0] in (
         b"/clients",
         b"/subscriptions",
