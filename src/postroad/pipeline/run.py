@@ -68,6 +68,8 @@ COMPACT_FILES = 16
 FACTS_PER_FILE = 5_000_000
 SMALL_RUNS = 2_000
 """Up to so many runs are measured in one task: to compile and shuffle would take longer."""
+SMALL_FACTS = 100_000
+"""And so many facts."""
 
 
 @dataclass(frozen=True)
@@ -673,6 +675,7 @@ def perform(
             skipped = len(rows) - len(left)
             report(skipped, len(rows))
             _perform(spark, left, folders, lambda count: report(skipped + count, len(rows)))
+            started = spark
             if len(rows) < SMALL_RUNS:
                 spark = sessions.small(spark)
                 earlier = None if earlier is None else _earlier(spark, runs_out)
@@ -704,7 +707,7 @@ def perform(
                 gathered = _gathered(spark, folder, "traces", "trace_id", ok, earlier is not None)
                 store.write(gathered, traces_out)
                 store.publish(traces_out, recipe, facts)
-            _gather_facts(spark, folder, ok, earlier is not None, recipe, facts)
+            _gather_facts(started, folder, ok, earlier is not None, recipe, facts)
             store.publish(runs_out, recipe, facts)
             for part in folders.values():
                 store.remove(part)
@@ -746,6 +749,8 @@ def _gather_facts(
         store.remove(facts_out)  # those of runs that are no longer there
         store.remove(metrics_out)
         return
+    if left < SMALL_FACTS:
+        spark = sessions.small(spark)
     gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
     store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
     store.publish(facts_out, recipe, facts)
