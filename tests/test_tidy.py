@@ -186,6 +186,8 @@ def measures_page() -> str:
         f"| `{name}` | {one.definition} | {one.unit} | `{one.sql}` |"
         for name, one in definitions.MEASURES.items()
     ]
+    rows += ["", "Traces, of live brokers too, tell these: "]
+    rows[-1] += ", ".join(f"`{name}`" for name in definitions.TRACED) + "."
     rows += ["", "## Measures that the papers' runs compute themselves"]
     for paper, measures in definitions.OF_PAPERS.items():
         rows += ["", f"`{paper}`:", "", "| measure | definition | unit |", "|---|---|---|"]

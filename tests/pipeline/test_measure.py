@@ -14,10 +14,12 @@ import networks
 from measured_by_hand import measured
 from networks import VARIANTS
 from postroad.pipeline import measure
+from postroad.pipeline.definitions import TRACED
 from postroad.pipeline.schemas import FACTS, RUNS, TRACES
 from postroad.sim.facts import facts
 from postroad.sim.run import run
-from postroad.traces.schema import Row
+from postroad.sim.tracing import Tracing
+from postroad.traces.schema import Recording, Row
 
 pytestmark = pytest.mark.spark
 
@@ -150,6 +152,31 @@ def test_measures_from_facts_are_those_computed_by_hand(spark):
             else:
                 assert value == pytest.approx(exact, rel=1e-12), (run_id, metric)
     assert compared == len(by_hand) * 24
+
+
+def test_traces_tell_the_same_measures_as_counters(spark):
+    traces, counted = [], []
+    for number, (name, config) in enumerate(VARIANTS):
+        scenario = networks.scenario(random.Random(number), name, config)
+        tracing = Tracing(scenario, str(number), Recording(""))
+        result = run(scenario, tracing=tracing)
+        if scenario.workload.postings:
+            traces += [msgspec.structs.astuple(row) for row in tracing.rows]
+            counted += [(str(number), *fact) for fact in facts(result)]
+    told = measure.fact_metrics(measure.trace_facts(spark.createDataFrame(traces, TRACES)))
+    known = measure.fact_metrics(spark.createDataFrame(counted, FACTS))
+    found, expected = (
+        {(row["run_id"], row["metric"]): row["value"] for row in frame.collect()}
+        for frame in (told, known)
+    )
+    compared = {key for key in expected if key[1] in (*TRACED, "deliveries")} - {
+        key
+        for key in expected
+        if key[1] == "control"  # set-up is not traced by every scheme
+    }
+    assert len(compared) >= 12 * 15
+    for key in compared:
+        assert found[key] == pytest.approx(expected[key], rel=1e-9), key
 
 
 def test_t_quantiles(spark):

@@ -17,6 +17,7 @@ PARTS = {
     "matching-awkward": "postroad.bench.matching_awkward",
     "parsing": "postroad.bench.parsing",
     "pipeline": "postroad.bench.pipeline",
+    "pipeline-stages": "postroad.bench.stages",
     "relocation": "postroad.bench.relocation",
     "replay": "postroad.bench.replay",
     "safety": "postroad.bench.safety",

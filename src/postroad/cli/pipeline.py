@@ -352,7 +352,7 @@ def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
         def report(done: int, total: int) -> None:
             progress.update(task, completed=min(done, total), total=total)
 
-        facts = run.sweep(experiment, output, job(options), report=report)
+        facts = run.sweep(experiment, output, job(options, light=True), report=report)
     if as_json or facts["unchanged"]:
         _tell(facts, as_json)
     else:

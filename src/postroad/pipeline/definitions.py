@@ -40,12 +40,14 @@ MEASURES: dict[str, Definition] = {
     ),
     "false_sends": Definition("false sends per publication", "messages", _each("false_sends")),
     "matches": Definition("matches per publication", "matches", _each("matches")),
-    "state_mean": Definition("routing entries per broker, mean", "entries", "state / brokers"),
+    "state_mean": Definition(
+        "routing entries per broker, mean", "entries", "state / nullif(brokers, 0)"
+    ),
     "state_max": Definition("routing entries per broker, max", "entries", "state_max"),
     "stress_mean": Definition(
         "publication messages sent and received per broker and publication, mean",
         "messages",
-        "load / brokers / greatest(1, publications)",
+        "load / nullif(brokers, 0) / greatest(1, publications)",
     ),
     "stress_max": Definition("the same, busiest broker", "messages", _each("load_max")),
     "link_mean": Definition(
@@ -75,7 +77,7 @@ MEASURES: dict[str, Definition] = {
     "queue_mean": Definition(
         "messages waiting at a broker, mean over time and brokers",
         "messages",
-        "queue_us / greatest(1, duration_us) / brokers",
+        "queue_us / greatest(1, duration_us) / nullif(brokers, 0)",
     ),
     "queue_max": Definition("messages waiting at a broker, max", "messages", "queue_max"),
     "publications": Definition("publications", "publications", "publications"),
@@ -84,6 +86,11 @@ MEASURES: dict[str, Definition] = {
     "duplicated": Definition("duplicate deliveries", "deliveries", "duplicated"),
     "unexpected": Definition("deliveries nobody asked for", "deliveries", "unexpected"),
 }
+TRACED = (
+    "messages", "copies", "control", "stress_mean", "stress_max", "link_mean", "link_max",
+    "delay_p50_ms", "delay_p90_ms", "delay_p99_ms", "delay_mean_ms", "hops", "publications",
+)  # fmt: skip
+"""Those that traces tell too; there their names begin with `trace.`."""
 SUMS = (
     "publications", "subscriptions", "publications_per_1000_changes", "duration_us", "sends",
     "copies", "outside", "control", "matches", "pure_forwards", "false_sends", "state", "queue_us",

@@ -12,6 +12,7 @@ draws nothing, say nothing of how far another workload would be off.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,10 +20,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
-from postroad.pipeline.definitions import MEASURES, SUMS
-from postroad.pipeline.schemas import DIFFERENCES, METRICS, conform
+from postroad.pipeline.definitions import MEASURES, SUMS, TRACED
+from postroad.pipeline.schemas import DIFFERENCES, FACTS, METRICS, conform
 from postroad.pipeline.schemas import MEASURES as TABLE
-from postroad.sim.facts import DELAY_GROWTH
+from postroad.sim.facts import DELAY_GROWTH, carrying
 
 _TABLE_MAX = 60
 """Degrees of freedom up to which the t quantile is tabled; beyond, four terms are exact to 1e-7."""
@@ -56,8 +57,10 @@ def trace_metrics(traces: DataFrame) -> DataFrame:
         )
         for place, share in enumerate(spread)
     ]
-    rows = per_trace.select("run_id", F.explode(F.array(*named)).alias("_one"))
-    return rows.select("run_id", "_one.metric", "_one.value").where(F.col("value").isNotNull())
+    rows = per_trace.select("run_id", F.inline(F.array(*named)))
+    known = only(fact_metrics(trace_facts(traces)), TRACED)
+    of_facts = known.withColumn("metric", F.concat(F.lit("trace."), "metric"))
+    return rows.unionByName(of_facts).where(F.col("value").isNotNull())
 
 
 def _exact_mean(whole: Column) -> Column:
@@ -72,7 +75,7 @@ def fact_metrics(facts: DataFrame) -> DataFrame:
     )
     totals = by_fact.groupBy(run).agg(
         *[_of_fact(name, "_sum").alias(name) for name in SUMS],
-        _of_fact("state", "_rows").alias("brokers"),  # every broker has a state
+        _of_fact("broker", "_rows").alias("brokers"),
         _of_fact("state", "_max").alias("state_max"),
         _of_fact("queue_max", "_max").alias("queue_max"),
     )
@@ -80,7 +83,7 @@ def fact_metrics(facts: DataFrame) -> DataFrame:
     links = sent.agg(F.sum("count").alias("_sent"))
     by_link = links.groupBy(run).agg(F.count("*").alias("links"), F.max("_sent").alias("link_max"))
     ends = links.select(run, F.explode(F.array("broker", "peer")).alias("broker"), "_sent")
-    brokers = facts.where(F.col("fact") == "state").select(run, "broker")
+    brokers = facts.where(F.col("fact") == "broker").select(run, "broker")
     load = ends.join(brokers, on=[run, "broker"], how="left_semi").groupBy(run, "broker")
     by_broker = (
         load.agg(F.sum("_sent").alias("_load"))
@@ -102,6 +105,50 @@ def fact_metrics(facts: DataFrame) -> DataFrame:
     ]
     rows = known.select(run, F.inline(F.array(*values))).where(F.col("value").isNotNull())
     return conform(rows, METRICS)
+
+
+def trace_facts(traces: DataFrame) -> DataFrame:
+    """The facts that traces tell, of live brokers and of simulations alike.
+
+    They know nothing of tables, matches and what was owed. Traces without publications, such as
+    those of sweeps, tell no facts.
+    """
+    kind, mechanism = F.col("kind"), F.col("mechanism")
+    sent, delivered = kind == "send", kind == "deliver"
+    carries, first = mechanism.isin(*sorted(carrying())), F.coalesce("part", F.lit(0)) == 0
+    delay_us = F.col("time_us") - F.col("published_us")
+    place = F.ceil(F.log(delay_us.cast("double")) / math.log(DELAY_GROWTH))
+    bucket = F.when(delay_us > 0, place).otherwise(-1)
+    link = {"broker": F.col("broker"), "peer": F.col("peer")}
+    counted = F.array(
+        F.when(sent & first & carries, _counted("sends", **link, part=mechanism)),
+        F.when(sent & first & ~carries, _counted("control", **link, part=mechanism)),
+        F.when(sent & carries, _counted("copies", **link)),
+        F.when(delivered, _counted("deliveries", part=mechanism, bucket=bucket)),
+        F.when(delivered, _counted("hops", F.col("hops"), part=mechanism)),
+        F.when(delivered, _counted("delay_us", delay_us, part=mechanism)),
+        F.when(kind == "start", _counted("broker", broker=F.col("broker"))),
+        F.when(
+            kind == "publish",
+            _counted("publications", **{"class": F.get_json_object("attributes", "$.class")}),
+        ),
+    )
+    rows = traces.select(F.col("trace_id").alias("run_id"), F.explode(counted).alias("_one"))
+    told = rows.where(F.col("_one").isNotNull()).select("run_id", "_one.*")
+    key = [name for name in FACTS.names if name != "count"]
+    added = told.groupBy(*key).agg(F.sum("count").alias("count"))
+    whole = told.where(F.col("fact") == "publications").select("run_id").distinct()
+    return conform(added.join(whole, on="run_id", how="left_semi"), FACTS)
+
+
+def _counted(fact: str, count: Column | None = None, **of: Column) -> Column:
+    fields = [
+        of.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in FACTS.fields
+        if field.name not in ("run_id", "fact", "count")
+    ]
+    many = F.lit(1) if count is None else count
+    return F.struct(*fields, F.lit(fact).alias("fact"), many.cast("bigint").alias("count"))
 
 
 def _of_fact(name: str, column: str) -> Column:

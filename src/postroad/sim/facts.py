@@ -34,7 +34,8 @@ FACTS = {
     "lost": "deliveries that the oracle expects and that did not happen",
     "duplicated": "deliveries that repeat another one",
     "unexpected": "deliveries that the oracle does not allow",
-    "state": "the most routing entries that a broker held; every broker has this fact",
+    "broker": "1 for every broker",
+    "state": "the most routing entries that a broker held",
     "matches": "publications that a broker compared with filters",
     "pure_forwards": "publications that a broker sent on without a delivery of its own",
     "false_sends": "publications that a broker received, and neither delivered nor sent on",
@@ -105,6 +106,7 @@ def _of_run(result: Result) -> Iterator[Fact]:
 def _of_brokers(result: Result) -> Iterator[Fact]:
     names = result.scenario.overlay.names
     for number, broker in enumerate(result.brokers):
+        yield _fact("broker", 1, broker=names[number])
         for fact, count in (
             ("state", broker.table_entries_max),
             ("matches", broker.matches_count + broker.router.matches_count),
@@ -115,7 +117,7 @@ def _of_brokers(result: Result) -> Iterator[Fact]:
             ("queue_us", broker.queue_area),
             ("queue_max", broker.queue_max),
         ):
-            if count or fact == "state":  # every broker has a state
+            if count:
                 yield _fact(fact, count, broker=names[number])
 
 
