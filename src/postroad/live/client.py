@@ -334,6 +334,8 @@ class Client(asyncio.Protocol):
         self._ready.set()
 
     def _fail(self, error: Exception) -> None:
+        if self._failure is not None:  # what came first says why
+            return
         self._failure = error
         for answer in self._answers.values():
             if not answer.done():
