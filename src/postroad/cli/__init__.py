@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "demo": "postroad.cli.compare:demo",
     "estimate": "postroad.cli.cost:estimate",
     "explain": "postroad.cli.explain:explain",
+    "init": "postroad.cli.init:init",
     "plan": "postroad.cli.plan:plan",
     "replay": "postroad.cli.replay:replay",
     "reproduce": "postroad.cli.reproduce:reproduce",
