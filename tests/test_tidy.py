@@ -36,7 +36,7 @@ LAYERS = [
     {"pipeline"},
     {"papers", "comparison"},
     {"report"},
-    {"bench", "cli", "__main__"},
+    {"api", "bench", "cli", "__main__"},
 ]
 # The rooms of the live driver, likewise: the broker is the loop around its edge and its links.
 LIVE = [

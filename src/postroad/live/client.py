@@ -40,6 +40,9 @@ _LAST = (
 
 
 class Client(asyncio.Protocol):
+    """A client of one broker, as an asynchronous context: subscribe, publish, and iterate over
+    what arrives. `advertise` is a filter that says what it will publish."""
+
     def __init__(
         self,
         host: str = "localhost",

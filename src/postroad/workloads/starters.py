@@ -24,7 +24,7 @@ SEED = 1
 
 
 @dataclass(frozen=True)
-class Kind:
+class Starter:
     """What is published, and what is asked for: functions of a number that is drawn from."""
 
     about: str
@@ -43,8 +43,8 @@ def _popular(bound: int, purpose: str, n: int) -> int:
     return int(bound * draws.uniform(SEED, f"starter.{purpose}", 0, n) ** 3)
 
 
-KINDS: dict[str, Kind] = {
-    "quotes": Kind(
+KINDS: dict[str, Starter] = {
+    "quotes": Starter(
         "prices of stocks; readers follow some symbols above a price",
         "symbol",
         lambda n: {
@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
         ),
         20,
     ),
-    "social": Kind(
+    "social": Starter(
         "posts of people; readers follow some of them, a few are followed by many",
         "author",
         lambda n: {
@@ -67,7 +67,7 @@ KINDS: dict[str, Kind] = {
         lambda n: f"class = 'posts' AND author = 'user{_popular(40, 'followed', n)}'",
         40,
     ),
-    "iot": Kind(
+    "iot": Starter(
         "readings of sensors; services want one kind, or what is out of the ordinary",
         "kind",
         lambda n: {
@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
         ),
         10,
     ),
-    "blank": Kind(
+    "blank": Starter(
         "one subscription at each broker and a few publications, to write over",
         "class",
         lambda n: {"class": "news", "level": n % 5},
@@ -185,7 +185,7 @@ scenario = "scenario.toml"
     }
 
 
-def _readme(name: str, kind: Kind) -> str:
+def _readme(name: str, kind: Starter) -> str:
     return f"""# {name}
 
 {kind.about[0].upper()}{kind.about[1:]}.
