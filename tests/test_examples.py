@@ -6,7 +6,6 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -51,18 +50,6 @@ def run_script(
 @pytest.mark.parametrize("name", ["filter_and_match", "simulate_and_check", "live_two_brokers"])
 def test_scripts_print_what_stands_beside_them(
     name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run_script(name, tmp_path, monkeypatch, capsys)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("name", ON_SPARK)
-def test_scripts_on_spark_print_what_stands_beside_them(
-    name: str,
-    spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -5,9 +5,9 @@ from pathlib import Path
 from postroad.pipeline import run, store
 
 Path("subscriptions.csv").write_text(
-    "id,broker,client,filter\ns1,a,ann,price > 10\ns2,a,bob,price >\ns3,b,eve,symbol = 'SAP'\n"
+    "subscription,broker,client,filter\ns1,a,ann,price > 10\ns2,a,bob,price >\ns3,b,eve,symbol = 'SAP'\n"
 )
 facts = run.ingest(["subscriptions.csv"], "subscriptions", "data", run.Job(), bad_share=0.5)
-print(facts["records"], "good,", facts["quarantined"], "bad")
-for row in store.rows_of("data/subscriptions", ("subscription_id", "filter")):
+print(facts["records"], "rows,", facts["quarantined"], "bad:", facts["reasons"])
+for row in store.rows_of("data/subscriptions", ("subscription", "filter")):
     print(row)

@@ -63,9 +63,7 @@ def test_means_intervals_and_percentiles(spark, partitions):
 
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_differences_are_paired_by_replicate(spark, partitions):
-    metrics = measure.run_metrics(
-        runs(spark, {name: VALUES[name] for name in "abc"}, partitions), None
-    )
+    metrics = measure.run_metrics(runs(spark, {name: VALUES[name] for name in "abc"}, partitions))
     found = {
         row["parameters"]["scheme"]: row
         for row in measure.differences(metrics, [{"scheme": "a"}]).collect()
