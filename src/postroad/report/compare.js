@@ -8,6 +8,7 @@ const short = value => {
   return value.toLocaleString("en", size >= 10000 ? {maximumFractionDigits: 0} : {maximumSignificantDigits: 4});
 };
 const long = name => data.measures.find(measure => measure.name === name).long;
+const brief = text => (data.measures.find(measure => measure.long === text) || {short: text}).short;
 const kind = label => label === data.winner ? "winner" : label === data.baseline ? "baseline"
   : chosen.has(label) ? "chosen" : "";
 
@@ -51,14 +52,15 @@ function frame(place, xs, ys, names, format = short) {
     node("line", {class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value)}, svg);
     node("text", {x: left - 6, y: y(value) + 4, "text-anchor": "end"}, svg, short(value));
   }
-  node("text", {x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle"}, svg, names[0]);
-  node("text", {transform: `translate(14 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle"}, svg, names[1]);
+  node("text", {x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle"}, svg, brief(names[0]));
+  node("text", {transform: `translate(14 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle"}, svg, brief(names[1]));
   return {svg, x, y, left, top, right: width - right, bottom: height - bottom};
 }
 
-// Lines, the grey ones first, so that those that matter lie above them.
+// What matters is drawn last, above the grey.
+const rank = {"": 0, chosen: 1, baseline: 2, winner: 3};
+
 function lines(place, series, names, format) {
-  const rank = {"": 0, chosen: 1, baseline: 2, least: 3, winner: 4};
   const at = frame(place, series.flatMap(one => one.x), series.flatMap(one => one.y), names, format);
   for (const one of [...series].sort((a, b) => rank[a.kind] - rank[b.kind])) {
     const points = one.x.map((value, n) => `${at.x(value).toFixed(1)},${at.y(one.y[n]).toFixed(1)}`);
@@ -84,7 +86,7 @@ function drawTrade() {
     if (data.least[name] !== undefined) draw("bound", data.least[name], vertical, `the least possible: ${short(data.least[name])}`);
     for (const value of edge(name, pick)) draw("limit", value, vertical, `limit: ${short(value)}`);
   }
-  for (const row of rows) {
+  for (const row of [...rows].sort((a, b) => rank[kind(a.label)] - rank[kind(b.label)])) {
     const {mean, half} = row.figures[across], other = row.figures[up];
     const style = `point ${kind(row.label)} ${data.out[row.label] ? "out" : ""}`;
     if (half) node("line", {class: "axis", x1: at.x(Math.max(0, mean - half)), x2: at.x(mean + half), y1: at.y(other.mean), y2: at.y(other.mean)}, at.svg);

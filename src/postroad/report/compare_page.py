@@ -137,7 +137,7 @@ def _table(results: Results, judgement: Judgement) -> dict[str, Any]:
                 _cell(
                     name,
                     figure.mean,
-                    "" if math.isnan(figure.half) else f"±\u00a0{_digits(figure.half)}",
+                    "" if math.isnan(figure.half) else f"±\u00a0{_half(figure.half)}",
                     "" if base is None else _change(figure.mean, base.figure(name).mean),
                     name not in UNRANKED and figure.mean == least,
                     name not in DECIDING,
@@ -169,6 +169,11 @@ def _cell(
 def _digits(value: float) -> str:
     """Four significant digits."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
+
+
+def _half(value: float) -> str:
+    """Two significant digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _change(value: float, base: float) -> str:
@@ -221,7 +226,9 @@ def _data(results: Results, judgement: Judgement) -> dict[str, Any]:
                 ],
             }
         )
-    measures = [{"name": name, "long": text} for name, text in MEASURES.items()]
+    measures = [
+        {"name": name, "short": SHORT[name], "long": text} for name, text in MEASURES.items()
+    ]
     sensitivity = []
     for dimension in dict.fromkeys(point.dimension for point in results.points):
         mine: dict[str, list[dict[str, Any]]] = {}
