@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from postroad import __version__
 from postroad.cli import COMMANDS, cli
@@ -139,6 +140,12 @@ def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
             command = cli.get_command(context, name)
             assert command is not None
             assert command.help, name
+
+
+def test_a_command_that_is_nearly_one_is_named() -> None:
+    done = CliRunner().invoke(cli, ["simulte"])
+    assert done.exit_code == 2
+    assert "did you mean 'simulate'?" in done.output
 
 
 def schemes_page() -> str:

@@ -7,6 +7,7 @@ Exit codes: 0 good, 1 failed, 2 wrong usage.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import traceback
@@ -52,6 +53,15 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.commands_table)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As usual, with the nearest name where there is none of this."""
+        near = difflib.get_close_matches(args[0], self.commands_table, 1)
+        if near and args[0] not in self.commands_table:
+            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self.commands_table.get(cmd_name)

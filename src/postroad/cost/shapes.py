@@ -40,6 +40,9 @@ class Shape(Links):
     children: FloatArray
 
 
+COUNTED = 2.0**53  # whole numbers up to here are told apart
+
+
 def full(fanout: npt.ArrayLike, height: npt.ArrayLike) -> Shape:
     """Full trees (section 2): every broker above level h has f children; equation (3).
 
@@ -52,6 +55,13 @@ def full(fanout: npt.ArrayLike, height: npt.ArrayLike) -> Shape:
     broken = high[high != np.floor(high)]
     if broken.size:
         raise InputError(f"height is {broken.flat[0]:g}", remedy="give a whole number of levels")
+    most = np.floor(np.log(COUNTED) / np.log(np.maximum(wide, 1.001)))
+    for f, h, m in zip(wide.flat, high.flat, most.flat, strict=True):
+        if h > m:
+            raise InputError(
+                f"a tree of fan-out {f:g} and height {h:g} has more brokers than can be counted",
+                remedy=f"give a height of at most {m:g}",
+            )
     level = np.arange(int(np.max(high)) + 1)
     nodes = np.where(level <= high[..., None], wide[..., None] ** level, 0.0)
     children = np.where(level < high[..., None], wide[..., None], 0.0)

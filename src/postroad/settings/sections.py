@@ -67,7 +67,9 @@ class Section:
     def choice(self, key: str, choices: list[str], default: Any = _MISSING) -> str:
         value = self.take(key, str, default)
         if value not in choices:
-            raise self._wrong(self._key(key), value, f"choose one of: {', '.join(choices)}")
+            near = difflib.get_close_matches(value, choices, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise self._wrong(self._key(key), value, f"{meant}choose one of: {', '.join(choices)}")
         return value
 
     def section(self, key: str) -> Section:

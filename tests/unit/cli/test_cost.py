@@ -137,6 +137,7 @@ def test_advise_fanout_without_a_fit_fails_in_one_line(postroad) -> None:  # typ
         (["breakeven", *FULL, "--sigma", "0.3", "--mu", "0.2"], "mu 0.2 is below sigma 0.3"),
         (["estimate", "--fanout", "0.5", "--height", "3"], "fan-out is 0.5"),
         (["estimate", "--fanout", "4", "--height", "0"], "height is 0"),
+        (["estimate", "--fanout", "4", "--height", "700"], "give a height of at most 26"),
         (["estimate", "--fanout", "4"], "no tree is given, or two"),
         (["estimate", *FULL, "--brokers", "9"], "no tree is given, or two"),
         (["estimate", *FULL, "--tree", "x"], "--tree says all about the tree"),

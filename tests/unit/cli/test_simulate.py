@@ -141,6 +141,11 @@ WRONG = {
         scenario_with('"subscription_forwarding"', '"pigeons"'),
         "scenario.toml:2: scheme is 'pigeons'; choose one of: flooding",
     ),
+    "nearly a scheme": (
+        "scenario.toml",
+        scenario_with('"subscription_forwarding"', '"subscription-forwarding"'),
+        "did you mean 'subscription_forwarding'? choose one of: flooding",
+    ),
     "not TOML": (
         "scenario.toml",
         "scheme = \n",
