@@ -66,12 +66,22 @@ _json = msgspec.json.Encoder(order="deterministic").encode
 def sampler(share: float) -> Callable[[Publication], bool]:
     """Whether to record a publication: by its identifier's checksum, so that all brokers agree.
 
-    It is asked of every publication. Counters in identifiers spread evenly over the checksums.
+    It is asked of every publication, several times in a step, so the last answer is kept. Counters
+    in identifiers spread evenly over the checksums.
     """
     if share >= 1:
         return lambda _: True
     below = int(share * 2**32)
-    return lambda publication: crc32(publication.id.encode()) < below
+    last: Publication | None = None
+    answer = False
+
+    def sampled(publication: Publication) -> bool:
+        nonlocal last, answer
+        if publication is not last:
+            last, answer = publication, crc32(publication.id.encode()) < below
+        return answer
+
+    return sampled
 
 
 class Recorder:
