@@ -93,6 +93,8 @@ def _contents(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _publications(path: Path) -> Iterator[dict[str, Any]]:
+    from postroad.filters.nested import plain
+
     for where, line in _contents(path):
         try:
             attributes = json.loads(line)
@@ -109,14 +111,7 @@ def _publications(path: Path) -> Iterator[dict[str, Any]]:
                 where=where,
                 remedy='write one object per line, as in {"price": 10.5}',
             )
-        for name, value in attributes.items():
-            if isinstance(value, (dict, list)):
-                raise InputError(
-                    f"attribute {_shown(name)} is {_shown(json.dumps(value))}",
-                    where=where,
-                    remedy="give a string, a number, true, false or null",
-                )
-        yield attributes
+        yield plain(attributes)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

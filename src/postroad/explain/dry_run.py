@@ -17,6 +17,7 @@ from typing import Any
 
 from postroad.errors import RunFailed
 from postroad.live.network import Network
+from postroad.live.operations.launch import credentials
 from postroad.model import Scalar
 
 VISITS_MAX = 10_000  # of brokers, in all: what goes round in a circle must end
@@ -58,10 +59,9 @@ def dry_run(network: Network, broker: str, publisher: str, attributes: dict[str,
     network.number(broker)  # complains if there is none
 
     def ask(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-        port = network.addresses[network.number(name)].http
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/would", json.dumps(question).encode(), method="POST"
-        )
+        url = f"{network.addresses[network.number(name)].url}/would"
+        data, headers = json.dumps(question).encode(), credentials(network)
+        request = urllib.request.Request(url, data, headers, method="POST")
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:
                 effects: dict[str, Any] = json.load(answer)

@@ -14,6 +14,7 @@ from typing import Any
 
 from postroad.errors import FilterError
 from postroad.filters.constraints import Constraint, TextRange, load, meet_all
+from postroad.filters.nested import ROWS, rows_of
 from postroad.model import Scalar
 
 CONJUNCTIONS_MAX = 1_024
@@ -86,7 +87,10 @@ class Filter:
 
 
 def matches(filter: Filter, attributes: Mapping[str, Scalar | None]) -> bool:
-    """Whether the filter is TRUE of these attributes; a missing one is NULL."""
+    """Whether the filter is TRUE of these attributes, or of one of their rows; a missing one is
+    NULL."""
+    if ROWS in attributes:
+        return any(matches(filter, row) for row in rows_of(attributes))
     tests = filter._tests
     if tests is None:
         tests = filter._tests = [tests_of(conjunction) for conjunction in filter.conjunctions]
@@ -278,7 +282,10 @@ class Steps:
 
 
 def quote_name(name: str) -> str:
-    """The attribute's name as SQL writes it: in backticks unless it is a plain word."""
+    """The attribute's name as SQL writes it: in backticks unless it is a plain word, each part of a
+    path by itself."""
+    if "." in name and all(parts := name.split(".")):
+        return ".".join(map(quote_name, parts))
     if PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED:
         return name
     return "`" + name.replace("`", "``") + "`"

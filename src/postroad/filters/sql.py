@@ -204,10 +204,24 @@ class _Reader:
         return [{name: Flags(frozenset((not negate,)))}]
 
     def attribute(self) -> str | None:
-        """The attribute name at hand; None if there is something else."""
+        """The attribute name at hand, with the names of a path; None if there is something else."""
+        name = self.name()
+        if name is None or self.tokens[self.at] != ".":
+            return name
+        parts = [name]
+        while self.tokens[self.at] == ".":
+            self.at += 1
+            part = self.name(True)
+            if part is None:
+                raise self.unexpected("a name after the dot")
+            parts.append(part)
+        return intern(".".join(parts))
+
+    def name(self, any_word: bool = False) -> str | None:
+        """The name at hand; within a path it may be a reserved word."""
         token = self.tokens[self.at]
         if token[:1] in _LETTERS:
-            if token.upper() in RESERVED:
+            if token.upper() in RESERVED and not any_word:
                 return None
         elif token[:1] == "`" and len(token) > 1:
             token = token[1:-1].replace("``", "`")

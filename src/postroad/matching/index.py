@@ -2,7 +2,7 @@
 
 Importing and loading the kernels takes about a second, which a small table never earns back. Who
 must not stop for a second has them loaded beside (`beside`), and the table grows on meanwhile; then
-its filters move over some at a time.
+its filters move over some at a time. Without Numba (the extra `fast`) all tables stay as they are.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from postroad.filters import Filter
+from postroad.filters.nested import ROWS, rows_of
 from postroad.matching.filed import Filed
 from postroad.model import Scalar
 
@@ -25,6 +27,7 @@ Id = TypeVar("Id", bound=Hashable)
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
+COMPILABLE = find_spec("numba") is not None
 AT_ONCE = 256  # that move over in one step, where nobody must wait for all of them
 
 
@@ -65,7 +68,7 @@ class Index(Generic[Id]):
         if small is not None:
             if self._next is not None:
                 self._left.append((small.number(id), id))
-            if len(small) > SMALL_MAX and self._loaded():
+            if len(small) > SMALL_MAX and COMPILABLE and self._loaded():
                 self._go_over()
 
     def remove(self, id: Id) -> None:
@@ -75,9 +78,13 @@ class Index(Generic[Id]):
             self._next.remove(id)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
-        """The ids of all filters that match, in the order of their insertion."""
+        """The ids of all filters that match, in the order of their insertion; where attributes have
+        several rows, each by the first that it matches."""
+        if ROWS in attributes:
+            rows = rows_of(attributes)
+            return list(dict.fromkeys(id for row in rows for id in self.match(row)))
         small = self._small
-        if small is not None and self._worthwhile(small) and self._loaded():
+        if small is not None and COMPILABLE and self._worthwhile(small) and self._loaded():
             self._go_over()
         return self._table.match(attributes)
 

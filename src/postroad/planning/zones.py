@@ -321,6 +321,11 @@ def zone_of(zones: Sequence[Zone], attributes: Mapping[str, Scalar]) -> int:
     return next(number for number, zone in enumerate(zones) if zone.holds(attributes))
 
 
+def divided_by(zones: Iterable[Zone]) -> frozenset[str]:
+    """What the zones are cut along."""
+    return frozenset(name for zone in zones for name, _, _ in zone.sides)
+
+
 def zones_met(zones: Sequence[Zone], filter: Filter) -> list[int]:
     """The numbers of the zones in which a filter may match something."""
     hulls = {name: _hull(filter, name) for name in {side[0] for z in zones for side in z.sides}}

@@ -48,7 +48,7 @@ from postroad.overlay import IntArray, Overlay
 from postroad.overlay.latencies import between_all
 from postroad.planning import kyra as planning
 from postroad.planning.kyra import Layout, Planned
-from postroad.planning.zones import ALPHA, zone_of
+from postroad.planning.zones import ALPHA, divided_by, zone_of
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import (
     AboutFilter,
@@ -426,6 +426,7 @@ class Kyra(Router):
             for seat in plan.clique_of[broker]
             if (zone := layout.zones[seat]) is not None
         }
+        self.divides_by = divided_by([*self.zones.values(), *layout.tree_zones])
         # Per seat, what it is asked for and the local filters that it is asked for by.
         self.moved: dict[Seat, dict[Filter, dict[Filter, None]]] = {seat: {} for seat in self.zones}
         self.up: dict[BrokerId, None] = {}

@@ -32,7 +32,7 @@ from postroad.overlay import Overlay
 from postroad.overlay.latencies import spanning_tree
 from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
-from postroad.planning.zones import Zone, zone_of, zones_met
+from postroad.planning.zones import Zone, divided_by, zone_of, zones_met
 from postroad.routing.base import Effect, Interests, Message, Send
 from postroad.routing.direct import ListedMessage, MeshPlan, Unicast
 
@@ -147,6 +147,7 @@ class MulticastGroups(Unicast):
         self.below: float = plan.config.unicast_below
         self.tells = self.below > 0
         super().__init__(broker, plan)
+        self.divides_by = divided_by(plan.cells)
         self.mine: dict[int, int] = {}  # local filters per group
         self.left: dict[int, None] = {}  # groups planned for this server, and left since
         self.members: dict[int, set[BrokerId]] = {}  # other servers, where it was not planned

@@ -34,7 +34,7 @@ from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring, SmallWorld
 from postroad.planning import swico
 from postroad.planning.kyra import divider
-from postroad.planning.zones import Zone, zones_met
+from postroad.planning.zones import Zone, divided_by, zones_met
 from postroad.routing.base import Effect, Interests, Message, Note, Plan, Router, Send
 from postroad.routing.pool import FilterPool
 from postroad.routing.tables import SourceTable
@@ -62,6 +62,7 @@ class Topics:
     def __init__(self, attribute: str, cells: Sequence[Zone] = ()) -> None:
         self.attribute = attribute
         self.cells = cells
+        self.divides_by = divided_by(cells) if cells else frozenset((attribute,))
         self._met: dict[Filter, list[Topic]] = {}  # what is known already
         self._index: Index[Topic] = Index()
         for number, cell in enumerate(cells, 1):
@@ -250,6 +251,7 @@ class RingRouter(Router):
         self.plan = plan
         self.position = plan.position[broker]
         self.topics = plan.topics
+        self.divides_by = self.topics.divides_by
         self.local = SourceTable(plan.pool)
         self.own: dict[Topic, int] = {}  # local subscriptions per topic
         self.up: list[int] = []  # positions of the neighbours whose links are up, ascending

@@ -21,6 +21,7 @@ from typing import Any
 
 from postroad.errors import FilterError, InputError
 from postroad.filters import Filter, parse
+from postroad.filters.nested import plain
 from postroad.model import BrokerId, Scalar, TimeUs
 from postroad.settings.sections import Section
 from postroad.workloads.model import (
@@ -290,11 +291,12 @@ def _attributes(row: dict[str, Any]) -> dict[str, Scalar]:
         raise InputError(
             f"attributes is {value!r}", remedy='give an object such as {"class": "STOCK"}'
         )
+    value = plain(dict(value))
     for name, item in value.items():
         if not isinstance(item, (str, int, float, bool)) and item is not None:
             raise InputError(
                 f"attribute {name!r} is {item!r}",
-                remedy="give strings, numbers, true, false or null",
+                remedy="give strings, numbers, true, false, null, or objects and arrays of them",
             )
     return {name: item for name, item in value.items() if item is not None}
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from postroad.errors import InputError
 from postroad.filters import literal, parse
@@ -60,6 +59,8 @@ def read_quotes(path: Path, bad: Bad = refuse) -> dict[str, list[Quote]]:
 
     `bad` is told of every row that is not a quote; unless it raises, the others are read on.
     """
+    import pandas as pd
+
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:

@@ -1,9 +1,14 @@
 """What a publication says: its class is the topic, its attributes come from payload and properties.
 
-Attributes are the scalar fields of a JSON object in the payload, and the user properties. A user
+Attributes are the fields of a JSON object in the payload, or of a MessagePack map where the content
+type says so, with what is nested as `filters/nested.py` has it, and the user properties. A user
 property is text, unless it reads as a JSON number or as true or false; in doubt put a text in
 double quotes. Where both name an attribute the property wins, and `class` is always the topic. A
 text longer than `TEXT_MAX` is no attribute: LIKE patterns take time in proportion to it.
+
+Of a CloudEvent in structured mode the context attributes are attributes, and so are the fields of
+its `data`; in binary mode the context attributes are user properties, those of the specification
+always text.
 """
 
 from __future__ import annotations
@@ -14,46 +19,94 @@ from typing import Annotated, Any
 
 import msgspec
 
+from postroad.filters.nested import INT_MAX, ROWS, TEXT_MAX, flatten, is_scalar
 from postroad.model import Scalar
 
-TEXT_MAX = 4_096  # characters
-_SCALARS = frozenset((str, int, float, bool))
-_INT_MAX = 2**63  # MessagePack carries no more; a larger number is no attribute
-_Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX, le=_INT_MAX - 1)]
+_Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX - 1)]
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
+_decode_packed = msgspec.msgpack.Decoder().decode
 _decode_scalars = msgspec.json.Decoder(dict[str, _Text | _Int | float | bool]).decode
+_PACKED = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+_EVENT = "application/cloudevents+json"
+_CONTEXT = (
+    "id",
+    "source",
+    "specversion",
+    "type",
+    "datacontenttype",
+    "dataschema",
+    "subject",
+    "time",
+)
 
 
 def attributes(
-    topic: str, payload: bytes, properties: list[tuple[str, str]] | None = None
+    topic: str,
+    payload: bytes,
+    properties: list[tuple[str, str]] | None = None,
+    content_type: str | None = None,
 ) -> dict[str, Scalar]:
     scalars: dict[str, Any] = {}
-    if payload[:1] != b"{":
-        payload = payload.removeprefix(_BOM).lstrip(b" \t\r\n")
-    if payload[:1] == b"{":
-        try:
-            scalars = _decode_scalars(payload)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            scalars = _some_scalars(payload)
+    if content_type is not None and (kind := _kind(content_type)) in (*_PACKED, _EVENT):
+        scalars = _event(payload) if kind == _EVENT else _packed(payload)
+    else:
+        if payload[:1] != b"{":
+            payload = payload.removeprefix(_BOM).lstrip(b" \t\r\n")
+        if payload[:1] == b"{":
+            try:
+                scalars = _decode_scalars(payload)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                scalars = _nested(payload)
+            else:
+                if ROWS in scalars:
+                    del scalars[ROWS]
     if properties:
+        event = any(name == "specversion" for name, _ in properties)
         for name, text in properties:
             if name[:1] != "$":
-                said = scalar(text)
-                if said is not None and not _too_long(said):
+                said = text if event and name in _CONTEXT else scalar(text)
+                if said is not None and is_scalar(said):
                     scalars[name] = said
     scalars["class"] = topic
     return scalars
 
 
-def _some_scalars(payload: bytes) -> dict[str, Any]:
-    """Those fields that are scalars; any payload is welcome, and some say nothing to filters."""
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _nested(payload: bytes) -> dict[str, Any]:
+    """Any payload is welcome, and some say nothing to filters."""
     try:
         document = _decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
-    return _scalars(document) if isinstance(document, dict) else {}
+    return flatten(document) if isinstance(document, dict) else {}
+
+
+def _packed(payload: bytes) -> dict[str, Any]:
+    try:
+        document = _decode_packed(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError, TypeError):
+        return {}
+    if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
+        return {}
+    return flatten(document)
+
+
+def _event(payload: bytes) -> dict[str, Any]:
+    """A CloudEvent in structured mode; its context attributes win over fields of its data."""
+    try:
+        document = _decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    data = document.pop("data", None)
+    context = {name: value for name, value in document.items() if name != "data_base64"}
+    return flatten({**(data if isinstance(data, dict) else {}), **context})
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -65,12 +118,15 @@ def unambiguous(
     properties: list[tuple[str, str]],
     names: frozenset[str],
     attributes: Mapping[str, Scalar],
+    content_type: str | None = None,
 ) -> bool:
     """Whether everybody finds these attributes under these names, wherever and however they look.
 
     A field may be given twice, or hidden behind a user property; a payload may be JSON for some
-    and not for others, as with NaN or in another encoding.
+    and not for others, as with NaN or in another encoding, or as its content type has it.
     """
+    if names and content_type is not None and _kind(content_type) in (*_PACKED, _EVENT):
+        return False
     try:
         fields = json.loads(payload, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -94,23 +150,4 @@ def scalar(text: str) -> Scalar | None:
         return text
     if value is None:
         return None
-    value = _scalars({"": value}).get("")
-    return text if value is None else value
-
-
-def _scalars(document: dict[str, Any]) -> dict[str, Scalar]:
-    scalars: dict[str, Scalar] = {}
-    for name, value in document.items():
-        kind = type(value)
-        if kind not in _SCALARS:
-            continue
-        if kind is int and not -_INT_MAX <= value < _INT_MAX:
-            continue
-        if _too_long(value):
-            continue
-        scalars[name] = value
-    return scalars
-
-
-def _too_long(value: Scalar) -> bool:
-    return type(value) is str and len(value) > TEXT_MAX
+    return value if is_scalar(value) else text
