@@ -45,6 +45,14 @@ VARIANTS += [
 ]
 VARIANTS.append(("kyra", SCHEMES["kyra"].config(clique_ms=4.0, trees=2, balance=4)))
 VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, unicast_below=0.4)))
+_PARTS = [
+    [{"scheme": "flooding", "where": "class = 'A'"},
+     {"scheme": "advertisement_forwarding", "parameters": {"covering": True}}],
+    [{"scheme": "unicast", "where": "class IN ('A', 'B') AND x < 3"},
+     {"scheme": "popsub", "parameters": {"unpopular": "batching", **FLAPPING}, "where": "x >= 2"},
+     {"scheme": "match_early"}],
+]  # fmt: skip
+VARIANTS += [("mix", SCHEMES["mix"].config(parts)) for parts in _PARTS]
 NAMES = [
     "+".join(
         [name]
@@ -54,6 +62,7 @@ NAMES = [
         + ["cells"] * (name == "beaconvey" and config.cells > 0)
         + [f"{getattr(config, 'clique_ms', 0):g}"] * (name == "kyra")
         + ["unicast"] * (getattr(config, "unicast_below", 0) > 0)
+        + [part["scheme"] for part in getattr(config, "parts", [])]
     )
     for name, config in VARIANTS
 ]
@@ -63,6 +72,8 @@ def delay_us(config: Any) -> int:
     """How long a scheme may hold a publication back beyond the latency of its path."""
     if hasattr(config, "overlay") or hasattr(config, "attributes"):
         return 6 * 8 * 3000  # a ring or a tree of its own: a few hops as long as the longest path
+    if hasattr(config, "parts"):
+        return max(delay_us(part.config) for part in config.read())
     if not hasattr(config, "unpopular"):
         return 0
     held_us = round(1e6 * config.reorder_s)

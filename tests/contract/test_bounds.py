@@ -12,6 +12,9 @@ import networks
 from measured_by_hand import measured
 from networks import NAMES, VARIANTS
 from postroad.comparison.optimum import least
+from postroad.comparison.runs import physical
+from postroad.overlay.transit_stub import transit_stub
+from postroad.sim.facts import facts
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Workload
@@ -47,3 +50,18 @@ def test_no_scheme_is_below(name: str, config: Any) -> None:
         if name == "subscription_forwarding":
             assert figures["copies"] == pytest.approx(bound["tree_copies"])
             assert figures["stress_max"] == pytest.approx(bound["tree_stress_max"])
+
+
+@pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
+def test_no_scheme_crosses_fewer_links_of_the_network_below(name: str, config: Any) -> None:
+    below = transit_stub(3, 9, domains=3, transit_routers=3, stubs=1, stub_routers=3,
+                         multi_homed=0.5).overlay()  # fmt: skip
+    for seed in range(4):
+        draw = random.Random(seed)
+        scenario = standing(draw, name, config)
+        moved = replace(scenario, overlay=below)
+        counted = facts(run(moved), ())
+        crossed = physical(counted, below) / max(1, len(moved.workload.postings))
+        bound = least(moved)
+        assert bound["physical"] <= bound["physical_most"]
+        assert crossed >= bound["physical"] - 1e-9, seed

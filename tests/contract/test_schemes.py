@@ -148,7 +148,7 @@ def assert_empty(simulator: Simulator) -> None:
         for outgoing in getattr(broker.router, "outgoing", {}).values():
             assert not outgoing.asked
             assert not outgoing.covered_by
-    assert not simulator.plan.pool.uses  # type: ignore[attr-defined]
+    assert not any(pool.uses for pool in simulator.plan.pools())
 
 
 @every_scheme

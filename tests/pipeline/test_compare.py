@@ -6,12 +6,14 @@ import asyncio
 import csv
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -19,17 +21,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from live_harness import Processes, free_ports, wait_for
+from live_harness import free_ports, wait_for
+from measured_by_hand import measured
 from postroad.cli import cli
-from postroad.comparison import deploy
+from postroad.comparison import bulk, deploy
 from postroad.comparison.rows import ROWS
-from postroad.comparison.runs import MEASURES
+from postroad.comparison.runs import MEASURES, links_of
 from postroad.errors import InputError
 from postroad.live.client import Client
-from postroad.live.network import load
+from postroad.live.network import Network, load
+from postroad.live.operations import launch
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
-from postroad.sim.scenario import Scenario
+from postroad.sim.facts import carrying
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario, from_dict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +47,9 @@ replicates = 2
 seed = 3
 tune = true
 sensitivity = true
+[limits]
+survives_crashes = true
+delay_p99_ms = 1000
 [overlay]
 kind = "wide_area"
 brokers = 12
@@ -132,6 +141,9 @@ def test_page_in_a_browser(report: Path) -> None:
             check_pictures(page, report)
             page.set_viewport_size({"width": 390, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            page.focus("summary:text-is('What the columns mean')")
+            page.keyboard.press("Enter")
+            assert page.is_visible("dd:text-is('false sends per publication')")
             page.emulate_media(color_scheme="dark")
             dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
             page.emulate_media(color_scheme="light")
@@ -206,6 +218,15 @@ def check_pictures(page: Any, report: Path) -> None:
     page.click("#legend button:text-is('iScribe')")
     assert "chosen" in page.get_attribute(grey, "class")
     assert page.get_attribute("#legend button:text-is('iScribe')", "aria-pressed") == "true"
+    for plot in ("load", "delay"):
+        assert page.query_selector(f"#{plot}-plot polyline.least"), plot
+    page.dispatch_event("#delay-plot polyline[data-label='iScribe']", "click")  # and back again
+    assert page.get_attribute("#legend button:text-is('iScribe')", "aria-pressed") == "false"
+    dot = "#trade-plot circle[data-label='iScribe']"
+    stroke = f'getComputedStyle(document.querySelector("{dot}")).stroke'
+    before = page.evaluate(stroke)
+    page.hover(dot, force=True)
+    assert page.evaluate(stroke) != before
     assert (report / "index.html").stat().st_size < 1_500_000
 
 
@@ -236,6 +257,42 @@ def test_bad_rows_are_counted_and_a_failing_scheme_does_not_sink_the_others(
     # prices 0, 1, 1, 2 and 3, 3, 4, 4 are judged.
     judged = [row for row in results(tmp_path / "out") if row["scheme"] == "flooding"]
     assert [row["deliveries"] for row in judged] == ["5.0", "8.0"]
+
+
+def test_in_bulk_the_figures_are_those_of_a_simulation(spark: Any, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    with (tmp_path / "s.jsonl").open("w") as file:
+        for n in range(60):
+            wish = f"kind = '{draw.choice('abcd')}' AND x >= {draw.choice([0, 3, 6])}"
+            said = {"id": f"s{n}", "broker": str(draw.randrange(9)), "client": f"c{n}"}
+            file.write(json.dumps(said | {"filter": wish}) + "\n")
+    with (tmp_path / "p.jsonl").open("w") as file:
+        for n in range(40):
+            content = {"kind": draw.choice("abcd"), "x": draw.randint(0, 9)}
+            said = {"id": str(n), "broker": str(n % 3), "publisher": f"p{n % 3}"}
+            file.write(json.dumps(said | {"time_us": n * 10**6, "attributes": content}) + "\n")
+    (tmp_path / "c.toml").write_text(
+        'seed = 2\n[overlay]\nkind = "wide_area"\nbrokers = 9\n'
+        '[workload]\nsubscriptions = "s.jsonl"\npublications = "p.jsonl"\n'
+    )
+    words = [str(tmp_path / "c.toml"), "--bulk", "-o", str(tmp_path / "out"), "--json"]
+    code, out, err = compare(*words)
+    assert code == 0, out + err
+    told = json.loads(out)
+    assert list(told["schemes"]) == list(bulk.ABLE)
+    assert (tmp_path / "out" / "index.html").stat().st_size < 1_500_000
+    settings = tomllib.loads((tmp_path / "c.toml").read_text())
+    for label, scheme in bulk.ABLE.items():
+        scenario = from_dict({**settings, "scheme": scheme}, "c.toml", tmp_path)
+        figures = measured(run(scenario), links_of(scenario.overlay), 10.0)
+        for measure in MEASURES:
+            if not measure.startswith("delay"):
+                assert told["schemes"][label][measure] == pytest.approx(figures[measure]), (
+                    label, measure,
+                )  # fmt: skip
+        delays = sorted(d[3] - run(scenario).published_us[d[0]] for d in run(scenario).deliveries)
+        nearest = delays[-(-len(delays) * 90 // 100) - 1] / 1000
+        assert told["schemes"][label]["delay_p90_ms"] == pytest.approx(nearest)
 
 
 def test_nothing_usable_is_a_clear_error(tmp_path: Path) -> None:
@@ -315,10 +372,9 @@ def free_run(count: int) -> int:
         return first
 
 
-async def talk(scenario: Scenario, brokers: Processes) -> None:
+async def talk(scenario: Scenario, network: Network) -> None:
     """The workload of a scenario by real clients, each publication after the one before."""
-    names = scenario.overlay.names
-    ports = [brokers.mqtt(name) for name in names]
+    ports = [network.addresses[network.number(name)].mqtt for name in scenario.overlay.names]
     async with AsyncExitStack() as stack:
         for interest in scenario.workload.subscriptions:
             client = Client("127.0.0.1", ports[interest.broker], client_id=interest.id)
@@ -334,35 +390,47 @@ async def talk(scenario: Scenario, brokers: Processes) -> None:
             await publishers[posting.publisher].publish("quote", payload, qos=1)
 
 
-def carried(brokers: Processes) -> int:
-    """Publications that brokers have received from each other."""
-    rows = [brokers.status(name) for name in brokers.network.names]
+def carried(network: Network) -> int:
+    """Messages with publications that brokers have received from each other."""
+    kinds = carrying()
     return sum(
         count
-        for row in rows
+        for row in launch.status(network).values()
         if row is not None
         for link in row["links"].values()
         for kind, count in link["received"].items()
-        if kind == "publication"
+        if kind in kinds
     )
 
 
-def test_a_row_becomes_a_network_that_does_as_predicted(report: Path, tmp_path: Path) -> None:
-    path, row = tmp_path / "network.toml", "advertisement forwarding + covering"
-    facts = init(report, "--row", row, "-o", str(path), "--port", str(free_run(36)))
-    assert facts["messages"] == pytest.approx(means(report, row, "messages"))
-    _, _, scenario = deploy.read(report, row)
-    assert load(path).store is not None
-    with Processes(path) as brokers:
-        asyncio.run(asyncio.wait_for(talk(scenario, brokers), 300))
-        counts = [-1]
+@pytest.mark.parametrize("row", [None, "best mix"], ids=["verdict", "mix"])
+def test_a_row_becomes_a_network_that_does_as_predicted(
+    report: Path, tmp_path: Path, row: str | None
+) -> None:
+    """Through the commands that a comparison ends with: `network init`, `network up`."""
+    path = tmp_path / "network.toml"
+    words = [] if row is None else ["--row", row]
+    facts = init(report, *words, "-o", str(path), "--port", str(free_run(36)))
+    label = facts["row"]
+    assert facts["messages"] == pytest.approx(means(report, label, "messages"))
+    _, _, scenario = deploy.read(report, label)
+    network = load(path)
+    assert network.scheme == scenario.scheme
+    assert row is not None or network.store is not None
+    counts = [-1]
 
-        def settled() -> bool:
-            counts.append(carried(brokers))
-            return counts[-1] == counts[-2]
+    def settled() -> bool:
+        counts.append(carried(network))
+        return counts[-1] == counts[-2]
 
+    try:
+        done = CliRunner().invoke(cli, ["network", "up", str(path)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        asyncio.run(asyncio.wait_for(talk(scenario, network), 300))
         wait_for(settled, 60)
-    first = next(r for r in results(report) if r["scheme"] == row and not r["point"])
+    finally:
+        CliRunner().invoke(cli, ["network", "down", str(path)], catch_exceptions=False)
+    first = next(r for r in results(report) if r["scheme"] == label and not r["point"])
     predicted = float(first["messages"]) * len(scenario.workload.postings)
     assert counts[-1] > 0
     assert counts[-1] == pytest.approx(predicted, rel=0.05)

@@ -12,7 +12,6 @@ from postroad.checking.links import Pair, loops, of_links, parts
 from postroad.errors import InputError
 from postroad.live.links import secret
 from postroad.live.network import DURABLE, Network, from_values
-from postroad.routing import SCHEMES
 from postroad.settings import toml
 from postroad.settings.sections import key_lines
 
@@ -62,7 +61,7 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         network = from_values(values, path, lines)
     except InputError as error:
         return None, [*findings, refused(error, str(path))]
-    if SCHEMES[network.scheme].overlay != "tree":
+    if network.row.overlay != "tree":
         # Such a scheme plans who is linked to whom, over the listed links or from a plan's file.
         findings = [finding for finding in findings if finding.severity == ERROR]
         findings += _planned(network)

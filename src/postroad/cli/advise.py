@@ -245,9 +245,10 @@ def publishers(scenario: Path, load_max: int | None, limit_s: float, as_json: bo
 @click.option("--show", "count", type=COUNT, default=5, show_default=True, help="How many to show.")
 @JSON
 def links(scenario: Path, candidates: int, count: int, as_json: bool) -> None:
-    """Which link of a scenario's tree to replace by which, for the largest saving of messages.
+    """Which link to add to a scenario's tree, and which it makes idle, for the largest saving.
 
-    Tried are new links between the brokers that most publications concern both of.
+    The idle one may be taken out, or stay as a spare where links may close cycles (brokers with
+    a store). Tried are new links between the brokers that most publications concern both of.
     """
     from postroad.comparison.optimum import demand
     from postroad.cost import bounds, placement
@@ -260,8 +261,8 @@ def links(scenario: Path, candidates: int, count: int, as_json: bool) -> None:
     better = placement.replacements(settings.overlay, who.wanted, who.source, candidates)[:count]
     rows = [
         {
-            "replace": [names[end] for end in one.old],
-            "by": [names[end] for end in one.new],
+            "add": [names[end] for end in one.new],
+            "idle": [names[end] for end in one.old],
             "saves": one.saved,
         }
         for one in better
@@ -272,13 +273,13 @@ def links(scenario: Path, candidates: int, count: int, as_json: bool) -> None:
     if not rows:
         click.echo(f"messages {now:,}: no other link tried saves any")
         return
-    table = Table("replace", "by")
+    table = Table("add", "then idle")
     table.add_column("saves", justify="right")
     for one in better:
         old, new = ("-".join(names[end] for end in ends) for ends in (one.old, one.new))
-        table.add_row(old, new, f"{one.saved:,} ({100 * one.saved / now:.1f}%)")
+        table.add_row(new, old, f"{one.saved:,} ({100 * one.saved / now:.1f}%)")
     show(table)
-    click.echo(f"messages {now:,}; one replacement at a time")
+    click.echo(f"messages {now:,}; one new link at a time")
 
 
 def _change(now: float, then: float) -> str:

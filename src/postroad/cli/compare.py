@@ -36,14 +36,17 @@ COLUMNS = ["traffic", "messages", "delay_p90_ms", "state_mean", "stress_max"]
 @click.command()
 @click.argument("workload", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--schemes", help="Compare only these, separated by commas.")
+@click.option("--bulk", is_flag=True, help="Count on Spark instead of simulating: for any size.")
 @OUT
 @on_spark
 @FORCE
 @JSON
-def compare(workload: Path, schemes: str | None, out: Path, as_json: bool, **told: Any) -> None:
+def compare(
+    workload: Path, schemes: str | None, bulk: bool, out: Path, as_json: bool, **told: Any
+) -> None:
     """Run every scheme on one workload and write a page that says which to run."""
     named = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    _compare(workload, named, out, job(told, light=True), as_json)
+    _compare(workload, named, out, job(told, light=not bulk, bar=bulk), as_json, bulk)
 
 
 @click.command()
@@ -58,8 +61,10 @@ def demo(out: Path, as_json: bool, **told: Any) -> None:
 
 
 def _compare(
-    workload: Path, schemes: list[str] | None, out: Path, where: Job, as_json: bool
-) -> None:
+    workload: Path, schemes: list[str] | None, out: Path, where: Job, as_json: bool,
+    bulk: bool = False,
+) -> None:  # fmt: skip
+    from postroad.comparison import bulk as counting
     from postroad.comparison import perform, settings
     from postroad.comparison.verdict import judge, problems
     from postroad.pipeline import store
@@ -91,7 +96,10 @@ def _compare(
             progress.update(tasks[word], completed=min(done, total), total=total)
 
         with store.locked(str(out), where.command):
-            results = perform.perform(comparison, out, where, report)
+            if bulk:
+                results = counting.compare(comparison, out, where)
+            else:
+                results = perform.perform(comparison, out, where, report)
             target = out / "index.html"
             partial = out / ".index.html.part"
             partial.write_text(page(results), encoding="utf-8")
@@ -130,10 +138,10 @@ def _show(results: Any, judgement: Any, wrong: list[str], target: Path) -> None:
     from postroad.comparison.verdict import shown
     from postroad.report.compare_page import SHORT
 
-    overlay, workload = results.scenario.overlay, results.scenario.workload
+    overlay, size = results.scenario.overlay, results.size
     click.echo(
-        f"{overlay.brokers_count:,} brokers, {len(workload.subscriptions):,} subscriptions, "
-        f"{len(workload.postings):,} publications × {results.comparison.replicates}"
+        f"{overlay.brokers_count:,} brokers, {size.subscriptions:,} subscriptions, "
+        f"{size.publications:,} publications × {results.comparison.replicates}"
     )
     table = Table("scheme")
     for name in COLUMNS:

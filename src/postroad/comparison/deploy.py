@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from postroad.comparison import settings
-from postroad.comparison.runs import prepared
+from postroad.comparison.rows import PLACED
+from postroad.comparison.runs import placed, prepared
 from postroad.comparison.verdict import judge
 from postroad.errors import InputError
 from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring
 from postroad.planning import kyra as planning
-from postroad.routing import SCHEMES, TreePlan
+from postroad.routing import SCHEMES, TreePlan, fbr
 from postroad.routing.kyra import KyraPlan
 from postroad.sim.run import plan_of
 from postroad.sim.scenario import Scenario
@@ -98,6 +99,12 @@ def read(report: Path, label: str | None) -> tuple[str, Mapping[str, Any], Scena
     whole = settings.part(
         document["settings"], document["folder"], document["seed"], 0, document["replicates"], False
     )
+    if PLACED in rows[chosen]["parameters"]:
+        training = settings.part(
+            document["settings"], document["folder"], document["seed"], 0,
+            document["replicates"], True,
+        )  # fmt: skip
+        whole = placed(whole, training)
     scenario = prepared({**rows[chosen], "topic": document["topic"]}, whole)
     return chosen, rows[chosen]["measures"], scenario
 
@@ -112,7 +119,7 @@ def write(
             f"--port {port}: {len(names)} brokers need {PORTS} ports each from there on",
             remedy=f"give a port of at most {65_536 - PORTS * len(names)}",
         )
-    scheme = SCHEMES[scenario.scheme]
+    scheme = SCHEMES[scenario.scheme].of(scenario.config)
     top = tomlkit.document()
     top.add(tomlkit.comment(f"{label}, as compared."))
     top["name"] = name
@@ -157,6 +164,8 @@ def write(
 
 def _tree(scenario: Scenario) -> Overlay:
     """The links that the scheme runs on: its own tree, or the overlay's."""
+    if scenario.scheme == "match_early":
+        return fbr.tree(scenario.overlay)
     plan = plan_of(scenario)
     return plan.overlay if isinstance(plan, TreePlan) else scenario.overlay
 
@@ -227,7 +236,7 @@ def changes(running: Network, wanted: Network) -> Transition:
         return Transition((), ())
     here, there = running.path, wanted.path
     inner = {pair for pair in cut | laid if not pair & (set(gone) | set(fresh))}
-    if routing or inner or not SCHEMES[running.scheme].durable:
+    if routing or inner or not running.grows:
         lost = "" if running.store is None else "; what waits for absent clients is lost"
         return Transition(
             differences,

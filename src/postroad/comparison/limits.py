@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from postroad.comparison.rows import PLACED
 from postroad.errors import InputError
 from postroad.routing import SCHEMES
 
 if TYPE_CHECKING:
     from postroad.comparison.verdict import Outcome
+
+NOT_LIVE = {
+    "mbr": "it plans groups by who wants what, which live brokers do not know beforehand",
+    "ideal_multicast": "it needs routers that copy publications",
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Requirements:
     control_per_s: float | None = None  # control messages in the network
     survives_crashes: bool = False  # whether only schemes that can have a `store` will do
     given_links: bool = False  # whether publications may only cross links of the overlay
+    runs_live: bool = False  # whether live brokers must be able to do what was compared
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -48,8 +55,12 @@ def reason_out(
 def _reasons(
     outcome: Outcome, limits: Requirements, rate_per_s: float, per_change: float
 ) -> Iterator[str]:
+    if PLACED in outcome.parameters:
+        yield "publishers would have to connect elsewhere (`postroad advise publishers`)"
     if limits.survives_crashes and not survives(outcome):
         yield "no store, so a crash may lose what was acknowledged"
+    if limits.runs_live and outcome.scheme in NOT_LIVE:
+        yield NOT_LIVE[outcome.scheme]
     outside = outcome.figure("outside").mean
     if limits.given_links and outside:
         yield f"{outside:,.4g} messages a publication are sent outside the given links"
@@ -70,4 +81,7 @@ def _reasons(
 
 
 def survives(outcome: Outcome) -> bool:
-    return SCHEMES[outcome.scheme].durable and outcome.relocation is None
+    scheme = SCHEMES[outcome.scheme]
+    if scheme.parts is not None:
+        scheme = scheme.of(scheme.config(**outcome.parameters))
+    return scheme.durable and outcome.relocation is None

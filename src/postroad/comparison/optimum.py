@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from postroad.cost import bounds
+from postroad.kernels import steiner
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import Ring
+from postroad.overlay.transit_stub import Routed
 from postroad.sim.oracle import expected
 from postroad.sim.scenario import Scenario
 
@@ -23,6 +25,8 @@ BOUNDS = (
     "placed_tree_copies",
     "placed_copies",
     "tree_stress_max",
+    "physical",
+    "physical_most",
 )  # besides the measures of schemes
 
 
@@ -60,7 +64,8 @@ def demand(scenario: Scenario) -> Demand:
 
 def least(scenario: Scenario) -> dict[str, float]:
     """Lower bounds. With `tree`, publications keep to the links of the overlay; with `placed`, each
-    publisher is at the broker that is best for it on those links."""
+    publisher is at the broker that is best for it on those links. `physical` are links of the
+    network below, where it is known, and `physical_most` those of a tree that there is."""
     workload, overlay = scenario.workload, scenario.overlay
     count = max(1, len(workload.postings))
     who = demand(scenario)
@@ -85,6 +90,14 @@ def least(scenario: Scenario) -> dict[str, float]:
         },
         "deliveries": float(len(owed)),
     }
+    if isinstance(overlay, Routed):
+        links, home = steiner.of_underlay(overlay.underlay), overlay.underlay.home
+        below = [
+            steiner.physical(links, home, int(at), np.flatnonzero(wanted[:, p]).tolist())
+            for p, at in enumerate(source)
+        ]
+        figures["physical"] = sum(one.least for one in below) / count
+        figures["physical_most"] = sum(one.most for one in below) / count
     if not isinstance(overlay, Ring):
         tree = bounds.on_tree(overlay, wanted)
         figures["tree_copies"] = float(tree.messages(source).sum()) / count

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from postroad.comparison import deploy, settings
+from postroad.comparison import deploy, mixing, settings
 from postroad.comparison.estimate import estimates
 from postroad.comparison.optimum import BOUNDS, LABEL
-from postroad.comparison.rows import Row
+from postroad.comparison.rows import CANDIDATES, Row
 from postroad.comparison.runs import CONCERN, MEASURES, rate_per_s
 from postroad.comparison.settings import Comparison
 from postroad.comparison.verdict import Conditions, Outcome
@@ -46,11 +46,20 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Size:
+    """Of a replicate."""
+
+    subscriptions: int
+    publications: int
+
+
+@dataclass(frozen=True)
 class Results:
     """All that the page and the files are made from."""
 
     comparison: Comparison
     scenario: Scenario  # the first replicate's, as judged
+    size: Size
     topic: str
     outcomes: Sequence[Outcome]
     conditions: Conditions
@@ -67,6 +76,10 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
     topic = comparison.topic or settings.topic_attribute(scenario)
     with kept():  # one session for both sweeps, if anything is left to run
         parameters, tried = _tuned(comparison, topic, out, job, report)
+        for label, row in comparison.rows.items():
+            if row.scheme == "mix":
+                some = mixing.candidates(comparison.rows, parameters)
+                parameters[label] = {CANDIDATES: some}
         cases = list(_cases(comparison, topic, parameters))
         ran = _sweep(comparison, cases, out / "sweep", job, lambda *n: report("comparing", *n))
         figures, gaps = _measured(cases, out / "sweep", job)
@@ -82,10 +95,17 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
         )
         error = next((error for _, _, error in mine if error is not None), None)
         values = {} if error else {name: [m[name] for _, m, _ in mine] for name in MEASURES}
-        own = {} if error else {name: figures[label, None, name] for name in MEASURES}
+        known = [n for n in (*MEASURES, "physical") if (label, None, n) in figures]
+        own = {} if error else {name: figures[label, None, name] for name in known}
+        used: dict[str, Any] = {
+            "scheme": row.scheme,
+            "parameters": {**row.parameters, **parameters[label]},
+        }
+        if CANDIDATES in used["parameters"] and error is None:
+            used = _mixed(comparison, topic, used["parameters"][CANDIDATES], mine[0][1])
         outcomes.append(
             Outcome(
-                label, row.scheme, row.relocation, {**row.parameters, **parameters[label]},
+                label, used["scheme"], row.relocation, used["parameters"],
                 SCHEMES[row.scheme].promise, error, values, own, gaps[label],
             )
         )  # fmt: skip
@@ -113,6 +133,7 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
     results = Results(
         comparison,
         judged,
+        Size(len(judged.workload.subscriptions), len(judged.workload.postings)),
         topic,
         outcomes,
         conditions,
@@ -124,6 +145,20 @@ def perform(comparison: Comparison, out: Path, job: run.Job, report: Report) -> 
     )
     _write(results, ran, out)
     return results
+
+
+def _mixed(
+    comparison: Comparison, topic: str, rows: Sequence[Any], measures: Mapping[str, float]
+) -> dict[str, Any]:
+    """Scheme and parameters of the mix that the first replicate ran."""
+    choice = _nested(measures, ("choice",))["choice"]
+    training = settings.part(
+        comparison.scenario, comparison.folder, comparison.seed, 0, comparison.replicates, True
+    )
+    some = [mixing.Candidate(*row) for row in rows]
+    return mixing.chosen(
+        topic, training, some, [int(choice[str(group)]) for group in range(len(choice))]
+    )
 
 
 def _changed(

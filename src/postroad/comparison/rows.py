@@ -15,6 +15,12 @@ TRACED = "traced_share"
 """Another: how many of its publications a publisher makes, as a share of all, before POP or GRAPE
 decide where it should stand. A run turns it into the relocation's threshold."""
 
+PLACED = "placed"
+"""Another: whether publishers are where they would have been best for the training part."""
+CANDIDATES, DURABLE = "candidates", "durable"
+"""Parameters of a mix that is yet to be found: the rows to choose from, and whether each part must
+be able to have a store."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -71,6 +77,9 @@ ROWS: dict[str, Row] = {
     "PopSub batching after GRAPE": Row(
         "popsub", {"unpopular": "batching", **_TRACED}, _SHARES, relocation="grape"
     ),
+    "best places": Row("advertisement_forwarding", {"covering": True, PLACED: True}),
+    "best mix": Row("mix", {DURABLE: False}),
+    "best mix with a store": Row("mix", {DURABLE: True}),
 }
 
 

@@ -6,6 +6,7 @@ publications that were made; times are from publication to delivery.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from postroad.comparison import settings
-from postroad.comparison.optimum import least
-from postroad.comparison.rows import SHARE, TRACED
+from postroad.comparison import mixing, settings
+from postroad.comparison.optimum import demand, least
+from postroad.comparison.rows import CANDIDATES, PLACED, SHARE, TRACED
+from postroad.cost import placement
 from postroad.errors import InputError
+from postroad.kernels import steiner
 from postroad.overlay import Overlay
 from postroad.overlay.small_world import Ring
+from postroad.overlay.transit_stub import Routed
 from postroad.pipeline import definitions
 from postroad.relocation import RELOCATIONS
 from postroad.routing import SCHEMES
@@ -51,10 +55,62 @@ def run_row(row: dict[str, Any]) -> Mapping[str, Any]:
     )  # fmt: skip
     if case["scheme"] is None:
         return least(scenario)
-    joined = links_of(scenario.overlay)
-    scenario = prepared(case, scenario)
-    counted = facts(run(scenario), joined, case["per_change"])
-    return {"facts": columns(counted), **(pictured(counted, scenario) if case["details"] else {})}
+    overlay = scenario.overlay
+    joined = links_of(overlay)
+    more: dict[str, Any] = {}
+    if case["parameters"].keys() & {CANDIDATES, PLACED}:
+        training = settings.part(
+            case["settings"], row["folder"], case["seed"], case["replicate"], case["replicates"],
+            True,
+        )  # fmt: skip
+        if PLACED in case["parameters"]:
+            scenario = placed(scenario, training)
+        else:
+            case, more["choice"] = mixing.resolved(case, training)
+    scenario = replace(prepared(case, scenario), hasty=True)
+    gc.disable()  # what a run makes lives as long as it: looking for garbage takes a fifth of it
+    try:
+        counted = facts(run(scenario), joined, case["per_change"])
+    finally:
+        gc.enable()
+    if isinstance(overlay, Routed):
+        more["physical"] = physical(counted, overlay) / max(1, len(scenario.workload.postings))
+    if case["details"]:
+        more |= pictured(counted, scenario)
+    return {"facts": columns(counted), **more}
+
+
+def placed(scenario: Scenario, training: Scenario) -> Scenario:
+    """Publishers at the brokers that are best for what they publish in the training part; those
+    that publish nothing there stay."""
+    who = demand(training)
+    home = np.empty(len(who.publishers), dtype=np.int64)
+    home[who.publisher] = who.source
+    best = placement.best(scenario.overlay, who.wanted, who.publisher, home)
+    at = dict(zip(who.publishers, best.brokers.tolist(), strict=True))
+    workload = scenario.workload
+    moved = replace(
+        workload,
+        postings=tuple(
+            replace(one, broker=at.get(one.publisher, one.broker)) for one in workload.postings
+        ),
+        advertisements=tuple(
+            replace(one, broker=at.get(one.client, one.broker)) for one in workload.advertisements
+        ),
+    )
+    return replace(scenario, workload=moved)
+
+
+def physical(counted: Sequence[Fact], overlay: Routed) -> int:
+    """Copies of publications, each as often as it crosses a link of the network below."""
+    number = {name: n for n, name in enumerate(overlay.names)}
+    far = steiner.crossed(overlay.underlay)
+    total = 0
+    for broker, peer, _, _, _, fact, times in counted:
+        if fact == "copies":
+            a, b = number.get(broker or ""), number.get(peer or "")
+            total += times * (1 if a is None or b is None else int(far[a, b]))
+    return total
 
 
 def prepared(case: Mapping[str, Any], scenario: Scenario) -> Scenario:
@@ -66,6 +122,7 @@ def prepared(case: Mapping[str, Any], scenario: Scenario) -> Scenario:
         phi = scheme.config().phi
         parameters["throughput_per_s"] = max(1e-6, share * publishing_rate(scenario) / phi)
     traced = parameters.pop(TRACED, None)
+    parameters.pop(PLACED, None)
     if scheme.overlay == "ring":
         parameters["topic"] = case["topic"]
         scenario = on_ring(scenario, scheme.config(**parameters))

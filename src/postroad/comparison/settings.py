@@ -169,6 +169,8 @@ def part(
 def _during(interest: Interest, start_us: TimeUs) -> Interest:
     """As seen from a stretch that starts later: what began before is there from the beginning."""
     since, until = interest.time_us, interest.until_us
+    if since is None and until is None:
+        return interest
     return replace(
         interest,
         time_us=None if since is None or since <= start_us else since - start_us,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from postroad.comparison.limits import Requirements, reason_out
+from postroad.comparison.rows import PLACED
 from postroad.comparison.runs import CONCERN, MEASURES
 from postroad.pipeline.figures import Figure
 
@@ -105,6 +106,7 @@ def judge(outcomes: Sequence[Outcome], concern: str, conditions: Conditions) -> 
     best = ranked[0]
     said = [
         _answer(best, ranked, concern, conditions),
+        _below(best, conditions) if concern == "traffic" else "",
         _lead(best, ranked, measure),
         _against(best, able, measure, conditions.baseline),
         _left_out(best, able, out, measure),
@@ -216,13 +218,34 @@ def _answer(best: Outcome, ranked: Sequence[Outcome], concern: str, conditions: 
     return text + "."
 
 
+def _below(best: Outcome, conditions: Conditions) -> str:
+    """The links of the network below, where they are known."""
+    mine, least, most = (
+        best.figures.get("physical"), conditions.least.get("physical"),
+        conditions.least.get("physical_most"),
+    )  # fmt: skip
+    if mine is None or least is None or most is None or not least.mean:
+        return ""
+    off = most.mean / least.mean - 1
+    sure = "" if off < NEAR / 10 else f"; the bound is at most {_percent(off, 1)} too low"
+    return (
+        f"Its copies cross {mine.mean:,.4g} links of the network below, "
+        f"{mine.mean / least.mean:,.3g} × the least possible{sure}."
+    )
+
+
 def _lead(best: Outcome, ranked: Sequence[Outcome], measure: str) -> str:
     mine = best.figure(measure)
     for row in ranked[1:]:
         gap = difference(row, best, measure)
         if _is_equal(row, best, measure):
             continue
-        if math.isnan(gap.half) or gap.low <= 0:
+        if math.isnan(gap.half):
+            return (
+                f"Next is {row.label} with {shown(row.figure(measure))}, "
+                f"{_percent(gap.mean, mine.mean)} more."
+            )
+        if gap.low <= 0:
             return f"The lead over {row.label} is within the noise of the replicates."
         low, high = _percent(gap.low, mine.mean), _percent(gap.high, mine.mean)
         return (
@@ -279,6 +302,28 @@ def _elsewhere(
     if changes:
         return f"Another would be best {', '.join(changes)}; one run each."
     return "It stays the best wherever the workload was changed; one run each." if points else ""
+
+
+def placements(outcomes: Sequence[Outcome], conditions: Conditions) -> str:
+    """Rows that move publishers against the best place for every publisher on the tree of links,
+    which is exact."""
+    best = conditions.least.get("placed_tree_copies")
+    moving = [
+        row for row in outcomes
+        if row.error is None and (row.relocation is not None or PLACED in row.parameters)
+        and not row.figure("outside").mean
+    ]  # fmt: skip
+    if best is None or not best.mean or not moving:
+        return ""
+    listed = [
+        f"{row.label} {row.figure('copies').mean:,.4g} "
+        f"({row.figure('copies').mean / best.mean:,.2f} ×)"
+        for row in moving
+    ]
+    return (
+        f"With every publisher where it is best, known beforehand, the tree of links would take "
+        f"{best.mean:,.4g} copies a publication; {_listed(listed)}."
+    )
 
 
 def problems(outcomes: Sequence[Outcome]) -> list[str]:

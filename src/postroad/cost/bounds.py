@@ -11,7 +11,7 @@ client. Brokers are columns' rows: `wanted[b, p]` says whether broker b wants pu
   the brokers, the least loaded first, as if every broker had everything.
 - *Delay*: the shortest way over the latencies between brokers, through others where that is
   shorter. Brokers take no time.
-- *Links of the network below*: a Steiner tree, see `steiner`.
+- *Links of the network below*: a Steiner tree (`kernels.steiner`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def least_us(overlay: Overlay) -> npt.NDArray[np.float64]:
     from scipy.sparse.csgraph import shortest_path
 
     if overlay.direct_us is not None:
-        latency_us = overlay.direct_us.astype(np.float64)
+        latency_us = np.ascontiguousarray(overlay.direct_us, dtype=np.float64)
         shortest: npt.NDArray[np.float64] = shortest_path(
             np.ma.masked_array(latency_us, np.eye(len(latency_us), dtype=bool)), directed=True
         )

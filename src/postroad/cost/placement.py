@@ -116,7 +116,7 @@ def replacements(
     for a, b in _pairs(wanted, source, joined, candidates):
         tried = [
             Replacement(
-                old, (a, b), now - _messages(_replaced(overlay, old, (a, b)), wanted, source)
+                old, (a, b), now - _messages(replaced(overlay, old, (a, b)), wanted, source)
             )
             for old in _path(overlay, a, b)
         ]
@@ -144,7 +144,8 @@ def _messages(overlay: Overlay, wanted: bounds.Wanted, source: IntArray) -> int:
     return int(bounds.on_tree(overlay, wanted).messages(source).sum())
 
 
-def _replaced(overlay: Overlay, old: tuple[int, int], new: tuple[int, int]) -> Overlay:
+def replaced(overlay: Overlay, old: tuple[int, int], new: tuple[int, int]) -> Overlay:
+    """The same with one link instead of another."""
     ends = np.array(
         [new if {*pair} == {*old} else pair for pair in overlay.ends.tolist()], dtype=np.int64
     )

@@ -58,7 +58,8 @@ function frame(place, xs, ys, names, format = short) {
 }
 
 // What matters is drawn last, above the grey.
-const rank = {"": 0, chosen: 1, baseline: 2, winner: 3};
+const rank = {"": 0, chosen: 1, least: 2, baseline: 3, winner: 4};
+const LEAST = "the least possible";
 
 function lines(place, series, names, format) {
   const at = frame(place, series.flatMap(one => one.x), series.flatMap(one => one.y), names, format);
@@ -66,6 +67,7 @@ function lines(place, series, names, format) {
     const points = one.x.map((value, n) => `${at.x(value).toFixed(1)},${at.y(one.y[n]).toFixed(1)}`);
     const line = node("polyline", {class: `series ${one.kind}`, points: points.join(" "), "data-label": one.label}, at.svg);
     node("title", {}, line, one.label);
+    line.onclick = () => choose(one.label);
     if (one.dots) one.x.forEach((value, n) => node("title", {}, node("circle", {class: `point ${one.kind}`, r: 3,
       cx: at.x(value), cy: at.y(one.y[n])}, at.svg), `${one.label}: ${short(one.y[n])}`));
   }
@@ -93,8 +95,14 @@ function drawTrade() {
     if (other.half) node("line", {class: "axis", x1: at.x(mean), x2: at.x(mean), y1: at.y(Math.max(0, other.mean - other.half)), y2: at.y(other.mean + other.half)}, at.svg);
     const dot = node("circle", {class: style, r: 7, cx: at.x(mean), cy: at.y(other.mean), "data-label": row.label}, at.svg);
     const reason = data.out[row.label] ? `; out: ${data.out[row.label]}` : "";
+    dot.onclick = () => choose(row.label);
     node("title", {}, dot, `${row.label}: ${short(mean)}, ${short(other.mean)}${reason}`);
-    if (kind(row.label)) node("text", {x: at.x(mean) + 10, y: at.y(other.mean) + (row.label === data.winner ? -9 : 18)}, at.svg, row.label);
+    // Who looks better than the winner is named too.
+    const better = data.winner !== null && mean < 0.95 * rows.find(one => one.label === data.winner).figures[across].mean;
+    const end = at.x(mean) > 0.6 * at.right;
+    if (kind(row.label)) node("text", {x: at.x(mean) + (end ? -10 : 10), y: at.y(other.mean) + (row.label === data.winner ? -10 : 18),
+      "text-anchor": end ? "end" : "start"}, at.svg, row.label);
+    else if (better) node("text", {class: "aside", x: at.x(mean), y: at.y(other.mean) + 20, "text-anchor": "middle"}, at.svg, row.label);
   }
 }
 
@@ -119,16 +127,21 @@ function drawMap(side) {
     node("title", {}, dot, `broker ${data.names[n]}: ${short(load)} messages a publication`);
   });
   if (row.links.length > heaviest.length)
-    node("text", {x: 6, y: size - 6}, svg, `the ${heaviest.length} heaviest of ${row.links.length} links`);
+    node("text", {x: 6, y: size - 6}, svg, `the ${heaviest.length} heaviest links`);
 }
 
 function drawLines() {
+  const {least} = data;
+  const worst = least.stress_max === undefined ? [] : [{label: `${LEAST}, of the busiest broker`, kind: "least", x: [0, 1],
+    y: [least.stress_max, least.stress_max]}];
   lines($("load-plot"), rows.map(row => {
     const load = [...row.load].sort((a, b) => b - a);
     return {label: row.label, kind: kind(row.label), x: load.map((_, k) => (k + 1) / load.length), y: load};
-  }), ["share of brokers", "messages per publication"], value => `${Math.round(100 * value)}%`);
+  }).concat(worst), ["share of brokers", "messages per publication"], value => `${Math.round(100 * value)}%`);
   const shares = [...Array(101).keys()].map(k => k / 100);
-  lines($("delay-plot"), rows.map(row => ({label: row.label, kind: kind(row.label), x: row.delays, y: shares.slice(0, row.delays.length)})),
+  lines($("delay-plot"), rows.map(row => ({label: row.label, kind: kind(row.label), x: row.delays, y: shares.slice(0, row.delays.length)}))
+    .concat(least.delay_p99_ms === undefined ? [] : [{label: LEAST, kind: "least", x: [50, 90, 99].map(p => least[`delay_p${p}_ms`]),
+      y: [0.5, 0.9, 0.99]}]),
     ["delay, ms", "share of deliveries"]);
 }
 
@@ -154,13 +167,17 @@ function legend() {
     button.textContent = row.label;
     button.className = kind(row.label);
     button.setAttribute("aria-pressed", "false");
-    button.onclick = () => {
-      if (!chosen.delete(row.label)) chosen.add(row.label);
-      button.setAttribute("aria-pressed", chosen.has(row.label));
-      drawAll();
-    };
+    button.dataset.label = row.label;
+    button.onclick = () => choose(row.label);
     $("legend").append(button);
   }
+}
+
+function choose(label) {
+  if (!rows.some(row => row.label === label)) return;
+  if (!chosen.delete(label)) chosen.add(label);
+  for (const button of $("legend").children) button.setAttribute("aria-pressed", chosen.has(button.dataset.label));
+  drawAll();
 }
 
 function sortBy(button) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -16,9 +17,14 @@ from markupsafe import Markup
 from postroad.comparison.optimum import LABEL
 from postroad.comparison.perform import Results
 from postroad.comparison.runs import CONCERN, MEASURES
-from postroad.comparison.verdict import Judgement, problems, times_least, verdicts
-from postroad.overlay import Overlay, rooted
-from postroad.overlay.small_world import Ring
+from postroad.comparison.verdict import (
+    Judgement,
+    placements,
+    problems,
+    times_least,
+    verdicts,
+)
+from postroad.overlay.drawing import places
 from postroad.routing import SCHEMES
 
 SHORT = {
@@ -61,11 +67,11 @@ TIMES = "times_least"
 def page(results: Results) -> str:
     """The whole file as text."""
     comparison, scenario = results.comparison, results.scenario
-    workload = scenario.workload
+    size = results.size
+    times = "" if comparison.replicates == 1 else f" in each of {comparison.replicates} replicates"
     facts = (
-        f"{scenario.overlay.brokers_count:,} brokers, {len(workload.subscriptions):,} "
-        f"subscriptions, {len(workload.postings):,} publications in each of "
-        f"{comparison.replicates} replicates, {len(results.outcomes)} schemes on the same "
+        f"{scenario.overlay.brokers_count:,} brokers, {size.subscriptions:,} subscriptions, "
+        f"{size.publications:,} publications{times}, {len(results.outcomes)} schemes on the same "
         "publications."
     )
     if results.bad:
@@ -80,6 +86,7 @@ def page(results: Results) -> str:
         facts=facts,
         answer=_bold(judgements[comparison.matters].headline),
         verdict={concern: _bold(judgement.text) for concern, judgement in judgements.items()},
+        placements=placements(results.outcomes, results.conditions),
         problems=problems(results.outcomes),
         table=_table(results, judgements[comparison.matters]),
         sensitivity=_sensitivity(results),
@@ -261,37 +268,6 @@ def _data(results: Results, judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def places(overlay: Overlay) -> list[tuple[float, float]]:
-    """Where to draw each broker: a tree in circles around its root, a ring as a circle.
-
-    Each broker gets a sector as wide as the leaves behind it are many.
-    """
-    count = overlay.brokers_count
-    points = [(0.0, 0.0)] * count
-    if isinstance(overlay, Ring):
-        for place, broker in enumerate(overlay.world.order.tolist()):
-            points[broker] = _around(1.0, place / count)
-        return points
-    tree = rooted.from_overlay(overlay)
-    leaves = tree.sum_below((tree.children_count == 0).astype(float))
-    begin = [0.0] * count
-    width = [1.0] * count
-    for here in range(count):
-        at = begin[here]
-        for child in range(int(tree.first_child[here]), int(tree.first_child[here + 1])):
-            width[child] = width[here] * float(leaves[child] / max(1.0, leaves[here]))
-            begin[child] = at
-            at += width[child]
-        level = int(tree.level[here])
-        points[int(tree.broker[here])] = _around(float(level), begin[here] + width[here] / 2)
-    return points
-
-
-def _around(radius: float, turn: float) -> tuple[float, float]:
-    angle = 2 * math.pi * turn
-    return round(radius * math.cos(angle), 4), round(radius * math.sin(angle), 4)
-
-
 def _sensitivity(results: Results) -> str:
     if results.comparison.generated is None:
         return "The same network with a part of the subscriptions; one run each."
@@ -318,6 +294,15 @@ def _estimates(results: Results) -> list[list[str]]:
 
 def _method(results: Results) -> list[str]:
     comparison, scenario = results.comparison, results.scenario
+    if comparison.replicates == 1:
+        return [
+            "Counted on Spark, not simulated: messages, loads and delays are those of a simulation "
+            "in which all subscriptions stand from the beginning and brokers take no time, so "
+            "nothing waits in a queue. There are no replicates and no intervals.",
+            "What setting up takes and what brokers keep follows in closed form.",
+            f"Traffic adds control messages, at {comparison.per_change:,g} publications for each "
+            "change of a subscription; a change costs what setting up a subscription did.",
+        ]
     dealt = (
         "All replicates use the same network; each draws its workload anew."
         if comparison.generated
@@ -349,6 +334,11 @@ def _method(results: Results) -> list[str]:
         "PopSub's popular_share is the room for popular publications as a share of the rate at "
         "which a publishing broker publishes; τ follows from it at φ = 0.05. traced_share is how "
         "much of its publications a publisher makes before it may be moved.",
+        "Best places has every publisher from the beginning at the broker that was best for it in "
+        "the training part.",
+        "A best mix gives each part of the content the scheme that costs least for it in the "
+        "training part, control messages of every scheme that is used included; the parts of the "
+        "first replicate are below. Where one scheme is best for everything, it is that scheme.",
     ]
 
 
@@ -358,12 +348,29 @@ def _schemes(results: Results) -> list[list[str]]:
     return [
         [
             row.label,
+            row.scheme,
             SCHEMES[row.scheme].summary
             + (f", publishers moved by {row.relocation}" if row.relocation else ""),
-            ", ".join(f"{name} = {value}" for name, value in row.parameters.items()) or "defaults",
+            _parameters(row.parameters),
             f"best of {results.tried[row.label]} for {comparison.matters}"
             if row.label in results.tried
+            else "for the least traffic of the training part"
+            if comparison.rows[row.label].scheme == "mix"
             else "as given",
         ]
         for row in results.outcomes
     ]
+
+
+def _parameters(values: Mapping[str, Any]) -> str:
+    if "parts" in values:
+        return "; ".join(
+            f"{part['scheme']} ({_parameters(part.get('parameters', {}))})"
+            + (f" where {_short(part['where'])}" if "where" in part else " for the rest")
+            for part in values["parts"]
+        )
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) or "defaults"
+
+
+def _short(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -8,7 +8,7 @@ computed anywhere; routers run in the simulator and in live brokers alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from postroad.routing import (
     flooding,
     kyra,
     mbr,
+    mix,
     popsub,
     ring,
     scribe,
@@ -87,6 +88,20 @@ class Scheme:
     # What `postroad plan` wrote for it, and the latency of links that the plan does not know.
     read_plan: Callable[[Path, TimeUs], Overlay] | None = None
     hand_over: Callable[[BrokerId, BrokerId], Message] | None = None  # of a seat, to a server
+    parts: Callable[[Any], Sequence[str]] | None = None  # the schemes that parameters put together
+
+    def of(self, config: Any) -> Scheme:
+        """This row with what it can do under these parameters."""
+        if self.parts is None:
+            return self
+        rows = [SCHEMES[name] for name in self.parts(config)]
+        on_tree = all(row.overlay == "tree" for row in rows)
+        return replace(
+            self,
+            overlay="tree" if on_tree else self.overlay,
+            durable=all(row.durable for row in rows),
+            advertisements=any(row.advertisements for row in rows),
+        )
 
 
 def _tree(
@@ -266,3 +281,19 @@ SCHEMES: dict[str, Scheme] = {
         messages=direct.MESSAGES,
     ),
 }
+SCHEMES["mix"] = Scheme(
+    summary="parts of the content, each with the scheme that suits it",
+    paper="none: the schemes above, put together",
+    promise="exact",
+    config=mix.Config,
+    plan=mix.plan,
+    filters_traffic=False,
+    overlay="mesh",
+    messages=mix.messages(
+        message
+        for name, scheme in SCHEMES.items()
+        if name not in mix.UNABLE
+        for message in scheme.messages
+    ),
+    parts=lambda config: [part.scheme for part in config.read()],
+)

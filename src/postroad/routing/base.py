@@ -17,11 +17,12 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, final
+from typing import TYPE_CHECKING, ClassVar, Protocol, final
 
 import msgspec
 
 from postroad.filters import Filter
+from postroad.filters.nested import in_rows
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -31,6 +32,9 @@ from postroad.model import (
     SubscriptionId,
     TimeUs,
 )
+
+if TYPE_CHECKING:
+    from postroad.routing.pool import FilterPool
 
 
 class Message:
@@ -332,10 +336,12 @@ Effect = Send | Deliver | SetTimer | CancelTimer | Note | ToPublisher | Measure
 class Router(ABC):
     """One broker's routing state. Schemes override the `on_*` handlers they need.
 
-    `stateless` says that a publication changes nothing in it but `matches_count`.
+    `stateless` says that a publication changes nothing in it but `matches_count`; `divides_by` are
+    the attributes that say which part of the network carries a publication: each has one value.
     """
 
     stateless: ClassVar[bool] = False
+    divides_by: frozenset[str] = frozenset()
 
     def __init__(self, broker: BrokerId) -> None:
         self.broker = broker
@@ -347,7 +353,11 @@ class Router(ABC):
         if type(input) is Received:  # by far the most frequent input
             return self.on_message(input.message, input.sender, now)
         if type(input) is Publish:
-            return self.on_publish(input.publication, now)
+            publication = input.publication
+            name = in_rows(publication.attributes, self.divides_by) if self.divides_by else None
+            if name is not None:
+                return [Note(f"dropped: {name} is an array, and this scheme divides content by it")]
+            return self.on_publish(publication, now)
         match input:
             case Publish(publication):
                 return self.on_publish(publication, now)
@@ -463,3 +473,8 @@ class Plan(Protocol):
         """By kind, the messages that a link is spared because routers start from what the
         planner knew. Drivers count them as sent."""
         return {}
+
+    def pools(self) -> Sequence[FilterPool]:
+        """The pools of filters that its routers share."""
+        pool: FilterPool | None = getattr(self, "pool", None)
+        return [] if pool is None else [pool]

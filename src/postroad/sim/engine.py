@@ -179,6 +179,7 @@ class Simulator:
         check: bool = False,
         tracing: Tracing | None = None,
         measured: Deviations | None = None,
+        hasty: bool = False,
     ) -> None:
         self.plan = plan
         self.seed = seed
@@ -189,6 +190,8 @@ class Simulator:
         self.check = check
         self.tracing = tracing
         self.measured = measured
+        # While the network is set up in haste: messages in the order in which they were sent.
+        self._under_way: deque[tuple[Received, Link]] | None = deque() if hasty else None
         self.now: TimeUs = 0
         self.steps_count = 0
         self.deliveries: list[Delivery] = []
@@ -242,13 +245,30 @@ class Simulator:
 
     def settle(self) -> TimeUs:
         """Run until no message is under way; timers may remain. The time then."""
+        if self._under_way is not None:
+            self._hurry(self._under_way)
         while self._pending or (self._heap and self._heap[0][0] <= self.now):
             self.now, _, act, arguments = heapq.heappop(self._heap)
             act(*arguments)
         return self.now
 
+    def _hurry(self, under_way: deque[tuple[Received, Link]]) -> None:
+        """Settle without time: brokers take none, and messages arrive in the order in which they
+        were sent, as if all links were as long."""
+        brokers, heap = self.brokers, self._heap
+        while under_way or (heap and heap[0][0] <= self.now):
+            if heap and heap[0][0] <= self.now:
+                _, _, act, arguments = heapq.heappop(heap)
+                act(*arguments)
+                continue
+            input, link = under_way.popleft()
+            received, kind = brokers[link.target].received, input.message.kind
+            received[kind] = received.get(kind, 0) + 1
+            self._step(link.target, input)
+
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is under way and every router is idle, or until this time."""
+        self._under_way = None
         heap = self._heap
         look = 0  # asking every router is not free: look again only after so many new events
         while heap and (until_us is None or heap[0][0] <= until_us):
@@ -315,7 +335,7 @@ class Simulator:
 
     def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
         """Handle an input at once, or queue it behind what the broker is busy with."""
-        if not self.service_us:
+        if not self.service_us or self._under_way is not None:
             self._step(number, input)
             return
         broker = self.brokers[number]
@@ -459,6 +479,9 @@ class Simulator:
             recorder.sent(link.target, message, None, None, self.now)
         if link.downs:
             self._lose_message(link, Received(message, link.source), DOWN)
+            return
+        if self._under_way is not None:
+            self._under_way.append((Received(message, link.source), link))
             return
         if link.loss:
             link.drawn += 1

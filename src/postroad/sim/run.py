@@ -179,6 +179,7 @@ def run(
         check=check,
         tracing=tracing,
         measured=scenario.measured,
+        hasty=scenario.hasty and observer is None and tracing is None,
     )
     workload = scenario.workload
     later: list[Later] = []

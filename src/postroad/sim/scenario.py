@@ -102,6 +102,7 @@ class Scenario:
     relocation_config: Any = None  # its defaults if None
     hand_overs: tuple[Reseat, ...] = ()
     measured: Deviations | None = None
+    hasty: bool = False  # whether setting up takes no time: only the messages of it are counted
     blind: bool = False  # whether a planner knows nothing of the workload, as in a live network
 
 

@@ -161,7 +161,7 @@ def test_a_replaced_link_saves_what_a_simulation_saves(tmp_path: Path) -> None:
     scenario = load(path)
     overlay = scenario.overlay
     number = {name: broker for broker, name in enumerate(overlay.names)}
-    old, new = ([number[name] for name in best[key]] for key in ("replace", "by"))
+    old, new = ([number[name] for name in best[key]] for key in ("idle", "add"))
     ends = [new if {*pair} == {*old} else pair for pair in overlay.ends.tolist()]
     changed = replace(scenario, overlay=replace(overlay, ends=np.array(ends)))
     links = run(changed).links

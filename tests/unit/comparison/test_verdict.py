@@ -10,7 +10,7 @@ import pytest
 
 from postroad.comparison.limits import Requirements
 from postroad.comparison.runs import MEASURES
-from postroad.comparison.verdict import Conditions, Outcome, factors, judge, problems
+from postroad.comparison.verdict import Conditions, Outcome, factors, judge, placements, problems
 from postroad.pipeline.figures import Figure
 
 T = 4.302653  # Student's t for three replicates
@@ -113,43 +113,35 @@ def test_a_store_is_a_matter_of_the_scheme() -> None:
     values = {name: [1.0] * 3 for name in MEASURES} | {
         name: [0.0] * 3 for name in ("lost", "duplicated", "unexpected")
     }
+    figures = {n: figure(v) for n, v in values.items()}
+    kept = [{"scheme": "flooding", "where": "x < 3"}, {"scheme": "subscription_forwarding"}]
+    lost = [{"scheme": "unicast", "where": "x < 3"}, {"scheme": "subscription_forwarding"}]
     rows = [
-        Outcome(
-            "moved",
-            "flooding",
-            "grape",
-            {},
-            "exact",
-            None,
-            values,
-            {n: figure(v) for n, v in values.items()},
-            {},
-        ),
-        Outcome(
-            "Kyra",
-            "kyra",
-            None,
-            {},
-            "exact",
-            None,
-            values,
-            {n: figure(v) for n, v in values.items()},
-            {},
-        ),
-        Outcome(
-            "flooding",
-            "flooding",
-            None,
-            {},
-            "exact",
-            None,
-            values,
-            {n: figure(v) for n, v in values.items()},
-            {},
-        ),
+        Outcome(label, scheme, relocation, parameters, "exact", None, values, figures, {})
+        for label, scheme, relocation, parameters in (
+            ("moved", "flooding", "grape", {}),
+            ("Kyra", "kyra", None, {}),
+            ("flooding", "flooding", None, {}),
+            ("groups", "mbr", None, {}),
+            ("mix", "mix", None, {"parts": kept}),
+            ("direct mix", "mix", None, {"parts": lost}),
+            ("best places", "flooding", None, {"placed": True}),
+        )
     ]
     judgement = judge(paired(*rows), "traffic", Conditions(Requirements(survives_crashes=True)))
-    assert judgement.out.keys() == {"moved", "Kyra"}
+    assert judgement.out.keys() == {"moved", "Kyra", "groups", "direct mix", "best places"}
+    judgement = judge(paired(*rows), "traffic", Conditions(Requirements(runs_live=True)))
+    assert judgement.out.keys() == {"groups", "best places"}
+
+
+def test_rows_that_move_publishers_stand_beside_the_best_places() -> None:
+    row = outcome("A", copies=[12] * 3)
+    least = {"placed_tree_copies": Figure(8)}
+    assert placements([row], Conditions(least=least)) == ""
+    moved = replace(row, label="GRAPE", relocation="grape")
+    assert placements([row, moved], Conditions(least=least)).endswith(
+        "would take 8 copies a publication; GRAPE 12 (1.50 ×)."
+    )
 
 
 def test_the_distance_to_the_least_possible_is_taken_apart() -> None:

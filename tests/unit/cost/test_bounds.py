@@ -124,3 +124,5 @@ def test_the_shortest_way_may_lead_through_a_third_broker() -> None:
     overlay = from_parents([0, 0, 0])
     shortest = bounds.least_us(Overlay(overlay.names, overlay.ends, overlay.latency_us, direct))
     assert shortest.tolist() == [[0, 9, 19], [9, 0, 10], [19, 10, 0]]
+    turned = Overlay(overlay.names, overlay.ends, overlay.latency_us, np.asfortranarray(direct))
+    assert bounds.least_us(turned).tolist() == shortest.tolist()
