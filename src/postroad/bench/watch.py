@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from pathlib import Path
 
-from postroad.pipeline import run
+from postroad.bench.stages import processor_s
+from postroad.pipeline import run, session
 from postroad.traces.files import Files
 from postroad.traces.schema import Recording, Row
 
 BROKERS, PUBLISHERS, CLASSES = 8, 100, 20
 ROWS_PER_S = 50_000
 FILE_S = 5
-SECONDS = 120
+SECONDS = int(os.environ.get("SECONDS", 120))
 BEGIN_US = 1_700_000_000_000_000
 JOB = run.Job("local[2]", ("spark.driver.memory=2g",))
 
@@ -32,33 +32,37 @@ def main() -> None:
             f"\nwatch: {rows:,} rows of {BROKERS} brokers, {size / rows:.0f} bytes each, ", end=""
         )
         print(f"windows of 5 s, watermark 1 m, load average {os.getloadavg()[0]:.1f} before")
-        print(f"  {'batch':>5} {'rows':>9} {'s':>6} {'rows/s':>8} {'keys kept':>10}")
-        batches = []
+        print(f"  {'batch':>5} {'rows':>9} {'s':>6} {'rows/s':>8} {'CPU s':>6}")
+        batches: list[tuple[int, float, float]] = []
+        with JOB.session() as spark:
+            pid = session.jvm_pid(spark)
+            busy = [sum(processor_s(pid).values())]
 
-        def report(batch: run.Facts) -> None:
-            took_s = batch["took_us"] / 1e6
-            batches.append((batch["rows"], took_s))
-            print(
-                f"  {batch['batch']:5} {batch['rows']:9,} {took_s:6.1f} "
-                f"{batch['rows'] / took_s:8,.0f} {batch['keys']:10,}"
+            def report(batch: run.Facts) -> None:
+                took_s = batch["took_us"] / 1e6
+                busy.append(sum(processor_s(pid).values()))
+                batches.append((batch["rows"], took_s, busy[-1] - busy[-2]))
+                print(
+                    f"  {batch['batch']:5} {batch['rows']:9,} {took_s:6.1f} "
+                    f"{batch['rows'] / took_s:8,.0f} {batches[-1][2]:6.1f}"
+                )
+
+            run.watch(
+                str(folder / "traces"),
+                str(folder / "out"),
+                JOB,
+                once=True,
+                window_us=5_000_000,
+                trigger_us=5_000_000,
+                watermark_us=60_000_000,
+                files_max=BROKERS * 2,
+                report=report,
             )
-
-        begun = time.perf_counter()
-        run.watch(
-            str(folder / "traces"),
-            str(folder / "out"),
-            JOB,
-            once=True,
-            window_us=5_000_000,
-            trigger_us=5_000_000,
-            watermark_us=60_000_000,
-            files_max=BROKERS * 2,
-            report=report,
+        rows, took, used = (sum(column) for column in zip(*batches[1:], strict=True))
+        print(
+            f"  after the first batch {rows / took:,.0f} rows/s, {rows / used:,.0f} a CPU-second; "
+            f"load average {os.getloadavg()[0]:.1f} after"
         )
-        wall = time.perf_counter() - begun
-        warm = batches[1:]
-        rate = sum(rows for rows, _ in warm) / sum(took for _, took in warm)
-        print(f"  {rate:,.0f} rows/s after the first batch; {wall:.1f} s in all, start included")
 
 
 def traces(folder: Path, seconds: int) -> int:

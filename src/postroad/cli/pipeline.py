@@ -29,7 +29,13 @@ def to_folder(command: Command) -> Command:
     for option in (
         click.option("--force", is_flag=True, help="Redo it even if nothing has changed."),
         click.option(
-            "-o", "--output", required=True, metavar="DIR", help="The folder of the tables."
+            "-o",
+            "--out",
+            "--output",
+            "output",
+            required=True,
+            metavar="DIR",
+            help="The folder of the tables.",
         ),
     ):
         command = option(command)
@@ -292,7 +298,7 @@ def match(
     """Which publication matches whom: a table with the names for each publication."""
     from postroad.pipeline import run
 
-    facts = run.match(subscriptions, publications, output, job(options), by=by)
+    facts = run.match(subscriptions, publications, output, job(options, bar=True), by=by)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(
@@ -317,7 +323,8 @@ def cost(
     from postroad.pipeline import run, store
 
     schemes = options.pop("schemes")
-    facts = run.cost(network, subscriptions, publications, output, job(options), schemes=schemes)
+    where = job(options, bar=True)
+    facts = run.cost(network, subscriptions, publications, output, where, schemes=schemes)
     rows = sorted(
         store.rows_of(facts["tables"][0]), key=lambda row: (row["messages"], row["scheme"])
     )
@@ -416,7 +423,15 @@ class _Duration(click.ParamType[int]):
 
 @pipeline.command()
 @click.argument("traces", metavar="TRACES|NETWORK.TOML")
-@click.option("-o", "--output", required=True, metavar="DIR", help="The folder of the tables.")
+@click.option(
+    "-o",
+    "--out",
+    "--output",
+    "output",
+    required=True,
+    metavar="DIR",
+    help="The folder of the tables.",
+)
 @click.option("--once", is_flag=True, help="Measure the files that are there, and end.")
 @click.option(
     "--window",
@@ -442,6 +457,12 @@ class _Duration(click.ParamType[int]):
     show_default=True,
     help="How late a row may come; a multiple of the window.",
 )
+@click.option(
+    "--apply", is_flag=True, help="Send publishers where they are advised to be; of a NETWORK.TOML."
+)
+@click.option(
+    "--fetch", is_flag=True, help="Fetch the files from the brokers of a NETWORK.TOML, over HTTP."
+)
 @on_spark
 @JSON
 def watch(traces: str, output: str, as_json: bool, **options: Any) -> None:
@@ -457,6 +478,9 @@ def watch(traces: str, output: str, as_json: bool, **options: Any) -> None:
         click.echo(
             f"batch {batch['batch']}: {batch['rows']:,} rows in {took_s:.1f} s{late}", err=True
         )
+        for move in batch["moves"]:
+            end = "" if move["why_not"] is None else f": it stays, {move['why_not']}"
+            click.echo(f"  {move['publisher']} to {move['instead']}{end}", err=True)
 
     facts = run.watch(traces, output, job(options), report=report, **options)
     if as_json:

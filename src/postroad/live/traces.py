@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad.live.edge.session import Held
+from postroad.live.links.secret import load as load_secret
 from postroad.live.links.tree import TreeId
 from postroad.live.network import Network
 from postroad.model import BrokerId, Subscription, SubscriptionId, TimeUs
@@ -24,7 +25,7 @@ LOAD_US = 5_000_000  # how often a broker's load is recorded
 class Traces(Recorder):
     def __init__(self, network: Network, number: BrokerId, now: TimeUs) -> None:
         assert network.traces is not None
-        key = b"" if network.secret is None else network.secret.read_bytes()
+        key = b"" if network.secret is None else load_secret(network.secret)
         super().__init__(network.name, network.names, number, network.traces, now, key)
         self.files = Files(Path(network.traces.folder), self.broker, network.traces, now)
         self.started(network.description(), now)

@@ -10,21 +10,24 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
+from postroad.live.network import Network
+from postroad.live.operations import launch
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import cost as costing
 from postroad.pipeline import ingest as ingesting
@@ -54,7 +57,10 @@ from postroad.pipeline.schemas import (
     TEXT,
     TRACES,
     VERSION,
+    WATCH_ALTERNATIVES,
     WATCH_FACTS,
+    WATCH_MOVES,
+    WATCH_SEEN,
     conform,
     table,
 )
@@ -1112,15 +1118,22 @@ def watch(
     trigger_us: int,
     watermark_us: int,
     files_max: int = FILES_MAX,
+    apply: bool = False,
+    fetch: bool = False,
     report: Callable[[Facts], None] = lambda facts: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Facts:
-    """Measure traces as their files appear, until interrupted; `once`, those that are there.
+    """Measure traces as their files appear, until interrupted or `stopped`; `once`, those that are
+    there. With `apply` publishers are sent where they are advised to be; with `fetch` the files are
+    fetched from the brokers.
 
     Batch N adds its events to the totals of open windows that batch N-1 left, and writes the rows
     that it changed. A batch that is done again after a kill has the same files, the same state and
     the same totals before it, and so writes the same.
     """
-    source, folder = _traces_of(source), store.absolute(folder)
+    network = _network_to_ask(source, apply) if apply or fetch else None
+    source = store.absolute(source) if fetch else _traces_of(source)
+    folder = store.absolute(folder)
     for name, value_us in (("window", window_us), ("trigger", trigger_us)):
         if value_us <= 0 or value_us % 1000:
             raise InputError(f"{name} is {value_us} us", remedy="give whole milliseconds above 0")
@@ -1133,8 +1146,34 @@ def watch(
     with store.locked(folder, job.command):
         _check_same_watch(folder, settings)
         return guarded(
-            partial(_watched, source, folder, job, settings, once, trigger_us, files_max, report)
+            partial(
+                _watched,
+                source,
+                folder,
+                job,
+                settings,
+                once,
+                trigger_us,
+                files_max,
+                network if apply else None,
+                network if fetch else None,
+                report,
+                stopped,
+            )
         )
+
+
+def _network_to_ask(source: str, apply: bool) -> Network:
+    if not source.endswith(".toml"):
+        raise InputError(
+            f"{source!r} is no network file", remedy="name the network whose brokers to ask"
+        )
+    network = networks.load(Path(source).absolute())
+    if apply and network.secret is None:
+        raise InputError(
+            "a network without a secret takes no orders", where=source, remedy='set secret = "FILE"'
+        )
+    return network
 
 
 def _traces_of(source: str) -> str:
@@ -1179,40 +1218,52 @@ def _watched(
     once: bool,
     trigger_us: int,
     files_max: int,
+    changed: Network | None,
+    fetched: Network | None,
     report: Callable[[Facts], None],
+    stopped: Callable[[], bool],
 ) -> Facts:
-    window_us, watermark_us = settings["window_us"], settings["watermark_us"]
     with job.session() as started:
         spark = sessions.streaming(started)
-        lines = store.stream_lines(spark, source, "traces-*.jsonl", files_max)
-        events = watching.events(watching.judged(lines), window_us)
+        done_beside: dict[int, Facts] = {}
+        small = sessions.small(started)
+        again = partial(store.read_lines, spark)
+        if fetched is None:
+            lines = store.stream_lines(spark, source, "traces-*.jsonl", files_max)
+        else:
+            token = launch.operator_token(fetched)
+            urls = launch.addresses(fetched)
+            lines = store.stream_fetched(spark, urls, token, files_max)
+            again = partial(store.read_fetched, spark, token=token)
+        measure = partial(_measure_batch, folder, settings, small, changed, again, done_beside)
+        for name in (*watching.TABLES, "quarantine"):
+            store.finish_compaction(store.join(folder, name))
         moment: Facts = (
             {"availableNow": True}
             if once
             else {"processingTime": f"{trigger_us // 1000} milliseconds"}
         )
         query = (
-            watching.distinct(events, watermark_us)
-            .writeStream.queryName("watch")
+            lines.writeStream.queryName("watch")
             .option("checkpointLocation", store.uri(store.join(folder, "_checkpoint/facts")))
             .trigger(**moment)
-            .foreachBatch(partial(_measure_batch, folder, watermark_us))
+            .foreachBatch(measure)
             .start()
         )
         facts: Facts = {"batches": {}, "interrupted": False}
         try:
-            while query.isActive:
+            while query.isActive and not stopped():
                 time.sleep(LOOK_S)
                 failure = query.exception()
                 if failure is not None:
                     raise failure
-                _follow(query, facts["batches"], report)
+                _follow(query, done_beside, facts["batches"], report)
         except KeyboardInterrupt:
             facts["interrupted"] = True
         finally:
             query.stop()
-        _follow(query, facts["batches"], report)
-        quarantined = store.read_batches(spark, store.join(folder, "quarantine"), QUARANTINE)
+        _follow(query, done_beside, facts["batches"], report)
+        quarantined = store.read_batches(spark, store.join(folder, "quarantine"), schema=QUARANTINE)
         done = facts.pop("batches").values()
         return {
             **facts,
@@ -1225,47 +1276,206 @@ def _watched(
 
 
 def _follow(
-    query: StreamingQuery, batches: dict[int, Facts], report: Callable[[Facts], None]
+    query: StreamingQuery,
+    beside: Mapping[int, Facts],
+    batches: dict[int, Facts],
+    report: Callable[[Facts], None],
 ) -> None:
     """Batches with rows that have ended since the last look."""
     for progress in query.recentProgress:
         number = progress["batchId"]
         if number in batches or not progress["numInputRows"]:
             continue
-        states = progress["stateOperators"]
         batches[number] = {
             "batch": number,
             "rows": progress["numInputRows"],
-            "late": sum(state["numRowsDroppedByWatermark"] for state in states),
-            "keys": sum(state["numRowsTotal"] for state in states),
+            **beside.get(number, {"late": 0, "moves": []}),
             "took_us": progress["durationMs"]["triggerExecution"] * 1000,
         }
         report(batches[number])
 
 
-def _measure_batch(folder: str, watermark_us: int, events: DataFrame, batch: int) -> None:
-    """Totals of the open windows with these events, and the rows of tables that they change."""
-    spark, place = events.sparkSession, store.join(folder, "_facts")
-    added = watching.facts(events, batch)
+@dataclass
+class _Known:
+    """What a batch must know of those before it."""
+
+    last_us: int | None = None  # the last window,
+    closed_us: int | None = None  # and the last that was closed for it
+    level: int = 0  # which publications are followed: of 2 ** level one
+    seen: dict[watching.Life, list[watching.Range]] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, folder: str, batch: int) -> _Known:
+        if batch < 0:
+            return cls()
+        state = store.read_json(store.join(folder, f"_known/{batch}.json"))
+        seen = {
+            (trace_id, broker, life): [(low, high) for low, high in ranges]
+            for trace_id, broker, life, ranges in state["seen"]
+        }
+        return cls(state["last_us"], state["closed_us"], state["level"], seen)
+
+    def save(self, folder: str, batch: int) -> None:
+        seen = [[*life, ranges] for life, ranges in self.seen.items()]
+        numbers = {"last_us": self.last_us, "closed_us": self.closed_us, "level": self.level}
+        state = {**numbers, "seen": seen}
+        store.write_json(store.join(folder, f"_known/{batch}.json"), state)
+        store.remove_file(store.join(folder, f"_known/{batch - 2}.json"))
+
+    def with_ranges(
+        self, added: Iterable[tuple[watching.Life, watching.Range]]
+    ) -> dict[watching.Life, list[watching.Range]] | None:
+        """What has been seen with these; None if some of it had been before."""
+        seen = dict(self.seen)
+        for life, some in added:
+            ranges = watching.joined(seen.get(life, ()), some)
+            if ranges is None:
+                return None
+            seen[life] = ranges
+        return seen
+
+
+def _measure_batch(
+    folder: str,
+    settings: Facts,
+    small: SparkSession,
+    network: Network | None,
+    again: Callable[[Sequence[str]], DataFrame],
+    beside: dict[int, Facts],
+    lines: DataFrame,
+    batch: int,
+) -> None:
+    """Totals of the open windows with these lines, and the rows of tables that they change."""
+    spark, place = lines.sparkSession, store.join(folder, "_facts")
+    window_us, watermark_us = settings["window_us"], settings["watermark_us"]
+    before = _Known.after(folder, batch - 1)
+    closed_us = None if before.last_us is None else before.last_us - watermark_us
+    events = watching.events(watching.judged(lines), window_us)
+    earlier = None
     if batch:
         earlier = store.read_files(spark, store.join(place, f"batch={batch - 1}"), WATCH_FACTS)
-        added = watching.still_open(earlier, watermark_us, batch).unionByName(added)
-    store.write_batch(watching.totals(added), place, batch)
-    totals = store.read_files(spark, store.join(place, f"batch={batch}"), WATCH_FACTS)
-    for name, (stage, _, key) in watching.TABLES.items():
-        changed = watching.latest(stage(totals), key, batch).drop("batch")
-        store.write_batch(changed, store.join(folder, name), batch)
-    bad = [row["trace_id"] for row in watching.bad_files(totals, batch).collect()]
+        earlier = watching.as_of(earlier, batch - 1, before.closed_us)
+
+    def add(events: DataFrame) -> pa.Table:
+        """Write the totals with these events; what they tell of the batch."""
+        added = watching.facts(events, before.level)
+        if earlier is None:
+            totals = watching.totals(added)
+        else:
+            going_on = watching.still_open(earlier, closed_us)
+            totals = watching.totals(going_on.unionByName(added))
+            totals = totals.unionByName(watching.just_closed(earlier, closed_us, window_us))
+        store.write_batch(totals, place, batch)
+        return store.arrow(store.join(place, f"batch={batch}"), watching.OF_BATCH)
+
+    told = add(events)
+    orders = watching.orders(told)
+    seen = None
+    if all(order.is_whole for order in orders.values()):
+        seen = before.with_ranges((life, (one.low, one.high)) for life, one in orders.items())
+    if seen is None:  # some rows are copies, or missing: look at each
+        distinct = watching.distinct(events, _seen_table(spark, before.seen)).persist()
+        try:
+            told = add(distinct)
+            ranges = watching.ranges(distinct).collect()
+        finally:
+            distinct.unpersist()
+        seen = before.with_ranges(
+            ((row["trace_id"], row["broker"], row["life"]), (row["from"], row["to"]))
+            for row in ranges
+        )
+        assert seen is not None, "a row that was seen before"
+    _write_tables(folder, small, closed_us, window_us, batch)
+    bad = [re.sub("^file:/+", "/", path) for path in watching.bad_files(told)]
     if bad:
-        _quarantine(spark, bad, store.join(folder, "quarantine"), batch)
-    for old in store.batches(place):
-        if old < batch - 1:  # the last is needed if this batch must be done again
-            store.remove(store.join(place, f"batch={old}"))
+        _quarantine(again(bad), store.join(folder, "quarantine"), batch)
+    last_us, level = watching.last_window(told, before.last_us)
+    beside[batch] = {"late": watching.late(told, closed_us), "moves": []}
+    if network is not None:
+        recent_us = (last_us or 0) - watching.ADVISED_AFTER * window_us
+        beside[batch]["moves"] = _apply(small, folder, network, recent_us, batch)
+    _Known(last_us, closed_us, level, seen).save(folder, batch)
+    for state in ("_facts", "_alternatives"):
+        # The last is needed if this batch must be done again.
+        store.remove(store.join(folder, f"{state}/batch={batch - 2}"))
+    for name in (*watching.TABLES, "quarantine"):
+        table = store.join(folder, name)
+        store.compact(table, batch - 1, partial(_merged, small, table))
 
 
-def _quarantine(spark: SparkSession, files: Sequence[str], table: str, batch: int) -> None:
+def _merged(spark: SparkSession, table: str, folders: Sequence[str]) -> DataFrame:
+    """The rows of some batches of a table that hold."""
+    schema, key = watching.TABLES.get(table.rpartition("/")[2], (QUARANTINE, None))
+    rows = store.read_batches(spark, table, *folders, schema=schema)
+    return (rows if key is None else watching.latest(rows, key)).drop("batch")
+
+
+def _apply(
+    spark: SparkSession, folder: str, network: Network, recent_us: int, batch: int
+) -> list[Facts]:
+    """Send publishers where the windows after `recent_us` advise them to be; into `watch_moves`.
+
+    Done again, it changes nothing: who has gone is not there any more."""
+    rows = store.rows_of(store.join(folder, f"watch_advice/batch={batch}"))
+    orders: dict[str, Facts] = {}
+    for row in sorted(rows, key=lambda row: row["window_us"]):
+        if row["action"] == "move" and row["trace_id"] == network.name:
+            orders[row["publisher"]] = row
+    moves = [
+        {
+            **{name: row[name] for name in ("window_us", "publisher", "now", "instead")},
+            "why_not": launch.move(network, row["publisher"], row["instead"]),
+        }
+        for row in orders.values()
+        if row["advised"] and row["window_us"] > recent_us
+    ]
+    columns = {name: [move[name] for move in moves] for name in WATCH_MOVES.names}
+    table = sessions.small_table(spark, columns, WATCH_MOVES)
+    store.write_batch(table, store.join(folder, "watch_moves"), batch)
+    return moves
+
+
+def _seen_table(
+    spark: SparkSession, seen: Mapping[watching.Life, Sequence[watching.Range]]
+) -> DataFrame:
+    columns: dict[str, list[Any]] = {
+        name: [life[place] for life in seen] for place, name in enumerate(watching.LIFE)
+    }
+    columns["ranges"] = [
+        [{"from": low, "to": high} for low, high in ranges] for ranges in seen.values()
+    ]
+    return sessions.small_table(spark, columns, WATCH_SEEN)
+
+
+def _write_tables(
+    folder: str, spark: SparkSession, closed_us: int | None, window_us: int, batch: int
+) -> None:
+    """The rows that a batch has changed, of all tables."""
+    place = store.join(folder, f"_facts/batch={batch}")
+    totals = watching.as_of(store.read_files(spark, place, WATCH_FACTS), batch, closed_us)
+    for name, stage in watching.stages(window_us).items():
+        _write_changed(stage(totals), folder, name, batch)
+    networks = {row["trace_id"]: row["detail"] for row in watching.networks(totals).collect()}
+    priced = watching.alternatives(totals, networks, batch)
+    batched = watching.batched(WATCH_ALTERNATIVES)
+    if batch:
+        old = store.join(folder, f"_alternatives/batch={batch - 1}")
+        earlier = store.read_files(spark, old, batched)
+        priced = watching.carried(earlier, priced, closed_us, window_us)
+    store.write_batch(priced, store.join(folder, "_alternatives"), batch)
+    written = store.join(folder, f"_alternatives/batch={batch}")
+    alternatives = store.read_files(spark, written, batched)
+    _write_changed(alternatives, folder, "watch_alternatives", batch)
+    _write_changed(watching.advice(alternatives), folder, "watch_advice", batch)
+
+
+def _write_changed(frame: DataFrame, folder: str, name: str, batch: int) -> None:
+    changed = watching.latest(frame, watching.TABLES[name][1], batch).drop("batch")
+    store.write_batch(changed, store.join(folder, name), batch)
+
+
+def _quarantine(lines: DataFrame, table: str, batch: int) -> None:
     """The bad lines of files with their numbers and reasons."""
-    lines = store.read_lines(spark, files)
     broken = watching.faults(lines).persist()
     try:
         store.write_batch(ingesting.bad(broken, lines), table, batch)
@@ -1275,6 +1485,6 @@ def _quarantine(spark: SparkSession, files: Sequence[str], table: str, batch: in
 
 def watched(spark: SparkSession, folder: str, name: str) -> DataFrame:
     """A table of a watch as it stands: of each key the rows of the last batch that changed it."""
-    _, schema, key = watching.TABLES[name]
-    rows = store.read_batches(spark, store.join(store.absolute(folder), name), schema)
+    schema, key = watching.TABLES[name]
+    rows = store.read_batches(spark, store.join(store.absolute(folder), name), schema=schema)
     return watching.latest(rows, key).drop("batch")

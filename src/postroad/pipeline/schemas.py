@@ -153,17 +153,32 @@ WATCH_FACTS = table(
     life=(LONG,),
     peer=(TEXT,),
     publisher=(TEXT,),
+    publication=(TEXT,),
     **{"class": (TEXT,)},
     scheme=(TEXT,),
     bucket=(LONG,),
     reason=(TEXT,),
+    detail=(TEXT,),
     **_TRAFFIC,
     arrivals=LONG,
     delay_us=LONG,
+    order_count=LONG,
+    order_sum=LONG,
+    order_check=LONG,
+    order_low=(LONG,),
+    order_high=(LONG,),
     queue_max=(LONG,),
+    level=(LONG,),
     batch=LONG,
 )
 """What the tables of a watch add up: `view` says which table counts it."""
+WATCH_SEEN = table(
+    trace_id=TEXT,
+    broker=TEXT,
+    life=LONG,
+    ranges=ArrayType(StructType([StructField("from", LONG), StructField("to", LONG)])),
+)
+"""The numbers of the rows that a watch has had, of each life of a broker."""
 WATCH_BROKERS = table(
     window_us=LONG, trace_id=TEXT, broker=TEXT, scheme=(TEXT,), **_TRAFFIC, **_DELAYS
 )
@@ -196,6 +211,28 @@ WATCH_PUBLISHERS = table(
     arrivals=LONG,
     deliveries=LONG,
 )
+WATCH_DRIFT = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    of=TEXT,
+    drift=REAL,
+    drift_by_chance=REAL,
+)
+WATCH_ALTERNATIVES = table(
+    window_us=LONG,
+    trace_id=TEXT,
+    action=TEXT,
+    publisher=(TEXT,),
+    now=TEXT,
+    instead=TEXT,
+    publications=LONG,
+    sampled=LONG,
+    messages=REAL,
+    saving=REAL,
+    squares=REAL,
+    change_messages=(LONG,),
+)
+"""What a window would have cost otherwise; `squares` of the publications' savings add up."""
 WATCH_ADVICE = table(
     window_us=LONG,
     trace_id=TEXT,
@@ -204,12 +241,14 @@ WATCH_ADVICE = table(
     now=TEXT,
     instead=TEXT,
     windows=LONG,
-    messages=LONG,
-    saving_low=LONG,
-    saving_high=LONG,
+    messages=REAL,
+    saving=REAL,
+    saving_low=REAL,
+    saving_high=REAL,
     change_messages=(LONG,),
     advised=BOOLEAN,
 )
+WATCH_MOVES = table(window_us=LONG, publisher=TEXT, now=TEXT, instead=TEXT, why_not=(TEXT,))
 RUNS = table(
     run_id=TEXT,
     attempt=INT,

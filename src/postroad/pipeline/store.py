@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import dataset, fs
 from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ from pyspark.sql.types import StructField, StructType
 
 from postroad import __version__
 from postroad.errors import InputError, RunFailed
+from postroad.pipeline import source
 from postroad.pipeline.schemas import LONG, VERSION, conform, plainly
 
 LINEAGE = "_lineage.json"
@@ -255,12 +257,26 @@ def stream_lines(spark: SparkSession, folder: str, pattern: str, files_max: int)
     return (
         spark.readStream.options(**options)
         .text(uri(folder))
-        .select(
-            F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias("file"),
-            F.col("_metadata.file_block_start").alias("block"),
-            F.col("value").alias("text"),
-        )
+        .select(F.col("_metadata.file_path").alias("file"), F.col("value").alias("text"))
     )
+
+
+def stream_fetched(
+    spark: SparkSession, brokers: Mapping[str, str], token: str, files_max: int
+) -> DataFrame:
+    """The lines of the trace files that brokers serve (addresses by name), as they appear."""
+    spark.dataSource.register(source.TraceFiles)
+    options = {"brokers": json.dumps(dict(brokers)), "token": token, "files_max": str(files_max)}
+    return spark.readStream.format(source.NAME).options(**options).load()
+
+
+def read_fetched(spark: SparkSession, files: Sequence[str], token: str) -> DataFrame:
+    """Trace files that brokers serve as lines, like `read_lines`."""
+    spark.dataSource.register(source.TraceFiles)
+    options = {"files": json.dumps(list(files)), "token": token}
+    lines = spark.read.format(source.NAME).options(**options).load()
+    place = F.monotonically_increasing_id().alias("position")
+    return lines.select("file", F.lit(0).cast("bigint").alias("block"), place, "text")
 
 
 def write_batch(frame: DataFrame, table: str, batch: int) -> None:
@@ -268,12 +284,14 @@ def write_batch(frame: DataFrame, table: str, batch: int) -> None:
     frame.coalesce(1).write.mode("overwrite").parquet(uri(join(table, f"batch={batch}")))
 
 
-def read_batches(spark: SparkSession, table: str, schema: StructType) -> DataFrame:
-    """All batches of a table, with `batch`; no rows where nothing was written yet."""
+def read_batches(spark: SparkSession, table: str, *folders: str, schema: StructType) -> DataFrame:
+    """All batches of a table, or those in some of its folders, with `batch`; no rows where nothing
+    was written yet."""
     batched = StructType([*schema.fields, StructField("batch", LONG, False)])
     if not exists(table):
         return spark.createDataFrame([], batched)
-    return spark.read.schema(batched).parquet(uri(table))
+    based = spark.read.schema(batched).option("basePath", uri(table))
+    return based.parquet(*[uri(path) for path in folders or [table]])
 
 
 def batches(table: str) -> list[int]:
@@ -283,6 +301,55 @@ def batches(table: str) -> list[int]:
         return []
     names = [info.base_name for info in files.get_file_info(fs.FileSelector(place))]
     return sorted(int(name[6:]) for name in names if name.startswith("batch="))
+
+
+COMPACT_BATCHES = 64
+"""So many batches of a table, and they become one; and so many of those, and so on."""
+_LEVEL = "_level"  # in a batch's folder: how often it was made of others
+
+
+def compact(table: str, before: int, merged: Callable[[list[str]], DataFrame]) -> None:
+    """Make one of the oldest batches, if there are enough of one level before this one.
+
+    `merged` has their rows that hold, from their folders. The new folder has the last one's
+    number. It is written beside and renamed, which is the commit; then those that it replaces go.
+    """
+    levels: dict[int, list[int]] = {}
+    for batch in batches(table):
+        if batch < before:
+            levels.setdefault(_level(table, batch), []).append(batch)
+    for level, old in sorted(levels.items()):
+        if len(old) >= COMPACT_BATCHES:
+            some = old[:COMPACT_BATCHES]
+            folders = [join(table, f"batch={batch}") for batch in some]
+            writing = join(table, "_compacting")
+            merged(folders).coalesce(1).write.mode("overwrite").parquet(uri(writing))
+            write_json(join(writing, _LEVEL), {"level": level + 1, "batches": some})
+            files, place = local(writing)
+            files.move(place, local(join(table, "_compacted"))[1])
+            finish_compaction(table)
+
+
+def finish_compaction(table: str) -> None:
+    """Put a compaction into its place that is complete."""
+    ready = join(table, "_compacted")
+    if exists(ready):
+        replaced = read_json(join(ready, _LEVEL))["batches"]
+        for batch in replaced:
+            remove(join(table, f"batch={batch}"))
+        files, place = local(ready)
+        files.move(place, local(join(table, f"batch={replaced[-1]}"))[1])
+
+
+def _level(table: str, batch: int) -> int:
+    path = join(table, f"batch={batch}/{_LEVEL}")
+    return int(read_json(path)["level"]) if exists(path) else 0
+
+
+def arrow(path: str, columns: Sequence[str]) -> pa.Table:
+    """Columns of a small table, without Spark."""
+    files, place = local(path)
+    return dataset.dataset(place, format="parquet", filesystem=files).to_table(list(columns))
 
 
 def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:

@@ -1,13 +1,17 @@
 """Measures of a live network from its traces, window by window, in stream and in batch.
 
-Lines become events (`judged`, `events`), each once (`distinct`); a file with bad lines becomes one
-event of no kind, and is read again to say what is wrong where (`faults`). Events become facts, one
-for each table that an event counts in; facts with the same key add up (`totals`), in whatever order
-and in however many batches they came. A table is a view of the totals. So a stream that adds each
-batch to the totals of the windows still open ends with what one batch over all files gives.
+Lines become events (`judged`, `events`). Events become facts, one for each table that an event
+counts in; facts with the same key add up (`totals`), in whatever order and in however many batches
+they came. A table is a view of the totals. So a stream that adds each batch to the totals of the
+windows still open ends with what one batch over all files gives. A file with bad lines is read
+again, to say what is wrong where (`faults`).
 
-A window is closed, and its rows are too late, when another has been seen that ends `watermark`
-after it. An event's time for Spark is the end of its window: a window closes as a whole.
+Each event counts once. Brokers number their rows, so what has been seen of a broker is a few ranges
+of numbers. Facts carry what shows whether the rows of a batch are all of a range, each once: how
+many, their sum and a checksum (`Order`). Only if not, rows are looked at one by one (`distinct`).
+
+A window is closed, and its rows are too late, when an earlier batch had a row whose window is
+`watermark` after it.
 
 Delays are counted in buckets whose bounds grow by a constant factor, so that percentiles of
 any union of batches are within `DELAY_ERROR` of the exact ones (Masson, Rim and Lee, "DDSketch",
@@ -17,21 +21,29 @@ VLDB 2019). Bytes and messages of several publications count once, with their fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from operator import and_
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from postroad.pipeline import alternatives as otherwise
 from postroad.pipeline.ingest import reason
 from postroad.pipeline.schemas import (
     LONG,
     TRACES,
     WATCH_ADVICE,
+    WATCH_ALTERNATIVES,
     WATCH_BROKERS,
     WATCH_CLASSES,
+    WATCH_DRIFT,
     WATCH_FACTS,
     WATCH_LINKS,
     WATCH_PUBLISHERS,
@@ -43,25 +55,41 @@ from postroad.traces.schema import KINDS, REQUIRED
 
 DELAY_ERROR = 0.01
 """The relative error of percentiles of delays."""
+SAMPLE = 1_000
+"""About so many publications of a window are followed one by one, to say what else they would
+have cost; of more, a half, a quarter and so on, by their hash."""
 ADVISED_AFTER = 3
 """Windows in a row in which a change must have been better before it is advised,"""
 ADVISED_SHARE = 0.1
-"""and the share of all messages that it must save."""
+"""and the share of the messages that it must save."""
 KEY = ("trace_id", "broker", "life", "sequence")
+LIFE = ("trace_id", "broker", "life")
 WINDOW = ("window_us", "trace_id")
-_FILTERING = ("subscription_forwarding", "advertisement_forwarding", "fbr")
 TIME_MAX_US = 2**60
 _GROWTH = (1 + DELAY_ERROR) / (1 - DELAY_ERROR)
+_PRIME = 2**31 - 1
+_Z95 = 1.96
 _WHOLE = tuple(field.name for field in TRACES.fields if field.dataType == LONG)
-_TEXTS = ("trace_id", "broker", "kind", "peer", "publisher", "attributes", "reason", "detail")
+_TEXTS = (
+    "trace_id", "broker", "kind", "peer", "publisher", "publication", "attributes", "reason",
+    "detail",
+)  # fmt: skip
 _NEEDED = (*_TEXTS, *_WHOLE)
 _COUNTS = (
     "publications", "sends", "receives", "deliveries", "stops",
     "bytes_published", "bytes_sent", "bytes_received", "arrivals", "delay_us",
 )  # fmt: skip
+_ORDER_SUMS = ("order_count", "order_sum", "order_check")
+_ORDER = (*_ORDER_SUMS, "order_low", "order_high")
+OF_BATCH = ("view", "window_us", "trace_id", "broker", "life", "detail", "publications", *_ORDER)
+"""The columns of totals that tell of a batch as a whole."""
 _FACT_KEY = tuple(
-    name for name in WATCH_FACTS.names if name not in (*_COUNTS, "queue_max", "batch")
+    name
+    for name in WATCH_FACTS.names
+    if name not in (*_COUNTS, *_ORDER, "queue_max", "level", "batch")
 )
+Life = tuple[str, str, int]
+Range = tuple[int, int]
 
 
 def judged(lines: DataFrame) -> DataFrame:
@@ -124,52 +152,75 @@ def faults(lines: DataFrame) -> DataFrame:
 
 
 def events(judged: DataFrame, window_us: int) -> DataFrame:
-    """Good rows with their windows, and of each what its kind counts by.
+    """Rows with their windows, and of each what its kind counts by; bad ones have no `kind`.
 
-    What a simulation did before its network had settled has times below 0 and is left out, but
-    for the starts of its brokers, which say the scheme. Of a file with bad lines there is an event
-    without a kind and a time, so that it is never late, with the file's name as `trace_id`.
+    What a simulation did before its network had settled has times below 0 and belongs to no window.
     """
     good = F.col("good")
     kind = F.when(good, F.col("kind"))
-    time_us = F.greatest("time_us", F.lit(0))
-    start_us = F.when(good, time_us - time_us % window_us)
+    time_us, made_us = F.col("time_us"), F.coalesce("published_us", "time_us")
+    start_us = F.when(good & (time_us >= 0), time_us - time_us % window_us)
+    made_us = F.when(good & (made_us >= 0), made_us - made_us % window_us)
     delay_us = F.when(kind == "deliver", F.col("time_us") - F.col("published_us"))
     place = F.ceil(F.log(delay_us.cast("double")) / math.log(_GROWTH))
-    counted = (F.col("time_us") >= 0) | (kind == "start")
-    key = {"trace_id": F.col("file"), "broker": F.lit(""), "life": F.lit(0), "sequence": F.lit(0)}
-    return judged.where(~good | counted).select(
-        *[F.when(good, F.col(name)).otherwise(bad).alias(name) for name, bad in key.items()],
+    sequence = F.pmod("sequence", F.lit(_PRIME))
+    return judged.select(
+        "file",
+        *[F.when(good, F.col(name)).alias(name) for name in KEY],
         kind.alias("kind"),
         "peer",
         "publisher",
+        "publication",
         start_us.alias("window_us"),
-        F.timestamp_micros(start_us + window_us).alias("until"),
+        made_us.alias("made_us"),
         F.when(kind == "publish", F.get_json_object("attributes", "$.class")).alias("class"),
         F.when(kind == "start", F.get_json_object("detail", "$.scheme")).alias("scheme"),
+        F.when(kind == "start", F.col("detail")).alias("detail"),
+        F.when(kind == "start", time_us).alias("started_us"),
         F.when(kind == "stop", F.coalesce("reason", F.lit(""))).alias("reason"),
         F.coalesce("bytes", F.lit(0)).alias("bytes"),
         F.when(kind == "send", F.col("queue")).alias("queue_max"),
         (F.coalesce("part", F.lit(0)) == 0).alias("first"),
         F.coalesce(delay_us, F.lit(0)).alias("delay_us"),
         F.when(delay_us > 0, place).when(delay_us <= 0, -1).cast("bigint").alias("bucket"),
+        (sequence * sequence % _PRIME * sequence % _PRIME).alias("order_check"),
     )
 
 
-def distinct(events: DataFrame, watermark_us: int) -> DataFrame:
-    """Each event once. In a stream what is too late is dropped, and keys are kept until then."""
-    timed = events.withWatermark("until", f"{watermark_us} microseconds")
-    return timed.dropDuplicates([*KEY, "until"])
+def distinct(events: DataFrame, seen: DataFrame) -> DataFrame:
+    """Each event once, and none of those that were seen before. `seen` has the ranges (`ranges`:
+    from, to) of each life of a broker, once."""
+    known = events.join(F.broadcast(seen), on=list(LIFE), how="left")
+    again = F.exists("ranges", lambda one: F.col("sequence").between(one["from"], one["to"]))
+    fresh = known.where(~F.coalesce(again, F.lit(False))).drop("ranges")
+    good = fresh.where(F.col("kind").isNotNull()).dropDuplicates(list(KEY))
+    return good.unionByName(fresh.where(F.col("kind").isNull()))
 
 
-def facts(events: DataFrame, batch: int) -> DataFrame:
-    """What each event adds to each table. The event's own broker always counts it."""
+def ranges(events: DataFrame) -> DataFrame:
+    """The ranges of sequence numbers of distinct events: life, `from`, `to`."""
+    number = F.row_number().over(Window.partitionBy(*LIFE).orderBy("sequence"))
+    good = events.where(F.col("kind").isNotNull()).select(*LIFE, "sequence")
+    runs = good.withColumn("_run", F.col("sequence") - number).groupBy(*LIFE, "_run")
+    return runs.agg(F.min("sequence").alias("from"), F.max("sequence").alias("to")).drop("_run")
+
+
+def facts(events: DataFrame, level: int = 0) -> DataFrame:
+    """What each event adds to each table. The event's own broker always counts it.
+
+    Publications are followed one by one, by window of publication: of 2 ** `level` one. Nothing
+    here differs from batch to batch, so that Spark compiles it once."""
     kind, mine = F.col("kind"), {name: F.col(name) for name in events.columns}
     broker, peer, window = mine["broker"], mine["peer"], mine["window_us"]
-    carried = kind.isin("publish", "deliver", "receive") & mine["publisher"].isNotNull()
+    counted = kind.isNotNull() & window.isNotNull()
+    carried = counted & kind.isin("publish", "deliver", "receive")
+    carried &= mine["publisher"].isNotNull()
+    followed = kind.isin("publish", "deliver", "send") & mine["made_us"].isNotNull()
+    followed &= mine["publisher"].isNotNull() & mine["publication"].isNotNull()
+    one = {name: mine[name] for name in ("publisher", "publication")}
     views = F.array(
         F.when(
-            kind.isNotNull(),
+            counted,
             _view(
                 "broker",
                 window_us=window,
@@ -178,22 +229,35 @@ def facts(events: DataFrame, batch: int) -> DataFrame:
                 bucket=mine["bucket"],
                 reason=mine["reason"],
             ),
-        ).otherwise(_view("file")),
+        )
+        .when(kind.isNotNull(), _view("before", broker=broker, life=mine["life"]))
+        .otherwise(_view("file", detail=mine["file"])),
         F.when(
-            (kind == "send") & peer.isNotNull(),
+            counted & (kind == "send") & peer.isNotNull(),
             _view("link", window_us=window, broker=broker, peer=peer),
         ).when(
-            (kind == "receive") & peer.isNotNull(),
+            counted & (kind == "receive") & peer.isNotNull(),
             _view("link", window_us=window, broker=peer, peer=broker),
         ),
-        F.when(kind == "publish", _view("class", window_us=window, **{"class": mine["class"]})),
+        F.when(
+            counted & (kind == "publish"),
+            _view("class", window_us=window, **{"class": mine["class"]}),
+        ).when(
+            kind == "start",
+            _view("start", broker=broker, life=mine["life"], scheme=mine["scheme"]),
+        ),
         F.when(
             carried,
             _view("publisher", window_us=window, broker=broker, publisher=mine["publisher"]),
-        ),
+        ).when(kind == "start", _view("network", life=mine["started_us"], detail=mine["detail"])),
         F.when(
-            kind == "start",
-            _view("start", broker=broker, life=mine["life"], scheme=mine["scheme"]),
+            followed & (_hash() % 2**level == 0),
+            _view(
+                "publication",
+                window_us=mine["made_us"],
+                broker=F.when(kind != "send", broker),
+                **one,
+            ),
         ),
     )
     message = {"sends": (kind == "send") & mine["first"]}
@@ -205,24 +269,35 @@ def facts(events: DataFrame, batch: int) -> DataFrame:
         "stops": kind == "stop",
         "arrivals": kind == "receive",  # of publications, not of messages
     }
-    counted = {name: F.when(condition, 1).otherwise(0) for name, condition in ones.items()}
+    numbers = {name: F.when(condition, 1).otherwise(0) for name, condition in ones.items()}
     for name, condition in (("published", ones["publications"]), ("sent", message["sends"])):
-        counted[f"bytes_{name}"] = F.when(condition, mine["bytes"]).otherwise(0)
-    counted["bytes_received"] = F.when(message["receives"], mine["bytes"]).otherwise(0)
-    counted["delay_us"] = mine["delay_us"]
+        numbers[f"bytes_{name}"] = F.when(condition, mine["bytes"]).otherwise(0)
+    numbers["bytes_received"] = F.when(message["receives"], mine["bytes"]).otherwise(0)
+    numbers["delay_us"] = mine["delay_us"]
+    numbers["order_count"] = F.lit(1)
+    numbers["order_sum"] = F.coalesce("sequence", F.lit(0))
+    numbers["order_check"] = F.coalesce("order_check", F.lit(0))
     added = events.select(
-        "trace_id",
+        F.coalesce("trace_id", F.lit("")).alias("trace_id"),
         F.explode(views).alias("_view"),
-        *[column.cast("bigint").alias(name) for name, column in counted.items()],
+        *[column.cast("bigint").alias(name) for name, column in numbers.items()],
+        F.col("sequence").alias("order_low"),
+        F.col("sequence").alias("order_high"),
         "queue_max",
-        F.lit(batch).cast("bigint").alias("batch"),
+        F.lit(level).cast("bigint").alias("level"),
+        F.lit(-1).cast("bigint").alias("batch"),
     ).where(F.col("_view").isNotNull())
     return added.select("_view.*", *[name for name in added.columns if name != "_view"])
 
 
-def _view(name: str, **columns: Column) -> Column:
+def _hash() -> Column:
+    """Of a publication, not below 0."""
+    return F.shiftrightunsigned(F.xxhash64("publisher", "publication"), 1)
+
+
+def _view(name: str | Column, **columns: Column) -> Column:
     """The key of a fact: what its table does not know is null."""
-    fields = [F.lit(name).alias("view")]
+    fields = [(F.lit(name) if isinstance(name, str) else name).alias("view")]
     for field in WATCH_FACTS.fields:
         if field.name in _FACT_KEY and field.name not in ("view", "trace_id"):
             value = columns.get(field.name, F.lit(None)).cast(field.dataType)
@@ -232,32 +307,131 @@ def _view(name: str, **columns: Column) -> Column:
 
 def totals(facts: DataFrame) -> DataFrame:
     """Facts with the same key as one. `batch` is the last that changed it."""
+    sums = (*_COUNTS, *_ORDER_SUMS)
+    greatest = ("order_high", "queue_max", "level", "batch")
     return conform(
         facts.groupBy(*_FACT_KEY).agg(
-            *[F.sum(name).alias(name) for name in _COUNTS],
-            F.max("queue_max").alias("queue_max"),
-            F.max("batch").alias("batch"),
+            *[F.sum(name).alias(name) for name in sums],
+            F.min("order_low").alias("order_low"),
+            *[F.max(name).alias(name) for name in greatest],
         ),
         WATCH_FACTS,
     )
 
 
-def still_open(totals: DataFrame, watermark_us: int, batch: int) -> DataFrame:
-    """What `batch` may add to, of the totals before it; and the starts, which say the scheme.
-
-    Spark drops late rows by the watermark of two batches before, so later windows do not count.
-    """
-    seen = F.when(F.col("batch") < batch - 1, F.col("window_us"))
-    last = F.broadcast(totals.agg(F.max(seen).alias("_last")))
-    unclosed = F.col("_last").isNull() | (F.col("window_us") > F.col("_last") - watermark_us)
-    is_open = (F.col("view") == "start") | ((F.col("view") != "file") & unclosed)
-    kept = totals.crossJoin(last).where(is_open)
-    return kept.select(*WATCH_FACTS.names)
+def as_of(totals: DataFrame, batch: int, closed_us: int | None) -> DataFrame:
+    """The totals that `batch` has left: those that it has added to are its own, unless their window
+    was closed; `closed_us` was the last that is."""
+    added = F.col("order_count") > 0
+    own = totals.withColumn("batch", F.when(added, F.lit(batch)).otherwise(F.col("batch")))
+    if closed_us is None:
+        return own
+    return own.where(~added | F.col("window_us").isNull() | (F.col("window_us") > closed_us))
 
 
-def bad_files(totals: DataFrame, batch: int) -> DataFrame:
-    """The files of a batch that have bad lines: `trace_id`."""
-    return totals.where((F.col("view") == "file") & (F.col("batch") == batch)).select("trace_id")
+def still_open(totals: DataFrame, closed_us: int | None) -> DataFrame:
+    """What the next batch may add to, of the totals before it, and the starts, which say the
+    scheme. `closed_us` is the last window that is closed."""
+    lasting = F.col("view").isin("start", "network")
+    is_open = F.col("window_us").isNotNull()
+    if closed_us is not None:
+        is_open &= F.col("window_us") > closed_us
+    return _of_no_batch(totals.where(lasting | is_open))
+
+
+def just_closed(totals: DataFrame, closed_us: int | None, window_us: int) -> DataFrame:
+    """The last windows that are closed, which show what has lasted."""
+    last = F.lit(-1 if closed_us is None else closed_us)
+    return _of_no_batch(
+        totals.where(F.col("window_us").between(last - (ADVISED_AFTER - 1) * window_us, last))
+    )
+
+
+def _of_no_batch(totals: DataFrame) -> DataFrame:
+    """Without what tells of the rows of one batch."""
+    nothing = {name: F.lit(0).cast("bigint") for name in _ORDER_SUMS}
+    nothing |= {name: F.lit(None).cast("bigint") for name in ("order_low", "order_high")}
+    return totals.withColumns(nothing).select(*WATCH_FACTS.names)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What shows of rows of a life whether they are all of a range, each once."""
+
+    count: int
+    sum: int
+    check: int
+    low: int
+    high: int
+
+    @property
+    def is_whole(self) -> bool:
+        if self.count != self.high - self.low + 1 or self.sum * 2 != self.count * (
+            self.low + self.high
+        ):
+            return False
+        check = 0
+        for begin in range(self.low, self.high + 1, 1 << 20):
+            numbers = np.arange(begin, min(begin + (1 << 20), self.high + 1), dtype=np.int64)
+            numbers %= _PRIME
+            check += int((numbers * numbers % _PRIME * numbers % _PRIME).sum())
+        return self.check == check
+
+
+def orders(totals: pa.Table) -> dict[Life, Order]:
+    """Of the rows of the last batch, by life."""
+    own = totals.filter(pc.field("view").isin(["broker", "before"]))
+    own = own.group_by(list(LIFE)).aggregate(
+        [(name, {"low": "min", "high": "max"}.get(name[6:], "sum")) for name in _ORDER]
+    )
+    return {
+        (row["trace_id"], row["broker"], row["life"]): Order(
+            row["order_count_sum"],
+            row["order_sum_sum"],
+            row["order_check_sum"],
+            row["order_low_min"],
+            row["order_high_max"],
+        )
+        for row in own.to_pylist()
+        if row["order_low_min"] is not None
+    }
+
+
+def late(totals: pa.Table, closed_us: int | None) -> int:
+    """How many rows of the last batch came after their window was closed."""
+    last = -1 if closed_us is None else closed_us
+    of_closed = (pc.field("view") == "broker") & (pc.field("window_us") <= last)
+    return sum(totals.filter(of_closed)["order_count"].to_pylist())
+
+
+def bad_files(totals: pa.Table) -> list[str]:
+    """The files of the last batch that have bad lines."""
+    return sorted(totals.filter(pc.field("view") == "file")["detail"].to_pylist())
+
+
+def last_window(totals: pa.Table, before_us: int | None) -> tuple[int | None, int]:
+    """The last window so far, and of which share of publications, 2 ** -level, the next batch is to
+    follow each."""
+    starts = totals.filter(pc.field("view") == "broker")["window_us"]
+    last_us = pc.max(starts).as_py()
+    if last_us is None or (before_us is not None and before_us > last_us):
+        last_us = before_us
+    own = totals.filter(pc.field("view") == "class").group_by(list(WINDOW))
+    most = pc.max(own.aggregate([("publications", "sum")])["publications_sum"]).as_py() or 0
+    return last_us, max(0, math.ceil(math.log2(max(1, most) / SAMPLE)))
+
+
+def joined(known: Iterable[Range], added: Range) -> list[Range] | None:
+    """Ranges with another one; None if they overlap."""
+    merged: list[Range] = []
+    for low, high in sorted([*known, added]):
+        if merged and low <= merged[-1][1]:
+            return None
+        if merged and low == merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    return merged
 
 
 def brokers(totals: DataFrame) -> DataFrame:
@@ -340,102 +514,156 @@ def publishers(totals: DataFrame) -> DataFrame:
     return _conform(homed.withColumn("home", F.col("home.broker")), WATCH_PUBLISHERS)
 
 
-def advice(totals: DataFrame) -> DataFrame:
-    """What would have cost fewer messages, in the last `ADVISED_AFTER` windows with publications.
-
-    For networks that filter on a tree. What is known is how many publications of a publisher
-    arrived at each broker, and how many deliveries there were, not which: hence two bounds of a
-    saving. It is advised if even the lower one was above 0 in each of the windows, for the same
-    change, and is in all above the messages that the change takes and a share of those sent.
-    """
-    starts = totals.where((F.col("view") == "start") & F.col("scheme").isNotNull())
-    networks = starts.groupBy("trace_id").agg(
-        F.max("scheme").alias("scheme"), F.countDistinct("broker").alias("_brokers")
+def drift(totals: DataFrame, window_us: int) -> DataFrame:
+    """How far each window's publications are from those of the window before: half the sum of the
+    differences of shares, 0 for the same and 1 for nothing in common. Also what chance alone would
+    give with as many, if nothing had changed."""
+    by_class = F.col("class")
+    views = {
+        "classes": ("class", F.coalesce(by_class, F.lit("")), "publications"),
+        "publishers": ("publisher", F.struct("publisher", "broker"), "publications"),
+        "deliveries": ("publisher", F.struct("publisher", "broker"), "deliveries"),
+    }
+    counts = [
+        totals.where((F.col("view") == view) & (F.col(count) > 0))
+        .select(
+            *WINDOW,
+            F.lit(of).alias("of"),
+            F.to_json(what) if view == "publisher" else what.alias("what"),
+            F.col(count).alias("count"),
+            "batch",
+        )
+        .toDF(*WINDOW, "of", "what", "count", "batch")
+        for of, (view, what, count) in views.items()
+    ]
+    one = reduce(DataFrame.unionByName, counts)
+    # A window counts for itself and as what comes before the next one.
+    twice = one.withColumn("_is", F.lit("now")).unionByName(
+        one.withColumn("window_us", F.col("window_us") + window_us).withColumn(
+            "_is", F.lit("before")
+        )
     )
-    filtering = F.broadcast(networks.where(F.col("scheme").isin(*_FILTERING)))
-    own = publishers(totals).where(F.col("home").isNotNull())
-    own = own.join(filtering, on="trace_id", how="inner")
-    changes = _moves(own, totals).unionByName(_switches(own))
+    pairs = twice.groupBy(*WINDOW, "of", "what").agg(
+        *[
+            F.sum(F.when(F.col("_is") == name, F.col("count")).otherwise(0)).alias(name)
+            for name in ("now", "before")
+        ],
+        F.max("batch").alias("batch"),
+    )
+    whole = Window.partitionBy(*WINDOW, "of")
+    pairs = pairs.withColumns({f"_{n}": F.sum(n).over(whole) for n in ("now", "before")})
+    pairs = pairs.where((F.col("_now") > 0) & (F.col("_before") > 0))
+    share = (F.col("now") + F.col("before")) / (F.col("_now") + F.col("_before"))
+    spread = share * (1 - share) * (1 / F.col("_now") + 1 / F.col("_before"))
+    apart = F.abs(F.col("now") / F.col("_now") - F.col("before") / F.col("_before"))
+    # The mean of the absolute value of a normal variable is sqrt(2 / pi) of its deviation. Rounded,
+    # because sums depend on their order.
+    measured = pairs.groupBy(*WINDOW, "of").agg(
+        F.round(F.sum(apart) / 2, 9).alias("drift"),
+        F.round(F.sum(F.sqrt(spread)) * math.sqrt(2 / math.pi) / 2, 9).alias("drift_by_chance"),
+        F.max("batch").alias("batch"),
+    )
+    return _conform(measured, WATCH_DRIFT)
+
+
+def networks(totals: DataFrame) -> DataFrame:
+    """The last description of each network: `trace_id`, `detail`."""
+    told = totals.where((F.col("view") == "network") & F.col("detail").isNotNull())
+    return told.groupBy("trace_id").agg(F.max_by("detail", "life").alias("detail"))
+
+
+def alternatives(totals: DataFrame, networks: Mapping[str, str], batch: int) -> DataFrame:
+    """What the windows that a batch has changed would have cost under other schemes, with
+    publishers elsewhere, and with other links. `networks` are descriptions by `trace_id`."""
+    whole = Window.partitionBy(*WINDOW)
+    greatest = {name: F.max(name).over(whole) for name in ("level", "batch")}
+    own = totals.where(F.col("view") == "publication").withColumns(greatest)
+    chosen = _hash() % F.expr("shiftleft(1L, int(level))") == 0
+    followed = own.where((F.col("batch") == batch) & chosen)
+    needed = followed.select(
+        *WINDOW, "publisher", "publication", "broker", "publications", "deliveries", "sends",
+        "level", "batch",
+    )  # fmt: skip
+    descriptions = dict(networks)
+
+    def price(rows: pa.Table) -> pa.Table:
+        return _price_window(descriptions, rows)
+
+    priced = needed.groupBy(*WINDOW).applyInArrow(price, batched(WATCH_ALTERNATIVES))
+    return _conform(priced, WATCH_ALTERNATIVES)
+
+
+def _price_window(networks: Mapping[str, str], rows: pa.Table) -> pa.Table:
+    window_us, trace_id = rows["window_us"][0].as_py(), rows["trace_id"][0].as_py()
+    batch = max(rows["batch"].to_pylist())
+    columns: dict[str, list[object]] = {name: [] for name in (*WATCH_ALTERNATIVES.names, "batch")}
+    if trace_id in networks:
+        scale = 1 << max(rows["level"].to_pylist())
+        for one in otherwise.of_window(networks[trace_id], rows):
+            values = {
+                "window_us": window_us,
+                "trace_id": trace_id,
+                "action": one.action,
+                "publisher": one.publisher,
+                "now": one.now,
+                "instead": one.instead,
+                "publications": one.publications * scale,
+                "sampled": one.publications,
+                "messages": float(one.messages * scale),
+                "saving": float(one.saving * scale),
+                "squares": float(one.squares * scale * scale),
+                "change_messages": one.change_messages,
+                "batch": batch,
+            }
+            for name, value in values.items():
+                columns[name].append(value)
+    return pa.table(columns, schema=to_arrow_schema(batched(WATCH_ALTERNATIVES)))
+
+
+def carried(
+    earlier: DataFrame, priced: DataFrame, closed_us: int | None, window_us: int
+) -> DataFrame:
+    """The alternatives of earlier batches that hold still, and those that were priced anew."""
+    if closed_us is not None:
+        earlier = earlier.where(F.col("window_us") > closed_us - ADVISED_AFTER * window_us)
+    anew = priced.select(*WINDOW).distinct()
+    return priced.unionByName(earlier.join(anew, on=list(WINDOW), how="left_anti"))
+
+
+def advice(alternatives: DataFrame) -> DataFrame:
+    """The best change of each kind and publisher, over the last windows in a row in which it was
+    the best, `ADVISED_AFTER` at most.
+
+    Its interval is what chance gives with as many publications of this kind, at 95%. It is advised
+    after so many windows, if the lower end is above the messages that the change takes and a share
+    of those sent.
+    """
     subject = ("trace_id", "action", "publisher")
+    better = Window.partitionBy(*WINDOW, "action", "publisher")
+    other = F.col("instead") != F.col("now")
+    place = F.row_number().over(better.orderBy(F.desc("saving"), other, "instead"))
+    best = alternatives.withColumn("_place", place).where(F.col("_place") == 1)
     # Windows in a row with the same change have the same difference of these two.
     turn = F.row_number().over(Window.partitionBy(*subject).orderBy("window_us"))
     same = Window.partitionBy(*subject, "now", "instead").orderBy("window_us")
     turn -= F.row_number().over(same)
     lasting = Window.partitionBy(*subject, "now", "instead", "_turn").orderBy("window_us")
     recent = lasting.rowsBetween(1 - ADVISED_AFTER, 0)
-    tried = changes.withColumn("_turn", turn).withColumns(
+    tried = best.withColumn("_turn", turn).withColumns(
         {
             "windows": F.count(F.lit(1)).over(recent),
-            "_least": F.min("saving_low").over(recent),
             "batch": F.max("batch").over(recent),
-            **{
-                name: F.sum(name).over(recent) for name in ("messages", "saving_low", "saving_high")
-            },
+            **{name: F.sum(name).over(recent) for name in ("messages", "saving", "squares")},
         }
     )
+    error = F.sqrt("squares") * _Z95
+    bounded = tried.withColumns(
+        {"saving_low": F.col("saving") - error, "saving_high": F.col("saving") + error}
+    )
     worth = F.coalesce("change_messages", F.lit(0)) + F.col("messages") * ADVISED_SHARE
-    lasted = (F.col("windows") == ADVISED_AFTER) & (F.col("_least") > 0)
-    advised = tried.withColumn("advised", lasted & (F.col("saving_low") > worth))
+    lasted = F.col("windows") == ADVISED_AFTER
+    advised = bounded.where(other).withColumn("advised", lasted & (F.col("saving_low") > worth))
     return _conform(advised, WATCH_ADVICE)
-
-
-def _moves(own: DataFrame, totals: DataFrame) -> DataFrame:
-    """A publisher goes to the neighbour of its broker where most of its publications arrive.
-
-    Then only the link between the two is crossed the other way, by publications that somebody
-    on this side wants: no more than arrive at other neighbours or are delivered here.
-    """
-    joined = totals.where(F.col("view") == "link").select(
-        "trace_id", F.col("broker").alias("home"), F.col("peer").alias("broker")
-    )
-    near = joined.distinct().withColumn("_near", F.lit(True))
-    here = F.col("broker") == F.col("home")
-    arrived = F.when(F.col("_near") & (F.col("arrivals") > 0), F.struct("arrivals", "broker"))
-    one = own.join(F.broadcast(near), on=["trace_id", "home", "broker"], how="left")
-    each = one.groupBy(*WINDOW, "publisher", F.col("home").alias("now")).agg(
-        F.sum("publications").alias("_publications"),
-        F.sum(F.when(here, F.col("publications")).otherwise(0)).alias("_here"),
-        F.sum(F.when(here, F.col("deliveries")).otherwise(0)).alias("_local"),
-        F.sum("arrivals").alias("messages"),
-        F.sort_array(F.collect_list(arrived), asc=False).alias("_near"),
-        F.max("_brokers").alias("_brokers"),
-        F.max("batch").alias("batch"),
-    )
-    each = each.where((F.size("_near") > 0) & (F.col("_here") == F.col("_publications")))
-    there = F.col("_near")[0]["arrivals"]
-    others = F.aggregate("_near", F.lit(0).cast("bigint"), lambda sum, n: sum + n["arrivals"])
-    local = F.least("_local", "_publications")
-    back_most = F.least(F.col("_publications"), local + others - there)
-    second = F.coalesce(F.get("_near", F.lit(1))["arrivals"], F.lit(0))
-    back_least = F.greatest(second, F.least(local, F.lit(1)))
-    return each.select(
-        *WINDOW,
-        F.lit("move").alias("action"),
-        "publisher",
-        "now",
-        F.col("_near")[0]["broker"].alias("instead"),
-        "messages",
-        (there - back_most).alias("saving_low"),
-        (there - back_least).alias("saving_high"),
-        (2 * (F.col("_brokers") - 1)).alias("change_messages"),
-        "batch",
-    )
-
-
-def _switches(own: DataFrame) -> DataFrame:
-    """Unicast instead: a message to each other broker that delivers, and none to those between."""
-    away = F.col("broker") != F.col("home")
-    served = F.when(away, F.least("arrivals", "deliveries")).otherwise(0)
-    return own.groupBy(*WINDOW, F.col("scheme").alias("now")).agg(
-        F.lit("switch").alias("action"),
-        F.lit(None).cast("string").alias("publisher"),
-        F.lit("unicast").alias("instead"),
-        F.sum("arrivals").alias("messages"),
-        (F.sum("arrivals") - F.sum(served)).alias("saving_low"),
-        (F.sum("arrivals") - F.sum(F.least(served, F.lit(1)))).alias("saving_high"),
-        F.lit(None).cast("bigint").alias("change_messages"),
-        F.max("batch").alias("batch"),
-    )
 
 
 def _added(totals: DataFrame, schema: StructType) -> DataFrame:
@@ -451,7 +679,12 @@ def _added(totals: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _conform(frame: DataFrame, schema: StructType) -> DataFrame:
-    return conform(frame, StructType([*schema.fields, WATCH_FACTS["batch"]]))
+    return conform(frame, batched(schema))
+
+
+def batched(schema: StructType) -> StructType:
+    """With the batch that a row is of."""
+    return StructType([*schema.fields, WATCH_FACTS["batch"]])
 
 
 def latest(table: DataFrame, key: Sequence[str], batch: int | None = None) -> DataFrame:
@@ -461,14 +694,29 @@ def latest(table: DataFrame, key: Sequence[str], batch: int | None = None) -> Da
     return table.withColumn("_last", last).where(F.col("_last") == wanted).drop("_last")
 
 
-Stage = Callable[[DataFrame], DataFrame]
-TABLES: dict[str, tuple[Stage, StructType, tuple[str, ...]]] = {
-    # name: stage, columns, and the key of which a batch replaces all rows
-    "watch_brokers": (brokers, WATCH_BROKERS, (*WINDOW, "broker")),
-    "watch_schemes": (schemes, WATCH_SCHEMES, WINDOW),
-    "watch_stops": (stops, WATCH_STOPS, (*WINDOW, "broker", "reason")),
-    "watch_links": (links, WATCH_LINKS, (*WINDOW, "sender", "receiver")),
-    "watch_classes": (classes, WATCH_CLASSES, (*WINDOW, "class")),
-    "watch_publishers": (publishers, WATCH_PUBLISHERS, (*WINDOW, "publisher")),
-    "watch_advice": (advice, WATCH_ADVICE, (*WINDOW, "action", "publisher")),
+TABLES: dict[str, tuple[StructType, tuple[str, ...]]] = {
+    # name: columns, and the key of which a batch replaces all rows
+    "watch_brokers": (WATCH_BROKERS, (*WINDOW, "broker")),
+    "watch_schemes": (WATCH_SCHEMES, WINDOW),
+    "watch_stops": (WATCH_STOPS, (*WINDOW, "broker", "reason")),
+    "watch_links": (WATCH_LINKS, (*WINDOW, "sender", "receiver")),
+    "watch_classes": (WATCH_CLASSES, (*WINDOW, "class")),
+    "watch_publishers": (WATCH_PUBLISHERS, (*WINDOW, "publisher")),
+    "watch_drift": (WATCH_DRIFT, (*WINDOW, "of")),
+    "watch_alternatives": (WATCH_ALTERNATIVES, WINDOW),
+    "watch_advice": (WATCH_ADVICE, WINDOW),
 }
+Stage = Callable[[DataFrame], DataFrame]
+
+
+def stages(window_us: int) -> dict[str, Stage]:
+    """The tables that are views of the totals."""
+    return {
+        "watch_brokers": brokers,
+        "watch_schemes": schemes,
+        "watch_stops": stops,
+        "watch_links": links,
+        "watch_classes": classes,
+        "watch_publishers": publishers,
+        "watch_drift": partial(drift, window_us=window_us),
+    }

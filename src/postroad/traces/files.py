@@ -59,6 +59,20 @@ class Files:
             if (match := self._pattern.fullmatch(path.name))
         )
 
+    def complete(self) -> dict[int, int]:
+        """The bytes of each file that nothing more is written to, by number."""
+        return {
+            number: path.stat().st_size
+            for number, path in self._numbered()
+            if not path.name.startswith(".")
+        }
+
+    def piece(self, number: int, offset: int, size: int) -> bytes:
+        """Some bytes of a file that is complete."""
+        with (self.folder / f"traces-{self.name}-{number}.jsonl").open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
     def status(self) -> dict[str, Any]:
         return {"error": self.error, "lost": self.lost, "written": self.written}
 
@@ -221,6 +235,11 @@ def read(source: Path, trace_id: str | None = None, hidden: bool = False) -> tup
                     remedy=f"read them with the version that wrote them; this one knows {VERSION}",
                 )
     return rows, about
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """The good rows of one file, as far as it is written."""
+    return (row for _, row in _rows(path) if not isinstance(row, str))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Row | str]]:
