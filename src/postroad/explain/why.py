@@ -132,6 +132,12 @@ def explain(history: History, publication: str, client: str) -> Answer:
     raise AssertionError("every question has an answer")
 
 
+def way(history: History, publication: str) -> tuple[str, list[Row], list[Visit]]:
+    """A publication by its whole name, its rows, and what each broker did with it."""
+    rows, name = _rows_of(history, publication)
+    return name, rows, _Question(history, rows, name, "").steps()
+
+
 def _rows_of(history: History, publication: str) -> tuple[list[Row], str]:
     publisher, _, number = publication.rpartition("/")
     rows = history.of_publication.get((publisher, number))

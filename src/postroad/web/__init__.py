@@ -1,0 +1,1 @@
+"""The dashboard: one page for a whole network, live and back in time."""
