@@ -14,10 +14,14 @@ import pytest
 
 from live_harness import Fake, Memory, memory
 from postroad.live.edge import mqtt
+from postroad.live.store import ADDED
 
 ONCE, EXACTLY = mqtt5.QoS.AT_LEAST_ONCE, mqtt5.QoS.EXACTLY_ONCE
 LASTING: dict[str, Any] = {"clean_start": False, "session_expiry_interval": 600}
-FILES = ("test_conformance.py", "test_shares.py", "test_websocket.py")
+FILES = (
+    "test_conformance.py", "test_homes.py", "test_interoperability.py", "test_shares.py",
+    "test_websocket.py",
+)  # fmt: skip
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "live.md"
 
 
@@ -248,23 +252,24 @@ def test_quality_2_survives_a_crash_at_every_step(durable: Memory) -> None:
         assert not rows["received"]
 
 
-def test_a_store_of_the_format_before_is_taken_up(durable: Memory) -> None:
+@pytest.mark.parametrize("format", sorted(ADDED))
+def test_a_store_of_an_earlier_format_is_taken_up(durable: Memory, format: int) -> None:
     """Not of the standard: an upgrade keeps sessions."""
     subscriber = durable.client(1, "s", **LASTING)
     subscriber.subscribe("t", max_qos=ONCE)
     durable.run(50_000)
     store = durable.stores[1]
     assert store is not None
-    for table in ("received", "share"):
+    for table in ADDED[format]:
         store._db.execute(f"DROP TABLE {table}")
-    store._db.execute("PRAGMA user_version = 2")
+    store._db.execute(f"PRAGMA user_version = {format}")
     store.close()
     folder, name = durable.network.store, durable.network.names[1]
     assert folder is not None
     again = type(store)(folder, durable.network.identity, name)
     rows = again.load()
     assert [row[0] for row in rows["session"]] == ["s"]
-    assert rows["received"] == rows["share"] == []
+    assert all(rows[table] == [] for table in ADDED[format])
     again.commit([("put", "received", ("s", 1, b"x"))])
     again.close()
 

@@ -69,6 +69,7 @@ class Variant:
         said = {**self.parameters, **self.moving}
         words = [self.scheme, self.relocation or "", "store" if self.kept else ""]
         words += ["cycle"] if len(self.links) > len(TREE) else []
+        words += [part["scheme"] for part in said.pop("parts", [])]
         words += [f"{key}={value}" for key, value in said.items() if key not in QUICK]
         return " ".join(filter(None, words))
 
@@ -90,6 +91,16 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("grape", "priority"): PRIORITIES,
 }
 FREE = {"topic", "attributes"}  # texts that name attributes
+MIX: dict[str, Any] = {"parts": [
+    {"scheme": "unicast", "where": "x < 3"},
+    {"scheme": "popsub", "where": "x < 6 AND s LIKE 'a%'", "parameters": POPSUB},
+    {"scheme": "advertisement_forwarding", "parameters": {"covering": True}},
+]}  # fmt: skip
+KEPT_MIX: dict[str, Any] = {"parts": [
+    {"scheme": "flooding", "where": "x < 3"},
+    {"scheme": "subscription_forwarding", "where": "p > 1"},
+    {"scheme": "advertisement_forwarding", "parameters": {"covering": True}},
+]}  # fmt: skip
 
 VARIANTS: list[Variant] = [
     Variant("flooding"),
@@ -128,6 +139,9 @@ VARIANTS: list[Variant] = [
     *(Variant(scheme, kept=True) for scheme in DURABLE),
     *(Variant(scheme, kept=True, links=tuple(CYCLE)) for scheme in DURABLE),
     Variant("advertisement_forwarding", {"covering": True}, kept=True, links=tuple(CYCLE)),
+    Variant("mix", MIX),
+    Variant("mix", KEPT_MIX, kept=True),
+    Variant("mix", KEPT_MIX, kept=True, links=tuple(CYCLE)),
 ]  # fmt: skip
 
 
@@ -136,8 +150,9 @@ def test_every_scheme_and_every_choice_is_tried_live() -> None:
     tried = {(v.relocation, v.scheme) for v in VARIANTS}
     assert {scheme for _, scheme in tried} == set(SCHEMES)
     assert {(name, on) for name, row in RELOCATIONS.items() for on in row.routers} <= tried
-    assert {v.scheme for v in VARIANTS if v.kept and v.links == tuple(TREE)} == set(DURABLE)
-    assert {v.scheme for v in VARIANTS if v.kept and v.links != tuple(TREE)} == set(DURABLE)
+    durable = {*DURABLE, "mix"}  # if its parts are
+    assert {v.scheme for v in VARIANTS if v.kept and v.links == tuple(TREE)} == durable
+    assert {v.scheme for v in VARIANTS if v.kept and v.links != tuple(TREE)} == durable
     configs = {name: row.config for name, row in SCHEMES.items()}
     configs |= {name: row.config for name, row in RELOCATIONS.items()}
     for name, config in configs.items():
@@ -477,10 +492,19 @@ async def wait_for(done: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
     return True
 
 
+def written(value: Any) -> str:
+    """In TOML, on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {written(each)}' for key, each in value.items())}}}"
+    return json.dumps(value)
+
+
 class Life:
     def __init__(self, variant: Variant, folder: Path, seed: int, traced: bool = False) -> None:
         self.draw = random.Random(f"{seed} {variant}")
-        parameters = [f"{key} = {json.dumps(v)}" for key, v in variant.parameters.items()]
+        parameters = [f"{key} = {written(v)}" for key, v in variant.parameters.items()]
         top, tables = "", "[limits]\nsession_queue = 100000\n"
         if variant.relocation:
             top += f'relocation = "{variant.relocation}"\n'

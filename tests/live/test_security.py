@@ -217,6 +217,8 @@ def test_operators_list_and_disconnect_clients_with_the_secret_only(sharing: Pro
         ("/clients", None, None),
         ("/subscriptions", None, "0" * 64),
         ("/kick", b'{"client": "sensor-7"}', None),
+        ("/move", b'{"publisher": "sensor-7", "broker": "A"}', None),
+        ("/traces", None, None),
     ):
         url = f"http://127.0.0.1:{address.http}{where}"
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -232,6 +234,50 @@ def test_operators_list_and_disconnect_clients_with_the_secret_only(sharing: Pro
         "postroad_loop_lag_seconds", "postroad_uptime_seconds", "process_resident_memory_bytes",
     ):  # fmt: skip
         assert f"\n{name}" in metrics, name
+
+
+def test_an_operator_sends_a_publisher_to_another_broker(sharing: Processes) -> None:
+    """While it publishes at quality 1: all arrives, at least once."""
+
+    def move(publisher: str, broker: str) -> str:
+        words = ["network", "move", str(sharing.path), publisher, broker]
+        ran = CliRunner().invoke(cli, words)
+        assert ran.exit_code == ("goes to" not in ran.output), ran.output
+        return ran.output
+
+    async def work() -> None:
+        known = {"username": "ann", "password": "secret"}
+        async with (
+            Client("127.0.0.1", sharing.mqtt("A"), client_id="desk", **known) as desk,
+            Client("127.0.0.1", sharing.mqtt("A"), client_id="feed", **known) as feed,
+        ):
+            await desk.subscribe("quotes/#", qos=1)
+
+            async def publish() -> None:
+                for number in range(200):
+                    await feed.publish(f"quotes/{number}", b"{}", qos=1)
+
+            publishing = asyncio.create_task(publish())
+            answers = [
+                await asyncio.to_thread(move, name, broker)
+                for name, broker in (("feed", "B"), ("desk", "B"), ("nobody", "B"))
+            ]
+            await publishing
+            wanted = {f"quotes/{number}" for number in range(200)}
+            async for message in desk:
+                wanted.discard(message.topic)
+                if not wanted:
+                    break
+            answers.append(await asyncio.to_thread(move, "feed", "B"))
+            assert feed.port == sharing.mqtt("B")
+            for answer, words in zip(
+                answers,
+                ("goes to B", "has subscriptions", "no broker has it connected", "it is there"),
+                strict=True,
+            ):
+                assert words in answer
+
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 @pytest.mark.parametrize("port", ["link", "http"])

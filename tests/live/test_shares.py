@@ -99,7 +99,7 @@ def group(net: Memory, places: list[int], pattern: str = "$share/g/t/#", **more:
     options = {"max_qos": ONCE}
     made = []
     for number, place in enumerate(places):
-        client = net.client(place, f"m{number}", **more)
+        client = net.client(place, f"{pattern}{number}", **more)
         assert int(client.subscribe(pattern, **options).reason_codes[0]) == 1
         made.append(client)
     return made

@@ -18,6 +18,8 @@ acknowledged, come back to their sessions. What must hold:
   and when it comes back not even a publication of quality 0 among the others is lost;
 - of a shared subscription one member gets each publication, through all of it; what a member
   that leaves for good has not acknowledged another gets;
+- clients that come back at any broker find their session there, with all of this; only order
+  is not promised to a session that moves while trees are repaired;
 - brokers that are added and removed meanwhile change none of this.
 """
 
@@ -58,6 +60,7 @@ HEALED_US = 10 * SECOND_US  # and by then one that joins all, if nothing is brok
 TOPICS = ("t/a", "t/b", "u/a")
 WANTED = (("t/#", None), ("+/a", "n > 5"), ("#", "x < 3"), ("u/a", None), ("t/+", "x > 1"))
 IN_FLIGHT = 8
+LIMITS = {"session_wait_s": 3_600}  # no session is left behind
 AT_LEAST = mqtt5.QoS.AT_LEAST_ONCE
 QUALITIES = (AT_LEAST, mqtt5.QoS.EXACTLY_ONCE)
 
@@ -370,7 +373,7 @@ class RehearsedClient:
     def __init__(self, world: World, broker: BrokerId, name: str) -> None:
         self.world, self.broker, self.name = world, broker, name
         self.connection: Connection | None = None
-        self.ready = False
+        self.ready = self.roams = False
         self.next_id = 0
         world.clients.append(self)
         self.come()
@@ -392,6 +395,8 @@ class RehearsedClient:
     def lost(self) -> None:
         """The connection is gone, with what was not heard yet."""
         self.connection, self.ready = None, False
+        if self.roams:
+            self.broker = self.world.draw.choice(self.world.network.members)
         self.world.at(self.world.draw.randint(1_000, 300_000), self.come)
 
     def hang_up(self) -> None:
@@ -504,7 +509,7 @@ class Subscriber(RehearsedClient):
         self.exact: set[int] = set()  # of quality 2, what it took for new
         self.shared, topic = topics.split_share(pattern)
         self.filter: Filter = topics.as_filter(topic, where)
-        self.granted = False
+        self.granted = self.roamed = False
         self.first: Counter[int] = Counter()  # not marked as sent again
         self.got: set[int] = set()
         self.acknowledged: set[int] = set()
@@ -544,7 +549,7 @@ class Subscriber(RehearsedClient):
                 self._take(packet.packet_id, number)
             if packet.packet_id and number not in self.got and not self.shared:
                 stream = self.ledger.sources[number], packet.topic
-                if self.last.get(stream, -1) > number:
+                if self.last.get(stream, -1) > number and not self.roamed:
                     raise Failed(f"{self.name} gets {number} after {self.last[stream]}")
                 self.last[stream] = number
             self.got.add(number)
@@ -574,9 +579,24 @@ class Subscriber(RehearsedClient):
         self.exact.add(number)
 
     def has(self, number: int) -> bool:
-        """Whether a publication has reached it, or is in its broker's store."""
+        """Whether a publication has reached it, or is in its broker's store, or on its way between
+        two that its session moves between."""
         if number in self.got:
             return True
+        if self.roamed:
+            mark = b'{"n": %d, ' % number
+            peers = range(len(self.world.stores))
+            return any(
+                mark in data
+                for store in self.world.stores
+                for table, owners in (
+                    ("parcel", [self.name]),
+                    ("move", [self.name]),
+                    ("queue", peers),
+                )
+                for owner in owners
+                for data in store.owned(table, owner)
+            )
         rows = self.world.stores[self.broker].owned("parcel", self.name)
         for data in rows:
             letter = msgspec.msgpack.decode(data, type=ParcelRow).letter
@@ -679,6 +699,7 @@ def draw_network(draw: random.Random, scheme: str) -> Network:
         "name": "rehearsal",
         "scheme": scheme,
         "store": "nowhere",
+        "limits": LIMITS,
         "links": [[names[a], names[b]] for a, b in chosen],
         "brokers": {name: _ports(n) for n, name in enumerate(names)},
     }
@@ -698,6 +719,7 @@ def changed(network: Network, draw: random.Random, busy: set[BrokerId]) -> Netwo
         "name": network.name,
         "scheme": network.scheme,
         "store": "nowhere",
+        "limits": LIMITS,
         "links": links,
         "brokers": {name: _ports(n) for n, name in enumerate(network.names)},
         "removed": [network.names[n] for n in sorted(network.removed)],
@@ -758,6 +780,13 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
     everyone = [*ledger.subscribers, *ledger.members]
     world.until(lambda: all(s.granted for s in everyone), 20 * SECOND_US, "SUBACK")
     world.aim = draw.choice([0.0, 0.0, 0.2])
+    roaming: list[RehearsedClient] = []
+    if qualities.random() < 0.5:
+        ledger.subscribers[0].roamed = True
+        roaming = [ledger.subscribers[0], publishers[0]]
+        for client in roaming:
+            client.roams = True
+        tell("s0 and p0 come back at any broker")
     guests = random.Random(f"guests {seed}")  # who come in between: of order and no more is owed
     for number in range(draw.randint(8, 20)):
         if guests.random() < 0.1:
@@ -771,7 +800,12 @@ def rehearse(seed: int, say: Callable[[str], None] | None = None) -> Counter[str
             leaver.leave()
             did["members that left"] += 1
         _something(world, draw, publishers, did, tell)
+        if roaming and qualities.random() < 0.5:
+            qualities.choice(roaming).hang_up()
+            did["moves"] += 1
         world.run(draw.choice([0, 1, 5, 50, 400, 1500, 3000]) * 1000)
+    for client in roaming:
+        client.roams = False
     _check_repair(world, draw, publishers, ledger, did, tell)
     world.all_well()
     tell("all is well again")
@@ -845,6 +879,8 @@ def _something(
         did["partitions"] += 1
     elif what < 0.84:
         busy = {client.broker for client in world.clients}
+        if any(client.roams for client in world.clients):  # a session leaves with its broker
+            busy = set(world.network.members)
         network = changed(world.network, draw, busy)
         if network is not None:
             world.change(network)

@@ -45,7 +45,8 @@ network.add_command(init)
 
 @network.command()
 @click.argument("path", type=FILE)
-def up(path: Path) -> None:
+@click.option("--dashboard", is_flag=True, help="Then serve the dashboard, until interrupted.")
+def up(path: Path, dashboard: bool) -> None:
     """Start every broker of a network file that does not run, and wait until all links are up."""
     from postroad.live.network import load
     from postroad.live.operations import launch
@@ -57,6 +58,10 @@ def up(path: Path) -> None:
         for ready, count in launch.wait(network, started):
             shown.update(f"{ready} of {count} brokers are ready")
     _show(launch.status(network), network)
+    if dashboard:
+        from postroad.cli.dashboard import serve
+
+        serve(path)
 
 
 @network.command()
@@ -142,6 +147,25 @@ def kick(path: Path, client: str, reason: str) -> None:
     click.echo(f"disconnected at {', '.join(kicked)}" if kicked else f"{client!r} is not connected")
     if not kicked:
         sys.exit(1)
+
+
+@network.command("move")
+@click.argument("path", type=FILE)
+@click.argument("publisher")
+@click.argument("broker")
+def move(path: Path, publisher: str, broker: str) -> None:
+    """Send a publisher to another broker (0x9C), if it follows and has no subscriptions.
+
+    What it has published at quality 1 or 2 and is not acknowledged it sends again there. The
+    network needs a secret. Exit code 1 if the publisher does not go.
+    """
+    from postroad.live.network import load
+    from postroad.live.operations import launch
+
+    if (why_not := launch.move(load(path.absolute()), publisher, broker)) is not None:
+        click.echo(f"{publisher!r} stays: {why_not}")
+        sys.exit(1)
+    click.echo(f"{publisher!r} goes to {broker}")
 
 
 def _list(path: Path, what: str, search: str, columns: tuple[str, ...], as_json: bool) -> None:
@@ -360,6 +384,7 @@ def users() -> None:
 @click.option("--subscribe", multiple=True, help="A topic prefix to subscribe within; # for all.")
 @click.option("--publish-where", help="A filter that all they publish must match.")
 @click.option("--subscribe-where", help="A filter that narrows all they subscribe to.")
+@click.option("--dashboard", type=click.Choice(["look", "operate"]), help="May log in there.")
 @click.password_option(help="Asked for when it is left out.")
 def add(
     path: Path,
@@ -368,12 +393,15 @@ def add(
     subscribe: tuple[str, ...],
     publish_where: str | None,
     subscribe_where: str | None,
+    dashboard: str | None,
     password: str,
 ) -> None:
     """Add a user to a users file, or change one."""
     from postroad.live.edge import users as kept
 
-    user = kept.new_user(password.encode(), publish, subscribe, publish_where, subscribe_where)
+    user = kept.new_user(
+        password.encode(), publish, subscribe, publish_where, subscribe_where, dashboard
+    )
     kept.change(path, name, user)
     click.echo(f"{name} may {_rights(user, ' and ')}")
 

@@ -34,19 +34,21 @@ from postroad.live.links.messages import (
     Echo,
     Handoff,
     Members,
+    Residents,
+    ResidentsVersions,
     Retain,
     RetainedVersions,
+    SessionMessage,
     Wave,
 )
 from postroad.live.links.neighbour import BACKOFF_US, Neighbour, Onward, Wire
 from postroad.live.links.repair import BEAT_US, SILENT_US, Repair
 from postroad.live.links.strangers import Strangers
 from postroad.live.links.tree import TreeId
-from postroad.live.network import Network
+from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
-from postroad.routing import SCHEMES
 from postroad.routing.base import (
     AdvertisementMessage,
     CancelTimer,
@@ -76,7 +78,7 @@ from postroad.routing.base import (
     Unsubscribe,
     UnsubscriptionMessage,
 )
-from postroad.routing.pool import FilterPool
+from postroad.routing.mix import Wrapped, wrap
 from postroad.traces.schema import DOWN
 
 log = logging.getLogger("postroad.broker")
@@ -119,8 +121,7 @@ class Broker:
         self.boot = f"{number:x}-{now:x}"
         self.speaks = links.SPEAKS
         self.plan = network.plan()
-        pool = getattr(self.plan, "pool", None)
-        if isinstance(pool, FilterPool):
+        for pool in self.plan.pools():
             pool.recent_max = 0  # a publication comes by once: nothing to remember
             pool.steps_max = COVERING_STEPS
             pool.load_beside()
@@ -150,7 +151,7 @@ class Broker:
         self.peers: dict[BrokerId, Neighbour] = {}
         self.steps = self.notes = self.refused_wires = 0
         self.congested = False
-        self._tree = SCHEMES[network.scheme].overlay == "tree"
+        self._tree = network.row.overlay == "tree"
         self._heap: list[tuple[TimeUs, int, Callable[[TimeUs], None]]] = []
         self._sequence = 0
         self._timers: dict[str, int] = {}
@@ -441,7 +442,7 @@ class Broker:
                 case repair.Transmit(peer, message):
                     self.send(peer, message)
                 case repair.Spread(message, sender):
-                    self._spread(message, sender)
+                    self.spread(message, sender)
                 case repair.Route():
                     self._route(order, now)
                 case repair.Owe(number):
@@ -456,7 +457,7 @@ class Broker:
                     self._pass_on(handoff, now)
                     self.onward = before
 
-    def _spread(self, message: Message, sender: BrokerId | None) -> None:
+    def spread(self, message: Message, sender: BrokerId | None) -> None:
         for peer, neighbour in self.peers.items():
             if peer != sender and neighbour.link.up and neighbour.link.neighbour:
                 self.send(peer, message)
@@ -705,7 +706,7 @@ class Broker:
         if self.journal is not None:
             self.journal.put("retained", 0, message.topic, self.codec.encode(message))
         self._sweep(self.now)
-        self._spread(message, sender)
+        self.spread(message, sender)
 
     def _put_retained(self, message: Retain) -> None:
         """Replace the retained publication of its topic."""
@@ -764,7 +765,7 @@ class Broker:
         if self.shares.learn(members):
             if self.journal is not None:
                 self._keep_members(self.journal, members)
-            self._spread(members, sender)
+            self.spread(members, sender)
 
     def _keep_members(self, journal: Journal, members: Members) -> None:
         owner = -1 - members.broker  # those of handoffs are the brokers themselves
@@ -899,6 +900,36 @@ class Broker:
         self.onward = None
         if not self.clients.take(handoff, now, handoff.target != self.number):
             self.share(replaced(handoff, tries=handoff.tries + 1), now)
+
+    # Sessions that move (edge/homes.py).
+
+    @property
+    def orderly(self) -> bool:
+        """Whether what is published keeps to the links of a tree, first in, first out."""
+        return self.network.scheme in DURABLE and self.network.relocation is None
+
+    def tell(self, message: SessionMessage, again: bool) -> None:
+        """Send a message on its way to the broker that it is for."""
+        hop, _ = self._find_ways().get(message.target, (None, 0))
+        neighbour = None if hop is None else self.peers.get(hop)
+        away = neighbour is None or not neighbour.link.connected
+        if hop is not None and neighbour is not None and not (again and away):
+            self.send(hop, message)
+
+    def may_come_again(self) -> list[str]:
+        return [] if self.repair is None or self.journal is None else self.repair.may_come_again()
+
+    def may_owe(self) -> list[BrokerId]:
+        return [] if self.repair is None or self.journal is None else self.network.members
+
+    def quiet(self, broker: BrokerId) -> bool:
+        return self.repair is None or self.repair.quiet(broker)
+
+    def kept_publications(self) -> list[Publication]:
+        return [] if self.repair is None else self.repair.kept_publications()
+
+    def past(self, publication: str) -> bool:
+        return self.repair is None or self.journal is None or self.repair.past(publication)
 
     # Links.
 
@@ -1079,13 +1110,19 @@ class Broker:
             self._on_handoff(message, now)
         elif isinstance(message, Members):
             self._on_members(message, sender)
+        elif isinstance(message, SessionMessage) and message.target != self.number:
+            self.tell(message, False)
+        elif isinstance(message, SessionMessage | Residents | ResidentsVersions):
+            self.clients.luggage.on_message(message, sender, now)
         elif self.repair is None:
             self.step(Received(message, sender), now)
         elif isinstance(message, PublicationMessage):
             input = Received(message, sender)
             effects = self.router.step(input, now)
             self.steps += 1
-            self.perform(input, self.repair.received(message.publication, effects, now), now)
+            lacks = self.clients.lacks
+            effects = self.repair.received(message.publication, effects, now, lacks)
+            self.perform(input, effects, now)
         else:
             orders = self.repair.on_message(message, sender, now)
             if orders is None:
@@ -1205,6 +1242,7 @@ class Broker:
             self.send(peer, RetainedVersions(versions))
             for broker in self.shares.versions:
                 self.send(peer, self.shares.whole(broker))
+            self.clients.luggage.greet(peer, now)
             if self.repair is not None:
                 self._obey(self.repair.greet(peer), now)
         if self._early and self.repair is not None and self.repair.joined(self._trees()):
@@ -1229,6 +1267,7 @@ class Broker:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change(network)
+        self.clients.luggage.forget(network.members)
         for broker in [b for b in self.shares.versions if b not in network.members]:
             self.shares.forget(broker)
             if self.journal is not None:
@@ -1360,6 +1399,7 @@ class Broker:
         if self.clients.regrouped:
             regrouped, self.clients.regrouped = self.clients.regrouped, {}
             self._state_members(regrouped, now)
+        self.clients.luggage.news(now)
         if self._settling and (self.repair is None or self.repair.joined(self._trees())):
             self._begin_wave(now)
         if self.journal is not None:
@@ -1441,6 +1481,9 @@ def _recorded(traces: Traces, input: Input) -> bool:
 def _statement(message: Message) -> tuple[str, bool]:
     """What a message tells a neighbour for good, by name, and whether it says or withdraws it."""
     match message:
+        case Wrapped():
+            key, said = _statement(message.message)
+            return f"{message.part} {key}" if key else "", said
         case SubscriptionMessage(filter):
             return f"s {filter}", True
         case UnsubscriptionMessage(filter):
@@ -1454,6 +1497,8 @@ def _statement(message: Message) -> tuple[str, bool]:
 
 
 def _withdrawal(message: Message) -> Message:
+    if isinstance(message, Wrapped):
+        return wrap(message.part, _withdrawal(message.message))
     if isinstance(message, SubscriptionMessage):
         return UnsubscriptionMessage(message.filter)
     assert isinstance(message, AdvertisementMessage)

@@ -25,7 +25,9 @@ session_queue = 10000
 host = "127.0.0.1"                # where it listens and others reach it
 mqtt = 1883                       # for clients
 link = 7001                       # for other brokers
-http = 9001                       # metrics, health and status; always on loopback
+http = 9001                       # metrics, health and status
+http_host = "127.0.0.1"           # where those are; elsewhere than on loopback it needs a secret,
+                                  # and only metrics and health are open
 
 [brokers.B]
 mqtt = 1884
@@ -54,13 +56,14 @@ from postroad import relocation
 from postroad.errors import InputError
 from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links
-from postroad.routing import SCHEMES
+from postroad.routing import SCHEMES, Scheme
 from postroad.routing.base import Interests, Plan
 from postroad.settings import toml
 from postroad.settings.sections import Section, key_lines
 from postroad.traces.schema import Recording
 
 DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
+LOOPBACK = "127.0.0.1"
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
 
 
@@ -70,6 +73,12 @@ class Address:
     mqtt: int
     link: int
     http: int
+    http_host: str = LOOPBACK
+
+    @property
+    def url(self) -> str:
+        """Where its metrics and status are."""
+        return f"http://{self.http_host}:{self.http}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Limits:
     session_bytes: int = 16 << 20  # and their bytes together
     sessions_bytes: int = 1 << 30  # of all sessions of a broker
     session_expiry_s: int = 7 * 24 * 3600
+    session_wait_s: int = 5  # for the broker that has a client's session, before it is left behind
     keep_alive_s: int = 0  # the longest that a client of MQTT 5 may have; 0 for any
     connections_per_address: int = 10_000
     connects_per_s: int = 0  # new connections an address may make in a second; 0 for any number
@@ -112,6 +122,16 @@ class Network:
     plan_file: str | None
     removed: frozenset[BrokerId]
     redundant: bool  # whether there are, or were, more links than a tree has
+
+    @property
+    def row(self) -> Scheme:
+        """The scheme, with what it can do under its parameters."""
+        return SCHEMES[self.scheme].of(self.config)
+
+    @property
+    def grows(self) -> bool:
+        """Whether brokers may come and go."""
+        return self.row.durable and self.relocation is None
 
     @property
     def members(self) -> list[BrokerId]:
@@ -230,15 +250,16 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
         _path(top, key, path) for key in ("tls", "users", "secret", "store")
     )
     traces = _recording(top, path)
-    if store is not None and (scheme not in DURABLE or moving is not None):
+    # Whether there may be a store, brokers may come and go, and links may close cycles.
+    grows = SCHEMES[scheme].of(config).durable and moving is None
+    if store is not None and not grows:
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
-    addresses = _addresses(top)
+    addresses = _addresses(top, secret is not None)
     removed = top.take("removed", list, [])
     for broker in removed:
-        if broker not in addresses or scheme not in DURABLE or moving is not None:
+        if broker not in addresses or not grows:
             raise top.wrong("removed", removed, "leave it to: postroad network remove")
-    grows = scheme in DURABLE and moving is None  # and may have cycles
     all_links = top.values.get("links", [])
     plan = _path(top, "plan", path)
     overlay = _overlay(top, list(addresses), removed, scheme, grows, plan, path, lines)
@@ -284,7 +305,7 @@ def _recording(top: Section, path: Path) -> Recording | None:
     return dataclasses.replace(recording, folder=str(path.parent / recording.folder))
 
 
-def _addresses(top: Section) -> dict[str, Address]:
+def _addresses(top: Section, guarded: bool) -> dict[str, Address]:
     section = top.section("brokers")
     taken: dict[tuple[str, int], str] = {}
     addresses: dict[str, Address] = {}
@@ -292,18 +313,21 @@ def _addresses(top: Section) -> dict[str, Address]:
         if not name or "/" in name:
             raise section.wrong(name, name, "name a broker without / in its name")
         broker = section.section(name)
-        host = broker.take("host", str, "127.0.0.1")
+        host = broker.take("host", str, LOOPBACK)
+        http_host = broker.take("http_host", str, LOOPBACK)
+        if http_host != LOOPBACK and not guarded:
+            raise broker.wrong("http_host", http_host, "give the network a secret, or leave it out")
         ports: dict[str, int] = {}
         for key in ("mqtt", "link", "http"):
             port = ports[key] = broker.take(key, int, least=1)
-            where = ("127.0.0.1" if key == "http" else host, port)
+            where = (http_host if key == "http" else host, port)
             if port > 65535:
                 raise broker.wrong(key, port, "give a port of at most 65535")
             if where in taken:
                 raise broker.wrong(key, port, f"choose another: {taken[where]} has it")
             taken[where] = f"brokers.{name}.{key}"
         broker.done()
-        addresses[name] = Address(host, **ports)
+        addresses[name] = Address(host, **ports, http_host=http_host)
     if not addresses:
         raise top.wrong("brokers", {}, "add a table [brokers.NAME] for each broker")
     return addresses

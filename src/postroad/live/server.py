@@ -118,7 +118,7 @@ class Server:
         address = self.network.addresses[self.number]
         await self._listen("mqtt", address.host, address.mqtt)
         await self._listen("link", address.host, address.link)
-        await self._listen("http", "127.0.0.1", address.http)
+        await self._listen("http", address.http_host, address.http)
         self._turn()
         log.info(
             "broker started",
@@ -344,19 +344,16 @@ class Server:
                 if gathers and out and not connection.answered and _few(out):
                     gathered[connection] = None
                 elif out:
-                    connection.answered = False
-                    data = out[0] if len(out) == 1 else b"".join(out)
+                    data = connection.take_out()
                     transport.write(data)
                     clients.wrote(len(data))
-                    out.clear()
                     if connection.full:
                         clients.unwritten(connection, transport.get_write_buffer_size())
                 if connection.closing:
                     transport.close()
                     continue
                 reads = not (connection.stopped or clients.draining or connection in clients.behind)
-                if reads != connection.reading:
-                    connection.reading = reads
+                if connection.read_on(reads):
                     if reads:
                         transport.resume_reading()
                     else:

@@ -42,12 +42,14 @@ import msgspec
 from postroad.errors import InputError, RunFailed
 from postroad.model import BrokerId, TimeUs
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 TABLES: Final = (
     "link", "queue", "told", "heard", "session", "subscription", "parcel", "recent", "retained",
     "will", "tree", "outbox", "seen", "wants", "cause", "wave", "received", "share",
+    "resident", "move", "had",
 )  # fmt: skip
-ADDED: Final = {2: ("received", "share")}  # tables that a store of an earlier format lacks
+_MOVES: Final = ("resident", "move", "had")
+ADDED: Final = {2: ("received", "share", *_MOVES), 3: _MOVES}  # what earlier formats lack
 QUICK: Final = "PRAGMA quick_check(1)"
 
 _TABLE: Final = (
@@ -165,6 +167,17 @@ class ParcelRow(msgspec.Struct, array_like=True):
     packet_id: int  # 0 if it waits
     qos: int = 1
     group: str = ""  # of the shared subscription that it came by
+    publication: str = ""  # which it is, while its session moves
+
+
+class MoveRow(msgspec.Struct, array_like=True, frozen=True):
+    """A session that moves: to or from which broker, with which stamp, and what is still to be
+    said of it (`leaving` and a message, or `coming`)."""
+
+    broker: BrokerId
+    stamp: int
+    leaving: bool
+    rest: list[ParcelRow] | None = None  # of one that has left, until all of it has arrived
 
 
 class Journal:

@@ -99,7 +99,7 @@ def test_no_local_keeps_ones_own_publications_away(chain: Memory) -> None:
     client = chain.client(0, "c")
     client.subscribe("a", no_local=True)
     client.publish("a", b"own")
-    chain.client(1, "c").publish("a", b"other")  # the same name at another broker
+    chain.client(1, "d").publish("a", b"other")
     chain.run(100_000)
     assert client.got() == [("a", b"other")]
 

@@ -33,7 +33,9 @@ def check(scheme: str, seed: int, folder: Path) -> None:
         if what < 0.55:
             broker, name = draw.randrange(len(NAMES)), f"c{draw.randrange(4)}"
             pattern, where = draw.choice(PATTERNS), draw.choice(WHERE)
-            client = net.client(broker, name)  # takes over what was there, with a new session
+            client = net.client(
+                broker, f"{name}@{broker}"
+            )  # takes over what was there, with a new session
             client.subscribe(pattern, where)
             held[broker, name] = (client, pattern, where)
         elif what < 0.65 and held:
@@ -55,7 +57,7 @@ def check(scheme: str, seed: int, folder: Path) -> None:
     for client, _, _ in held.values():
         client.got()
     owed: Counter[Any] = Counter()
-    publishers = [net.client(n, "p") for n in range(len(NAMES))]
+    publishers = [net.client(n, f"p{n}") for n in range(len(NAMES))]
     for number in range(12):
         topic, x = draw.choice(TOPICS), draw.randint(0, 4)
         payload = b'{"x": %d, "n": %d}' % (x, number)

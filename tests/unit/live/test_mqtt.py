@@ -131,6 +131,7 @@ def test_attributes_come_from_payload_properties_and_topic() -> None:
     more = [("name", "y"), ("n", "1.5"), ("t", '"1.5"'), ("$own", "1"), ("z", "01")]
     assert content.attributes("a/b", payload, more) == {
         "price": 12, "name": "y", "ok": True, "n": 1.5, "t": "1.5", "z": "01", "class": "a/b",
+        "deep.a": 1,
     }  # fmt: skip
     for strange in (b"{", b"{}", b"[1]", b'{"a": 1e999}', b'{"a": 99999999999999999999}', b"\xff"):
         assert content.attributes("t", strange) == {"class": "t"}

@@ -11,7 +11,10 @@ import pytest
 from live_harness import Memory, memory, write_network
 from postroad.errors import InputError
 from postroad.live.edge import users
+from postroad.live.links import secret
 from postroad.live.network import Limits, load
+from postroad.live.operations import http
+from postroad.live.operations.launch import credentials
 from postroad.live.operations.reload import check
 
 CHAIN = (["A", "B", "C"], [("A", "B"), ("B", "C")])
@@ -194,3 +197,27 @@ def test_what_cannot_change_while_running_is_refused_with_its_key(
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(InputError, match=rf"toml: {key}(, .*)? cannot change while a broker runs"):
         check(before, load(path))
+
+
+def test_elsewhere_than_on_loopback_only_metrics_and_health_are_open(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [])
+    open_to_all = path.read_text().replace("[brokers.A]", '[brokers.A]\nhttp_host = "127.0.0.2"')
+    path.write_text(open_to_all)
+    with pytest.raises(InputError, match="give the network a secret, or leave it out"):
+        load(path)
+    path.write_text(f'secret = "secret"\n{open_to_all}')
+    secret.make(tmp_path / "secret")
+    net = Memory(load(path))
+
+    class Served:
+        broker = net.brokers[0]
+
+    def asked(request: str, headers: str = "") -> str:
+        text = f"{request} HTTP/1.1\r\n{headers}\r\n"
+        return http.answer(Served(), text.encode())[0]  # type: ignore[arg-type]
+
+    assert asked("GET /healthz").startswith("200")
+    for request in ("GET /status", "POST /would", "GET /clients", "POST /kick", "GET /"):
+        assert asked(request).startswith("403"), request
+    token = credentials(net.network)["Authorization"]
+    assert asked("GET /clients", f"Authorization: {token}\r\n").startswith("200")

@@ -99,7 +99,8 @@ def test_what_was_sent_in_this_tree_is_delivered_once(tmp_path: Path) -> None:
     one = repair(tmp_path)
     came = publication(1, 1)
     effects: list[Effect] = [Deliver("s", came, 1)]
-    assert one.received(came, list(effects), NOW) == []  # nothing was said to begin there
+    nobody = lambda *_: False  # noqa: E731
+    assert one.received(came, list(effects), NOW, nobody) == []  # nothing was said to begin there
     assert one.begin(1, one.tree.id)
-    assert one.received(came, list(effects), NOW) == effects
-    assert one.received(came, list(effects), NOW) == []
+    assert one.received(came, list(effects), NOW, nobody) == effects
+    assert one.received(came, list(effects), NOW, nobody) == []

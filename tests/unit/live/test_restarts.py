@@ -11,14 +11,12 @@ import itertools
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mqtt5
 import pytest
 
 import live_harness
-from live_harness import Fake, memory
-from postroad.live.store import MemoryStore
+from live_harness import Fake, KeptInMemory, memory
 
 NAMES = ["A", "B", "C", "D", "E"]
 LINKS = [("A", "B"), ("B", "C"), ("C", "D"), ("B", "E")]
@@ -29,18 +27,6 @@ STEP_US = 10_000
 JOINED_US = 1_500_000  # two brokers that are up for so long have found each other
 PASSED_US = 200_000  # and by then one has heard what the other had to say
 ONCE = mqtt5.QoS.AT_LEAST_ONCE
-
-
-class Kept(MemoryStore):
-    """In place of a file, which would take longer than all the rest."""
-
-    standing = None  # nobody asks how far it has come
-
-    def __init__(self, *_: Any) -> None:
-        super().__init__()
-        self._db = self
-
-    def execute(self, _: str) -> None: ...
 
 
 @dataclass
@@ -162,7 +148,7 @@ def check(scheme: str, seed: int, folder: Path, lives_us: int = 60_000_000) -> l
 def test_pubacks_wait_for_what_is_in_their_way_and_nothing_else(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_harness, "Store", Kept)
+    monkeypatch.setattr(live_harness, "Store", KeptInMemory)
     for seed in range(4):
         try:
             waited_us = check(scheme, seed, tmp_path)

@@ -24,6 +24,7 @@ from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, pars
 from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
 from postroad.live.edge.host import Host
 from postroad.live.edge.latency import Latency
+from postroad.live.edge.luggage import Luggage
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
@@ -64,6 +65,7 @@ from postroad.traces.schema import AWAY, ENDED, EXPIRED, LEVELS, MALFORMED, NO_L
 
 log = logging.getLogger("postroad.clients")
 
+NOT_HERE = "it is not connected here"
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 ADVERTISED_MAX = 64  # conjunctions, constraints, values and patterns: all filters are compared
 TOPICS_READY = 4_096  # of a client: that may be published to without a further look
@@ -120,6 +122,7 @@ class Clients:
         self._system: dict[str, str] = {}  # its values, as its subscribers were last told
         self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
+        self.luggage = Luggage(self)
         self.users: Users | None = None
         if broker.network.users is not None:
             self.users = users.load(broker.network.users)
@@ -132,14 +135,15 @@ class Clients:
 
     def restore(self, kept: Kept, now: TimeUs) -> None:
         """The sessions as the store has them, their clients away since now."""
+        self.luggage.restore(kept)
         subscriptions, parcels = kept.by_owner("subscription"), kept.by_owner("parcel")
         recent, received = kept.by_owner("recent"), kept.by_owner("received")
         for client_id, ((_, data),) in kept.by_owner("session").items():
             row = msgspec.msgpack.decode(data, type=SessionRow)
-            session = self._new_session(client_id)
+            session = self.new_session(client_id)
             session.journal = self.broker.journal
             session.expiry_s, session.declared = row.expiry_s, row.declared
-            session.allow(self._kept_user(row.username), row.username)
+            session.allow(self.kept_user(row.username), row.username)
             for name, (advertisement_id, text) in row.advertised.items():
                 travels = self._announce(session, name, advertisement_id, parse(text), now)
                 session.unsettled |= travels and not row.settled
@@ -151,19 +155,20 @@ class Clients:
                 session.restore_parcel(number, msgspec.msgpack.decode(parcel, type=ParcelRow))
             session.restore_taken(recent.get(client_id, []))
             session.restore_received(received.get(client_id, []))
-            self._expire_later(session)
+            self.expire_later(session)
         for client_id, ((_, data),) in kept.by_owner("will").items():
             self._restore_will(client_id, msgspec.msgpack.decode(data, type=WillRow), now)
+        self.luggage.restored(kept, now)
         for session in list(self.sessions.values()):
-            self._review(session, now)
+            self.review(session, now)
 
-    def _new_session(self, client_id: str) -> Session:
+    def new_session(self, client_id: str) -> Session:
         self._count += 1
         name = f"{self.broker.boot}.{self._count}"
         session = self.sessions[client_id] = Session(client_id, name, self.limits, self.room)
         return session
 
-    def _kept_user(self, name: str | None) -> User | None:
+    def kept_user(self, name: str | None) -> User | None:
         """Who this is, where users are kept."""
         return None if self.users is None else self.users.users.get(name or "")
 
@@ -171,8 +176,8 @@ class Clients:
         """The client vanished with the broker; a session that ended so is there for its will."""
         session = self.sessions.get(client_id)
         if session is None:
-            session = self._new_session(client_id)
-            session.allow(self._kept_user(row.username), row.username)
+            session = self.new_session(client_id)
+            session.allow(self.kept_user(row.username), row.username)
         packet = mqtt.read(Letter(row.letter).plain(V5), V5)
         assert isinstance(packet, PublishPacket)
         session.will = LastWill(packet.topic, row.letter, row.delay_s)
@@ -194,18 +199,54 @@ class Clients:
         )
 
     def _restore_subscription(
-        self, session: Session, pattern: str, row: SubscriptionRow, now: TimeUs
+        self, session: Session, key: str, row: SubscriptionRow, now: TimeUs
     ) -> None:
+        pattern, kept, _ = key.partition("\0")
         share, topic = topics.split_share(pattern)
         filter = parse(row.filter)
         held = Held(
             session, pattern, row.id, filter, row.qos, row.no_local, row.as_published,
             row.identifier, _levels(topic), row.within, row.weight,
-            shares.key(share, topic, filter) if share else "",
+            shares.key(share, topic, filter) if share else "", bool(kept),
         )  # fmt: skip
         session.weight += held.weight
-        session.subscriptions[pattern] = self.holders[held.id] = held
+        session.subscriptions[key] = self.holders[held.id] = held
         self._route(held, now)
+
+    # Sessions that move (edge/luggage.py).
+
+    def adopt_subscription(
+        self, session: Session, key: str, row: SubscriptionRow, now: TimeUs
+    ) -> None:
+        """A subscription that the session had at another broker."""
+        row.id = self._subscription_id(session, key.partition("\0")[0])
+        self._restore_subscription(session, key, row, now)
+        self._keep_subscription(session.subscriptions[key])
+
+    def _subscription_id(self, session: Session, pattern: str) -> SubscriptionId:
+        self._count += 1
+        return f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}"
+
+    def take_over(self, connection: Connection, now: TimeUs) -> None:
+        """Its client has another connection, here or at another broker."""
+        connection.parting = "taken over by another connection"
+        code = mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
+        bye = mqtt5.DisconnectPacket(reason_code=code) if connection.session else None
+        self.close(connection, bye, now)
+
+    def end(self, session: Session, now: TimeUs) -> None:
+        """End a session in favour of another, as a client does that starts cleanly."""
+        self._will(session, session.life, now)
+        self._end(session, now)
+
+    def move_out(self, session: Session) -> None:
+        """The session is at another broker: hold nothing of it any more."""
+        session.life += 1
+        self._leave(session, None)
+        self._stop_keeping(session)
+        del self.sessions[session.client_id]
+        session.empty()
+        self.do(None, self._withdraw(session))
 
     def _keep_session(self, session: Session) -> None:
         if session.journal is not None:
@@ -222,13 +263,9 @@ class Clients:
     def _keep_subscription(self, held: Held) -> None:
         session = held.session
         if session.journal is not None:
-            row = SubscriptionRow(
-                held.id, str(held.filter), held.qos, held.no_local, held.as_published,
-                held.identifier, held.within, held.weight,
-            )  # fmt: skip
-            session.journal.put("subscription", session.client_id, held.pattern, row)
+            session.journal.put("subscription", session.client_id, held.key, held.row())
 
-    def _begin_keeping(self, session: Session) -> None:
+    def begin_keeping(self, session: Session) -> None:
         """Keep the session from now on if it is to outlive its connection, or no longer."""
         if session.expiry_s == 0:
             self._stop_keeping(session)
@@ -239,7 +276,7 @@ class Clients:
     def _stop_keeping(self, session: Session) -> None:
         journal, session.journal = session.journal, None
         if journal is not None:
-            for table in ("session", "subscription", "parcel", "recent", "received"):
+            for table in ("session", "subscription", "parcel", "recent", "received", "had"):
                 journal.clear(table, session.client_id)
 
     # Connections.
@@ -424,11 +461,11 @@ class Clients:
                     if not self._on_connect(connection, packet, now):
                         break
                 elif packet[0] >> 4 == 3:
-                    if connection.moving and packet[0] & 6:
+                    if (connection.moving or connection.redirected) and packet[0] & 6:
                         pass  # it will send this again where it goes
                     elif not self._on_publish(connection, packet, now):
                         break
-                elif not connection.moving:
+                elif not (connection.moving or connection.redirected):
                     self._on_packet(connection, mqtt.read(packet, connection.level), now)
                 at = end
                 over = self._over() or connection.chore is not None
@@ -535,6 +572,8 @@ class Clients:
             waiting.pop(connection, None)
         self.unwritten(connection, 0)
         connection.chore = None
+        if connection.session is None:
+            self.luggage.closed(connection)
         if connection.pressing_until_us is not None:
             self.relieved = True
         self._detach(connection, now)
@@ -545,7 +584,7 @@ class Clients:
             return
         session.connection = None
         session.changed()
-        if self._regroup(session) and session.expiry_s:
+        if self.regroup(session) and session.expiry_s:
             self._pass_round(session)
         log.info(
             "client disconnected",
@@ -561,13 +600,17 @@ class Clients:
         )
         if connection.moving is not None:
             self.follow(self.moves.left(session, connection.moving), now)
+        self.wait_for(session)
+
+    def wait_for(self, session: Session) -> None:
+        """Its client is gone: publish the will and end the session when they are due."""
         life = session.life
         will_s = session.will.delay_s if session.will else 0
         self.broker.after(
             min(will_s, session.expiry_s) * SECOND_US,
             lambda later: self._will(session, life, later),
         )
-        self._expire_later(session)
+        self.expire_later(session)
 
     def follow(self, orders: Iterable[moves.Order], now: TimeUs) -> None:
         """Do what the moves of publishers ask for."""
@@ -578,7 +621,8 @@ class Clients:
                 case moves.After(wait_us, then):
                     self._follow_after(wait_us, then)
                 case moves.Redirect(connection, target, ticket):
-                    self._redirect(connection, target, ticket)
+                    carried = [("$migrate", msgspec.json.encode(ticket).decode())]
+                    self._redirect(connection, target, ticket.publisher, carried)
                 case moves.Close(connection):
                     self.close(connection, None, now)
                 case moves.Release(connection):
@@ -588,10 +632,16 @@ class Clients:
     def _follow_after(self, wait_us: TimeUs, then: Callable[[], list[moves.Order]]) -> None:
         self.broker.after(wait_us, lambda later: self.follow(then(), later))
 
-    def _redirect(self, connection: Connection, target: BrokerId, ticket: moves.Ticket) -> None:
+    def _redirect(
+        self,
+        connection: Connection,
+        target: BrokerId,
+        client_id: str,
+        properties: list[tuple[str, str]],
+    ) -> None:
         network = self.broker.network
         address = network.addresses[target]
-        fields = {"client": ticket.publisher, "to": network.names[target]}
+        fields = {"client": client_id, "to": network.names[target]}
         moves.log.info("publisher moves", extra=fields)
         connection.parting = f"moves to broker {network.names[target]}"
         self._write(
@@ -599,7 +649,7 @@ class Clients:
             mqtt5.DisconnectPacket(
                 reason_code=mqtt5.DisconnectReasonCode.USE_ANOTHER_SERVER,
                 server_reference=f"{address.host}:{address.mqtt}",
-                user_properties=[("$migrate", msgspec.json.encode(ticket).decode())],
+                user_properties=properties,
             ),
         )
 
@@ -608,7 +658,7 @@ class Clients:
         if self.broker.traces is not None:
             self.broker.traces.row(kind, now, client=client, **columns)
 
-    def _expire_later(self, session: Session) -> None:
+    def expire_later(self, session: Session) -> None:
         life = session.life
         if session.expiry_s < mqtt.NEVER:
             self.broker.after(
@@ -616,16 +666,20 @@ class Clients:
             )
 
     def _will(self, session: Session, life: int, now: TimeUs) -> None:
-        if session.life == life and session.will is not None:
+        if session.life == life and session.will is not None and not session.leaving:
             will = session.will
             self._leave(session, None)
             packet = mqtt.read(Letter(will.kept).plain(V5), V5)
             assert isinstance(packet, PublishPacket)
-            attributes = content.attributes(will.topic, packet.payload, packet.user_properties)
+            attributes = content.attributes(
+                will.topic, packet.payload, packet.user_properties, packet.content_type
+            )
             user = session.user
             if user is None or (
                 user.may_publish(will.topic)
-                and user.may_publish_content(attributes, packet.payload, packet.user_properties)
+                and user.may_publish_content(
+                    attributes, packet.payload, packet.user_properties, packet.content_type
+                )
             ):
                 empty = not packet.payload
                 self._publish(session.client_id, will.topic, attributes, will.kept, empty, now)
@@ -641,7 +695,7 @@ class Clients:
         session.will = will
 
     def _expire(self, session: Session, life: int, now: TimeUs) -> None:
-        if session.life == life and session.connection is None:
+        if session.life == life and session.connection is None and not session.leaving:
             self._will(session, life, now)
             self._end(session, now)
 
@@ -651,9 +705,10 @@ class Clients:
         self._stop_keeping(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+            self.luggage.ended(session, now)
         self._leave_groups(session)
         session.empty()
-        self._do(None, self._withdraw(session))
+        self.do(None, self._withdraw(session))
 
     def _withdraw(self, session: Session) -> Iterator[bool]:
         """Take back all that a session that has ended had said, step by step."""
@@ -665,7 +720,7 @@ class Clients:
             yield False
         session.advertised.clear()
 
-    def _do(self, connection: Connection | None, chore: Iterator[bool]) -> None:
+    def do(self, connection: Connection | None, chore: Iterator[bool]) -> None:
         """Do something long, in several turns where there are any."""
         if connection is None:
             if self.clock is not None:
@@ -702,12 +757,12 @@ class Clients:
         for session in list(self.sessions.values()):
             session.bound(limits)
             old = session.user
-            session.allow(self._kept_user(session.username), session.username)
+            session.allow(self.kept_user(session.username), session.username)
             if session.user and old and session.user.hash != old.hash and session.connection:
                 self._revoke(session, "the password has changed", now)
-            self._review(session, now)
+            self.review(session, now)
 
-    def _review(self, session: Session, now: TimeUs) -> None:
+    def review(self, session: Session, now: TimeUs) -> None:
         """End what the session's user may not have: all of it, if there is no such user."""
         if self.users is None:
             return
@@ -743,6 +798,32 @@ class Clients:
         bye = mqtt5.DisconnectPacket(reason_code=code, reason_str=reason)
         self.close(session.connection, bye, now)
         return True
+
+    def send_away(self, client_id: str, target: BrokerId, now: TimeUs) -> str | None:
+        """An operator sends a publisher to another broker; why it does not go, or None.
+
+        It sends what is not acknowledged again there. One that subscribes stays: it would miss what
+        comes meanwhile.
+        """
+        self.broker.advance(now)
+        session = self.sessions.get(client_id)
+        connection = None if session is None else session.connection
+        if session is None or connection is None:
+            return NOT_HERE
+        if target == self.broker.number:
+            return "it is there"
+        if self.broker.network.relocation is not None:
+            return f"{self.broker.network.relocation} moves the publishers of this network"
+        if not connection.redirects or connection.redirected:
+            return "it is on its way" if connection.redirected else "it does not follow"
+        if session.subscriptions:
+            return "it has subscriptions, and would miss what comes meanwhile"
+        connection.redirected = True
+        self.moves.count += 1
+        self._leave(session, None)
+        self._redirect(connection, target, client_id, [])
+        self.follow([moves.After(moves.LEAVE_US, lambda: [moves.Close(connection)])], now)
+        return None
 
     def end_overflowed(self, now: TimeUs) -> None:
         """End the sessions that could not hold what is for them, before anything is acknowledged.
@@ -838,28 +919,26 @@ class Clients:
         if will is not None and user is not None and not user.may_publish(will.topic):
             raise Malformed("this user may not publish the will's topic", 0x87)
         declared = self._declared(packet)
+        if assigned is None and not self.luggage.at_home(connection, client_id, packet, now):
+            return False
         session = self.sessions.get(client_id)
         if session is None and len(self.sessions) >= self.limits.sessions:
             raise Malformed("this broker has too many sessions", 0x97)
         if session is not None and user is not None and session.username != packet.username:
             raise Malformed("a client of this name belongs to another user", 0x85)
         if session is not None and session.connection is not None:
-            taken = mqtt5.DisconnectPacket(
-                reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
-            )
-            session.connection.parting = "taken over by another connection"
-            self.close(session.connection, taken, now)
+            self.take_over(session.connection, now)
         if session is not None and (packet.clean_start or session.expiry_s == 0):
-            self._will(session, session.life, now)
-            self._end(session, now)
+            self.end(session, now)
             session = None
         present = session is not None
         if session is None:
-            session = self._new_session(client_id)
+            session = self.new_session(client_id)
         session.expiry_s = min(packet.session_expiry_interval, self.limits.session_expiry_s)
         session.allow(user, packet.username)
         self._leave(session, will)
-        self._begin_keeping(session)
+        self.begin_keeping(session)
+        self.luggage.arrived(session, assigned is not None, now)
         connection.session = session
         log.info(
             "client connected",
@@ -892,12 +971,13 @@ class Clients:
                 response_info=self._response_info(session, packet),
             ),
         )
-        self._regroup(session)
+        self.regroup(session)
         session.attach(connection, packet.receive_max, packet.max_packet_size, now)
         session.drain(now)
         properties = dict(packet.user_properties)
         movable = self.broker.network.relocation is not None
-        connection.follows = movable and "$follow" in properties
+        connection.redirects = "$follow" in properties
+        connection.follows = movable and connection.redirects
         if movable and "$migrate" in properties:
             self.follow(self.moves.arrived(session, properties["$migrate"]), now)
             return True
@@ -977,11 +1057,11 @@ class Clients:
             for wanted in packet.topic_filters:
                 if wanted.no_local and wanted.pattern.startswith(topics.SHARE):
                     raise Malformed("no local on a shared subscription", 0x82)
-            self._do(connection, self._on_subscribe(connection, session, packet))
+            self.do(connection, self._on_subscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.UnsubscribePacket):
             if not packet.patterns:
                 raise Malformed("UNSUBSCRIBE without a topic filter", 0x82)
-            self._do(connection, self._on_unsubscribe(connection, session, packet))
+            self.do(connection, self._on_unsubscribe(connection, session, packet))
         elif isinstance(packet, mqtt5.DisconnectPacket):
             if packet.session_expiry_interval is not None and connection.level == V5:
                 if session.expiry_s == 0 and packet.session_expiry_interval:
@@ -1018,10 +1098,11 @@ class Clients:
     ) -> Iterator[bool]:
         codes = []
         for pattern in packet.patterns:
-            held = session.subscriptions.get(pattern)
-            if held is not None:
+            mine = [held for held in session.subscriptions.values() if held.pattern == pattern]
+            for held in mine:
                 self._unsubscribe(held, self.broker.now)
-            codes.append(mqtt5.UnsubAckReasonCode(0 if held else 17))
+                yield False
+            codes.append(mqtt5.UnsubAckReasonCode(0 if mine else 17))
             yield False
         self._write(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
 
@@ -1033,20 +1114,24 @@ class Clients:
         yield False
         codes: list[int] = []
         reasons: list[str] = []
+        replaced: list[str] = []
+        keeps = any(name == "$keep" for name, _ in packet.user_properties)
         travels = False
         for wanted in packet.topic_filters:
             try:
                 shared = wanted.pattern.startswith(topics.SHARE)
                 if isinstance(content, _Refusal):
                     raise content
-                before = session.subscriptions.get(wanted.pattern)
-                travels |= self._subscribe(
-                    session, wanted, content, packet.subscription_id or 0, self.broker.now
+                held, before, travelled = self._subscribe(
+                    session, wanted, content, packet.subscription_id or 0, keeps, self.broker.now
                 )
+                travels |= travelled
                 how = wanted.retain_handling
                 if not shared and (how == 0 or (how == 1 and before is None)):
-                    session.feeds.append(self._retained(session.subscriptions[wanted.pattern]))
+                    session.feeds.append(self._retained(held))
                     self._feed(session)
+                if before is not None and before.filter != held.filter:
+                    replaced.append(f"replaces the $where of {wanted.pattern[:60]!r}")
                 codes.append(int(wanted.max_qos))
             except _Refusal as refusal:
                 self._trace(
@@ -1059,7 +1144,7 @@ class Clients:
         answer = mqtt5.SubAckPacket(
             packet.packet_id,
             [mqtt5.SubAckReasonCode(code) for code in codes],
-            reason_str=_brief(reasons) or None,
+            reason_str=_brief(reasons + replaced) or None,
         )
         if reasons:
             log.warning(
@@ -1082,7 +1167,7 @@ class Clients:
         if len(where) > 1:
             return _Refusal(0x83, "give one $where; join conditions with AND")
         try:
-            content = _of_attributes(parse(where[0])) if where else EVERYTHING
+            content = parse(where[0]) if where else EVERYTHING
             within = None if session.user is None else session.user.subscribe_filter
             if within is None or EVERYTHING in (content, within):
                 return content if within is None or content != EVERYTHING else within
@@ -1096,10 +1181,14 @@ class Clients:
         wanted: mqtt5.TopicFilter,
         content: Filter,
         identifier: int,
+        keeps: bool,
         now: TimeUs,
-    ) -> bool:
-        """Hold one more subscription. True if other brokers were told of it."""
+    ) -> tuple[Held, Held | None, bool]:
+        """Hold one more subscription: that, which it replaces, and whether other brokers were told.
+        One that `keeps` replaces only one of the same identifier."""
         pattern = wanted.pattern
+        if keeps and not identifier:
+            raise _Refusal(0x83, "$keep needs a subscription identifier, to tell them apart")
         try:
             share, topic = topics.split_share(pattern)
             topics.check_pattern(topic)
@@ -1116,12 +1205,10 @@ class Clients:
             filter = topics.as_filter(topic, content)
         except InputError as error:
             raise _Refusal(0x83, f"$where: {error}") from None
-        old = session.subscriptions.get(pattern)
-        self._count += 1
         held = Held(
             session,
             pattern,
-            f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}",
+            self._subscription_id(session, pattern),
             filter,
             int(wanted.max_qos),
             wanted.no_local,
@@ -1131,8 +1218,10 @@ class Clients:
             within,
             weight,
             shares.key(share, topic, filter) if share else "",
+            keeps,
         )
-        session.subscriptions[pattern] = held
+        old = session.subscriptions.get(held.key)
+        session.subscriptions[held.key] = held
         session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
@@ -1140,7 +1229,7 @@ class Clients:
         travels = self._route(held, now)
         if old is not None:
             self._forget(old, now)
-        return travels
+        return held, old, travels
 
     def _route(self, held: Held, now: TimeUs) -> bool:
         """Have publications for a subscription come here. True if other brokers were told."""
@@ -1181,11 +1270,11 @@ class Clients:
 
     def _unsubscribe(self, held: Held, now: TimeUs) -> None:
         session = held.session
-        del session.subscriptions[held.pattern]
+        del session.subscriptions[held.key]
         if len(session.subscriptions) == 1:
             session.changed()
         if session.journal is not None:
-            session.journal.drop("subscription", session.client_id, held.pattern)
+            session.journal.drop("subscription", session.client_id, held.key)
         self._forget(held, now)
 
     # Shared subscriptions: members here.
@@ -1203,7 +1292,7 @@ class Clients:
         _, topic = topics.split_share(first.pattern)
         return topic, first.filter, len(able), sum(session.idle for session in able)
 
-    def _regroup(self, session: Session) -> bool:
+    def regroup(self, session: Session) -> bool:
         """A member of groups came or left for now; False if it is of none."""
         groups = {held.group: None for held in session.subscriptions.values() if held.group}
         self.regrouped.update(groups)
@@ -1252,7 +1341,7 @@ class Clients:
                 subscription=held.id, publisher=handoff.publisher, publication=handoff.id,
                 published_us=handoff.time_us, mechanism="shared",
             )  # fmt: skip
-        self._written_to(session, now)
+        self.written_to(session, now)
         return True
 
     def unshared(self, handoff: Handoff) -> None:
@@ -1409,9 +1498,9 @@ class Clients:
         if not self._known(session, topic, now):
             self._hold(connection)
             return False
-        attributes = content.attributes(topic, payload, packet.user_properties)
+        attributes = content.attributes(topic, payload, packet.user_properties, packet.content_type)
         if user is not None and not user.may_publish_content(
-            attributes, payload, packet.user_properties
+            attributes, payload, packet.user_properties, packet.content_type
         ):
             self._forbid(connection, session, packet)
             return True
@@ -1745,6 +1834,12 @@ class Clients:
         self.delivered += count
         return at
 
+    def lacks(self, subscription_id: SubscriptionId, origin: BrokerId) -> bool:
+        """Whether a session that came from another broker may lack a publication that has been
+        here before; it knows itself which it had."""
+        held = self.holders.get(subscription_id)
+        return held is not None and held.session.had is not None and origin in held.session.owing
+
     def would_deliver(self, effect: Deliver) -> dict[str, str | None]:
         """What would become of a delivery: to whom, and why it would stop or wait."""
         held = self.holders.get(effect.subscription_id)
@@ -1769,12 +1864,12 @@ class Clients:
         now: TimeUs,
     ) -> None:
         """One letter for all subscriptions of a session that match: at the best quality."""
-        if session.ended:
+        if session.ended or (session.had is not None and publication.id in session.had):
             return
         qos, retain, identifiers, wanted = 0, 0, [], False
         mine = publication.publisher == session.client_id
         for held in all_held:
-            if held.no_local and mine and publication.id.startswith(self.broker.boot):
+            if held.no_local and mine:
                 self._stopped(publication, NO_LOCAL, now, subscription=held.id)
                 continue
             if held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
@@ -1790,6 +1885,10 @@ class Clients:
             return
         parcel = self._parcel(letter, qos, retain, publication.time_us)
         parcel.identifiers = identifiers
+        if session.had is not None:
+            session.takes(publication.id)
+        if session.leaving:
+            parcel.publication = publication.id
         traces = self.broker.traces
         if traces is not None and traces.sampled(publication):
             parcel.then = self._traced(session, publication, now)
@@ -1800,9 +1899,19 @@ class Clients:
             self._stopped(publication, session.why, now, client=session.client_id)
             if session.overflowed:
                 self.overflowed[session] = None
-        self._written_to(session, now)
+        self.written_to(session, now)
 
-    def _written_to(self, session: Session, now: TimeUs) -> None:
+    def hand_kept(self, session: Session, publication: Publication, now: TimeUs) -> None:
+        """Deliver a publication that was published here before the session came."""
+        wanted = [
+            held
+            for held in session.subscriptions.values()
+            if not held.group and matches(held.filter, publication.attributes)
+        ]
+        if wanted:
+            self._hand(session, wanted, Letter(publication.payload), publication, now)
+
+    def written_to(self, session: Session, now: TimeUs) -> None:
         """There may be something to write; publishers wait for who has too much."""
         connection = session.connection
         if connection is not None:
@@ -1913,12 +2022,13 @@ def _last_will(will: mqtt5.Will) -> LastWill:
 
 
 def _of_attributes(filter: Filter) -> Filter:
-    """The filter, unless it asks for fields of fields, which no publication has."""
+    """The filter, unless it asks for fields of fields: of those each element would have to keep to
+    it."""
     for conjunction in filter.conjunctions:
         for name, _ in conjunction:
             if "." in name:
                 raise InputError(
-                    f"`{name[:60]}` is no attribute: nested fields are none",
+                    f"{name[:60]} is a nested field",
                     remedy="compare fields of the payload's outermost object, or a user property",
                 )
     return filter

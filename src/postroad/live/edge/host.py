@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from postroad.live.edge.session import KeptOnward
-from postroad.live.links.messages import Handoff, Retain
+from postroad.live.links.messages import Handoff, Retain, SessionMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
-from postroad.model import Publication, Scalar, TimeUs
-from postroad.routing.base import Input
+from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.routing.base import Input, Message
 from postroad.traces.recorder import Recorder
 
 # Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
@@ -21,6 +21,9 @@ Reached = Callable[[TimeUs, bool], bool | None]
 class Host(Protocol):
     @property
     def now(self) -> TimeUs: ...  # of the turn
+
+    @property
+    def number(self) -> BrokerId: ...
 
     @property
     def boot(self) -> str: ...  # a name that no other start of any broker has
@@ -53,6 +56,30 @@ class Host(Protocol):
     def share(self, handoff: Handoff, now: TimeUs) -> None: ...
 
     def can_share(self, group: str) -> bool: ...  # whether a member elsewhere is ready
+
+    # Sessions that move.
+
+    @property
+    def orderly(self) -> bool: ...  # whether publications keep to the links, in order
+
+    def tell(self, message: SessionMessage, again: bool) -> None: ...
+
+    def spread(self, message: Message, sender: BrokerId | None) -> None: ...
+
+    def send(self, peer: BrokerId, message: Message) -> None: ...
+
+    # Publications that were delivered here and may be sent again, whether one will for sure not,
+    # the brokers that may send some again, and whether one has none to send.
+    def may_come_again(self) -> list[str]: ...
+
+    # Those of own clients that are not safe yet: nobody sends them here again.
+    def kept_publications(self) -> list[Publication]: ...
+
+    def past(self, publication: str) -> bool: ...
+
+    def may_owe(self) -> list[BrokerId]: ...
+
+    def quiet(self, broker: BrokerId) -> bool: ...
 
     # What is safe.
 

@@ -84,6 +84,8 @@ _NAMING: Final = (1, 8, 10)  # CONNECT, SUBSCRIBE, UNSUBSCRIBE: their strings ar
 
 def read(data: bytes, level: int) -> Packet:
     """The packet that these bytes are, all of them."""
+    if data[0] & 0xFE == 0x38:
+        raise Malformed("DUP at quality 0")
     try:
         if level == V3:
             return _read3(data)
@@ -349,6 +351,7 @@ def _check_texts(data: bytes) -> None:
         reader.binary()
         reader.take(1)
         flags = reader.int1()
+        _check_connect(flags)
         reader.take(2)
         reader.properties()
         reader.text()
@@ -363,7 +366,8 @@ def _check_texts(data: bytes) -> None:
         reader.properties()
         while not reader.done():
             reader.text()
-            reader.take(1 if kind == 8 else 0)
+            if kind == 8 and reader.int1() & 0xC0:
+                raise Malformed("reserved bits of a subscription's options are set")
     elif 4 <= kind <= 7 or kind >= 14:
         reader.take(2 if kind < 14 else 0)
         if not reader.done():
@@ -500,11 +504,15 @@ def _publish3(reader: _Reader, flags: int) -> PublishPacket:
     )
 
 
+def _check_connect(flags: int) -> None:
+    if flags & 1 or (flags >> 3 & 3) == 3 or (flags & 0x38 and not flags & 4):
+        raise Malformed("CONNECT's flags contradict each other")
+
+
 def _connect3(reader: _Reader) -> mqtt5.ConnectPacket:
     reader.binary(), reader.int1()  # name and level, seen already
     flags, keep_alive, client_id = reader.int1(), reader.int2(), reader.text()
-    if flags & 1 or (flags >> 3 & 3) == 3 or (flags & 0x38 and not flags & 4):
-        raise Malformed("CONNECT's flags contradict each other")
+    _check_connect(flags)
     will = None
     if flags & 4:
         topic, payload = reader.text(), reader.binary()

@@ -21,7 +21,7 @@ from postroad.filters import Filter
 from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter, Malformed, pubrel
 from postroad.live.edge.users import User
 from postroad.live.network import Limits
-from postroad.live.store import Journal, ParcelRow
+from postroad.live.store import Journal, ParcelRow, SubscriptionRow
 from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 from postroad.traces.schema import AWAY, ENDED, EXPIRED, FULL, LARGE, SLOW
@@ -80,6 +80,8 @@ class Connection:
         "pressing_until_us",
         "problems",
         "reading",
+        "redirected",
+        "redirects",
         "replies_bytes",
         "session",
         "since_us",
@@ -121,7 +123,9 @@ class Connection:
         self.parting = "connection lost"  # why it ends
         # PUBACKs and PUBRECs not yet written, in order, each with what has to be safe before.
         self.owed: deque[tuple[bytes, dict[BrokerId, int]]] = deque()
-        self.follows = False  # the client goes where it is sent
+        self.follows = False  # the client goes where the network's relocation sends it,
+        self.redirects = False  # or where an operator does
+        self.redirected = False  # an operator has, and it may still be speaking
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
@@ -158,6 +162,19 @@ class Connection:
         self.input_bytes = len(data) - at
         self.input = [data] if self.input_bytes else []
         self.at, self.needed = at, needed
+
+    def take_out(self) -> bytes:
+        """What is to be written; the driver does that."""
+        out = self.out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self.answered = False
+        return data
+
+    def read_on(self, reads: bool) -> bool:
+        """Whether the driver is to take more from now on; False if it knows."""
+        changes, self.reading = reads != self.reading, reads
+        return changes
 
     def press(self, now: TimeUs) -> bool:
         """It reads too slowly: begin to have publishers wait for it. False if that began before."""
@@ -197,9 +214,21 @@ class Held:
     within: str | None = None  # the filter that its user is kept to
     weight: int = 1  # how many subscriptions it counts as
     group: str = ""  # of which it is a member, if it is shared
+    kept: bool = False  # beside others of the same topic filter, by its identifier
     # Where every delivery to its session is the same bytes, whichever subscriptions match.
     direct: Connection | None = None
     alone: bool = False  # the only one of its session
+
+    @property
+    def key(self) -> str:
+        """What it is called in its session; a topic filter holds no NUL."""
+        return f"{self.pattern}\0{self.identifier}" if self.kept else self.pattern
+
+    def row(self) -> SubscriptionRow:
+        return SubscriptionRow(
+            self.id, str(self.filter), self.qos, self.no_local, self.as_published,
+            self.identifier, self.within, self.weight,
+        )  # fmt: skip
 
     @property
     def plain(self) -> bool:
@@ -256,9 +285,16 @@ class Parcel:
     identifiers: list[int]
     expires_us: TimeUs | None
     number: int = 0  # in the store
+    publication: str = ""  # which it is, while its session moves
     group: str = ""  # of the shared subscription that it came by
     # Told, of one that waits, when it goes to the client, or why it never does.
     then: Callable[[str | None], None] | None = None
+
+    def row(self, packet_id: int) -> ParcelRow:
+        return ParcelRow(
+            self.letter.bytes, self.retain, self.identifiers, self.expires_us, packet_id, self.qos,
+            self.group, self.publication,
+        )  # fmt: skip
 
     def over(self, reason: str | None = None) -> None:
         if self.then is not None:
@@ -273,6 +309,13 @@ class Parcel:
         if given_s is None or left_s >= given_s:
             return self.letter
         return self.letter.expiring(max(left_s, 0))
+
+
+def unpacked(row: ParcelRow, number: int = 0) -> Parcel:
+    return Parcel(
+        Letter(row.letter), row.qos, row.retain, row.identifiers, row.expires_us, number,
+        row.publication, row.group,
+    )  # fmt: skip
 
 
 class Session:
@@ -291,13 +334,16 @@ class Session:
         "ended",
         "expiry_s",
         "feeds",
+        "had",
         "held_bytes",
         "inflight_max",
         "journal",
+        "leaving",
         "life",
         "name",
         "overflow",
         "overflowed",
+        "owing",
         "packet_max",
         "plain",
         "queue_max",
@@ -307,6 +353,7 @@ class Session:
         "recent",
         "released",
         "room",
+        "stalled",
         "subscriptions",
         "unacknowledged",
         "unsettled",
@@ -356,6 +403,13 @@ class Session:
         self.recent: dict[int, Taken] = {}  # the last publications taken, by packet identifier
         # Those of quality 2 that the client has not let go of (PUBREL), and what each waits for.
         self.received: dict[int, KeptOnward] = {}
+        # Of one that moves to another broker: it collects what comes, for that one. Of one that
+        # came from another: what waited there goes first, and until then what comes waits.
+        self.leaving = self.stalled = False
+        # Publications that it has had, at either broker, while they may come twice; and the
+        # brokers of which some may come that others here had before it came.
+        self.had: dict[str, None] | None = None
+        self.owing: set[BrokerId] = set()
         self._next_id = 0
         self._parcels = self._taken = 0
 
@@ -406,6 +460,7 @@ class Session:
             connection is not None
             and not connection.blocked
             and not self.waiting
+            and not self.stalled
             and self.in_flight < self.receive_max
         )
 
@@ -435,11 +490,7 @@ class Session:
         if not parcel.number:
             self._parcels += 1
             parcel.number = self._parcels
-        row = ParcelRow(
-            parcel.letter.bytes, parcel.retain, parcel.identifiers, parcel.expires_us, packet_id,
-            parcel.qos, parcel.group,
-        )  # fmt: skip
-        self.journal.put("parcel", self.client_id, parcel.number, row)
+        self.journal.put("parcel", self.client_id, parcel.number, parcel.row(packet_id))
 
     def let_go(self, parcel: Parcel) -> None:
         self._count(-(len(parcel.letter.bytes) + PARCEL_BYTES))
@@ -452,15 +503,107 @@ class Session:
         if not row.letter:
             self.released[row.packet_id] = number
             return
-        letter = Letter(row.letter)
-        parcel = Parcel(
-            letter, row.qos, row.retain, row.identifiers, row.expires_us, number, row.group
-        )
-        self._count(len(letter.bytes) + PARCEL_BYTES)
+        parcel = unpacked(row, number)
+        self._count(len(parcel.letter.bytes) + PARCEL_BYTES)
         if row.packet_id:
             self.unacknowledged[row.packet_id] = parcel
         else:
             self.waiting.append(parcel)
+
+    # What moves with it from one broker to another.
+
+    def sent(self) -> list[ParcelRow]:
+        """What its client has not acknowledged, and what it is to be released from."""
+        parcels = [parcel.row(packet_id) for packet_id, parcel in self.unacknowledged.items()]
+        return parcels + [ParcelRow(b"", 0, [], None, packet_id, 2) for packet_id in self.released]
+
+    def begin_leaving(self) -> None:
+        """From now on it is written down which publications come: another broker may get them."""
+        self.leaving = True
+        for parcel in self.waiting:
+            if parcel.publication:  # since it was to leave for elsewhere
+                parcel.publication = ""
+                self.keep(parcel, 0)
+
+    @property
+    def last_id(self) -> int:
+        return self._next_id
+
+    def take_waiting(self) -> list[ParcelRow]:
+        """Give up all that waits."""
+        rows = [parcel.row(0) for parcel in self.waiting]
+        for parcel in self.waiting:
+            self.let_go(parcel)
+        self.waiting.clear()
+        return rows
+
+    def adopt(self, rows: list[ParcelRow], last_id: int) -> None:
+        """It was sent this by another broker."""
+        self._next_id = last_id
+        for row in rows:
+            self.restore_parcel(self._parcels + 1, row)
+            if self.journal is not None:
+                self.journal.put("parcel", self.client_id, self._parcels, row)
+
+    def merge(self, rows: list[ParcelRow]) -> None:
+        """What waited at another broker goes before what waits here."""
+        new = [unpacked(row) for row in rows if self.takes(row.publication)]
+        for parcel in new:
+            self._count(len(parcel.letter.bytes) + PARCEL_BYTES)
+        for parcel in self.waiting:
+            if self.journal is not None and parcel.number:
+                self.journal.drop("parcel", self.client_id, parcel.number)
+            parcel.number = 0
+        self.waiting.extendleft(reversed(new))
+        for parcel in self.waiting:
+            self.keep(parcel, 0)
+
+    def begin_telling_apart(self, had: Iterable[str], owing: Iterable[BrokerId]) -> None:
+        """Publications may come twice from now on, these for the second time, and those of some
+        brokers late."""
+        self.had, self.owing = dict.fromkeys(had), set(owing)
+        if self.journal is not None:
+            self.journal.put("had", self.client_id, "", sorted(self.owing))
+            for publication in self.had:
+                self.journal.put("had", self.client_id, publication, b"")
+
+    def restore_had(self, rows: list[tuple[str, bytes]]) -> None:
+        self.had = {}
+        for publication, data in rows:
+            if publication:
+                self.had[publication] = None
+            else:
+                self.owing = msgspec.msgpack.decode(data, type=set[BrokerId])
+
+    def takes(self, publication: str) -> bool:
+        """Whether it has not had this publication; from now on it has."""
+        if self.had is None or not publication:
+            return True
+        if publication in self.had:
+            return False
+        self.had[publication] = None
+        if self.journal is not None:
+            self.journal.put("had", self.client_id, publication, b"")
+        return True
+
+    def forget_had(self, past: Callable[[str], bool], quiet: Callable[[BrokerId], bool]) -> bool:
+        """Forget those that cannot come again, and brokers that have nothing to send again;
+        whether there are others."""
+        assert self.had is not None
+        self.owing = {broker for broker in self.owing if not quiet(broker)}
+        gone = [each for each in self.had if past(each)] if self.owing else list(self.had)
+        for publication in gone:
+            del self.had[publication]
+        if self.journal is not None:
+            for publication in gone:
+                self.journal.drop("had", self.client_id, publication)
+            self.journal.put("had", self.client_id, "", sorted(self.owing))
+        if not self.owing:
+            self.had = None
+            if self.journal is not None:
+                self.journal.clear("had", self.client_id)
+            self.changed()
+        return self.had is not None
 
     def taken(self, packet_id: int, digest: bytes, onward: KeptOnward) -> None:
         """Remember a publication of this client, in case it sends it again."""
@@ -512,6 +655,7 @@ class Session:
             and connection.level == V5
             and self.packet_max is None
             and not connection.aliases_max
+            and self.had is None
         )
         changes: Iterable[Held] = self.subscriptions.values()
         if added is not None and len(self.subscriptions) > 2 and added.plain >= self.plain:
@@ -557,6 +701,7 @@ class Session:
             connection is None
             or connection.blocked
             or self.waiting
+            or self.stalled
             or self.in_flight >= self.receive_max
         ):
             if len(self.waiting) >= self.queue_max:
@@ -623,6 +768,7 @@ class Session:
             self.waiting
             and connection is not None
             and not connection.blocked
+            and not self.stalled
             and self.in_flight < self.receive_max
         ):
             parcel = self.waiting.popleft()

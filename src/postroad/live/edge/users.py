@@ -3,6 +3,7 @@
 A user may publish to, and subscribe within, the topic prefixes listed for them: `quotes` allows
 `quotes` and all below it, `#` everything. With `publish_where` a publication must match that filter
 too; with `subscribe_where` every subscription is narrowed to it: what is delivered matches both.
+`dashboard` lets them into the dashboard: to look, or to operate the network from there.
 Once a network names a users file, nobody else gets in.
 """
 
@@ -26,6 +27,7 @@ from postroad.model import Scalar
 
 COST = {"n": 2**14, "r": 8, "p": 1}  # about 50 ms and 16 MiB a guess
 ALL = "#"
+LOOK, OPERATE = "look", "operate"  # what a user may do in the dashboard
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class User:
     subscribe: tuple[str, ...]
     publish_where: str | None = None
     subscribe_where: str | None = None
+    dashboard: str | None = None
 
     @cached_property
     def _publish_filter(self) -> Filter | None:
@@ -50,6 +53,7 @@ class User:
         attributes: Mapping[str, Scalar],
         payload: bytes,
         properties: list[tuple[str, str]],
+        content_type: str | None = None,
     ) -> bool:
         """Whether the filter holds, whichever way a subscriber reads the publication."""
         filter = self._publish_filter
@@ -58,7 +62,7 @@ class User:
         names = {name for conjunction in filter.conjunctions for name, _ in conjunction}
         asked = frozenset(names - {"class"})
         return matches(filter, attributes) and content.unambiguous(
-            payload, properties, asked, attributes
+            payload, properties, asked, attributes, content_type
         )
 
     def may_publish(self, topic: str) -> bool:
@@ -94,19 +98,29 @@ def new_user(
     subscribe: tuple[str, ...],
     publish_where: str | None = None,
     subscribe_where: str | None = None,
+    dashboard: str | None = None,
 ) -> User:
     """Raises `InputError` for a filter that is none."""
     salt = secrets.token_bytes(16)
     hash = _text(hashed(password, salt))
-    user = User(_text(salt), hash, publish, subscribe, publish_where, subscribe_where)
+    user = User(_text(salt), hash, publish, subscribe, publish_where, subscribe_where, dashboard)
     _check(user)
     return user
 
 
 def _check(user: User) -> None:
     for text in (user.publish_where, user.subscribe_where):
-        if text is not None:
-            parse(text)
+        conjunctions = () if text is None else parse(text).conjunctions
+        if any("." in name for conjunction in conjunctions for name, _ in conjunction):
+            raise InputError(
+                "a right names a nested field",
+                remedy="name fields of the payload's outermost object, or user properties",
+            )
+    if user.dashboard not in (None, LOOK, OPERATE):
+        raise InputError(
+            f"dashboard is {user.dashboard!r}",
+            remedy=f"choose {LOOK} or {OPERATE}, or none",
+        )
 
 
 class Users:
@@ -156,7 +170,7 @@ def _read(path: Path) -> dict[str, User]:
         users = {
             str(name): User(
                 str(row["salt"]), str(row["hash"]), tuple(row["publish"]), tuple(row["subscribe"]),
-                row.get("publish_where"), row.get("subscribe_where"),
+                row.get("publish_where"), row.get("subscribe_where"), row.get("dashboard"),
             )
             for name, row in document.items()
         }  # fmt: skip

@@ -16,6 +16,7 @@ import msgspec
 from postroad import model
 from postroad.errors import FilterError
 from postroad.filters import Filter, parse
+from postroad.live.store import ParcelRow, SubscriptionRow
 from postroad.relocation import all_messages
 from postroad.routing.base import Message
 
@@ -157,6 +158,112 @@ class Posted(Message):
     tries: int = 0
 
 
+# Of a session: its stamp, whether it outlives its connection, and whose it is.
+Residence = tuple[int, bool, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Residents(Message):
+    """Which clients have their session at a broker, as of a version: all, or those where that
+    changed since the version before."""
+
+    kind = "residents"
+    wire = "sessions.Residents"
+    broker: int
+    version: int
+    clients: dict[str, Residence]
+    before: int = -1  # -1: these are all there are
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentsVersions(Message):
+    """As of when the sender knows each broker's residents."""
+
+    kind = "residents_versions"
+    wire = "sessions.Versions"
+    versions: dict[int, int]
+    answers: bool = False  # what the receiver lacked came before this
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMessage(Message):
+    """Between the broker that has a session and the one that a client wants it at."""
+
+    target: int
+    origin: int
+    client: str
+    stamp: int  # that the session is to have at the broker that asks for it
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAsked(SessionMessage):
+    """The client is here: give me its session."""
+
+    kind = "session_asked"
+    wire = "sessions.Asked"
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRefused(SessionMessage):
+    """Not now, not here, or not at all."""
+
+    kind = "session_refused"
+    wire = "sessions.Refused"
+    reason: str
+    known: int = 0  # the stamp that it has, or a broker that has it
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGiven(SessionMessage):
+    """The session but for what waits: what its client may ask about at once."""
+
+    kind = "session_given"
+    wire = "sessions.Given"
+    user: str | None
+    expiry_s: int
+    subscriptions: dict[str, SubscriptionRow]
+    parcels: list[ParcelRow]  # sent and not acknowledged
+    last_id: int  # the packet identifier given last
+    received: list[int]  # of quality 2, taken and not released
+    recent: list[tuple[int, bytes]]  # of quality 1, taken: identifiers and digests
+    had: list[str]  # publications that may be sent again where links are redundant
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReady(SessionMessage):
+    """The session's subscriptions are on their way from here, ahead of this message."""
+
+    kind = "session_ready"
+    wire = "sessions.Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRest(SessionMessage):
+    """What waited for the client, and what has come since: nothing more comes."""
+
+    kind = "session_rest"
+    wire = "sessions.Rest"
+    parcels: list[ParcelRow]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTaken(SessionMessage):
+    """It is all here: forget it."""
+
+    kind = "session_taken"
+    wire = "sessions.Taken"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDeclined(SessionMessage):
+    """The client did not wait: keep it."""
+
+    kind = "session_declined"
+    wire = "sessions.Declined"
+
+
 class BadMessage(Exception):
     """Bytes of a peer that are no message."""
 
@@ -196,6 +303,15 @@ MESSAGES: tuple[type[Message], ...] = (
     Members,
     Handoff,
     Posted,
+    Residents,
+    ResidentsVersions,
+    SessionAsked,
+    SessionRefused,
+    SessionGiven,
+    SessionReady,
+    SessionRest,
+    SessionTaken,
+    SessionDeclined,
 )
 
 

@@ -212,6 +212,7 @@ class Repair:
         self._waiting = False  # for a wave that tells whether the tree is settled
         self._resend = False
         self.seen: dict[BrokerId, dict[str, None]] = {}
+        self.lows: dict[BrokerId, str] = {}  # what came before that will not come again
         self.handed: dict[BrokerId, dict[str, None]] = {}  # what was handed to members here
         self.begun: dict[BrokerId, TreeId] = {}  # in which what comes from each broker was sent
         self.versions: dict[BrokerId, int] = {}
@@ -289,6 +290,7 @@ class Repair:
     def heard(self, peer: BrokerId, news: links.News, now: TimeUs) -> None:
         self.spanning.heard(peer, news.tree, news.reports, now)
         for report in news.reports:
+            self.lows[report.broker] = max(report.low, self.lows.get(report.broker, ""))
             self._forget_seen(report.broker, report.low)
 
     def tick(self, now: TimeUs) -> None:
@@ -488,10 +490,15 @@ class Repair:
         return True
 
     def received(
-        self, publication: Publication, effects: list[Effect], now: TimeUs
+        self,
+        publication: Publication,
+        effects: list[Effect],
+        now: TimeUs,
+        lacks: Callable[[SubscriptionId, BrokerId], bool],
     ) -> list[Effect]:
         """Of what the router makes of another broker's publication, what is to be done: it is
-        passed on, and delivered if that was not done before."""
+        passed on, and delivered if that was not done before. A session that has moved here may
+        lack what others here had before it came (`lacks`, by subscription and origin)."""
         if not self.keeps(publication) or not any(type(effect) is Deliver for effect in effects):
             return effects
         assert self.journal is not None
@@ -502,7 +509,12 @@ class Repair:
             if self.traces is not None:
                 reason = DUPLICATE if key in seen or not late else LATE
                 self.traces.stopped(publication, reason, now)
-            return [effect for effect in effects if type(effect) is not Deliver]
+            begun = self.begun.get(origin) == self.tree.id
+            return [
+                effect
+                for effect in effects
+                if type(effect) is not Deliver or (begun and lacks(effect.subscription_id, origin))
+            ]
         seen[key] = None
         self.journal.put("seen", origin, key, b"")
         return effects
@@ -560,6 +572,31 @@ class Repair:
         if self.outbox:
             return next(iter(self.outbox.values())).key
         return self._last + "+"  # which comes after it
+
+    def may_come_again(self) -> list[str]:
+        """Which publications were delivered here, and are not known to be safe everywhere."""
+        own = [publication.id for publication in self.kept_publications()]
+        return own + [
+            _publication_id(origin, key) for origin, seen in self.seen.items() for key in seen
+        ]
+
+    def kept_publications(self) -> list[Publication]:
+        return [entry.publication for entry in self.outbox.values() if entry.routed]
+
+    def quiet(self, broker: BrokerId) -> bool:
+        """Whether a broker has nothing that it may have to send again."""
+        if broker not in self.spanning.members:
+            return True
+        if broker == self.number:
+            return not self.outbox
+        return self.settled() and self._all_in() and self.lows.get(broker, "").endswith("+")
+
+    def past(self, publication_id: str) -> bool:
+        """Whether a publication will not come again."""
+        origin, key = _key(publication_id)
+        if origin == self.number:
+            return key not in self._numbers
+        return key < self.lows.get(origin, "") or origin not in self.spanning.members
 
     def _forget_seen(self, origin: BrokerId, low: str) -> None:
         handed = self.handed.get(origin)
@@ -696,3 +733,8 @@ def _key(publication_id: str) -> tuple[BrokerId, str]:
     boot, _, count = publication_id.rpartition(".")
     broker, _, since = boot.partition("-")
     return int(broker, 16), f"{int(since, 16):016x}.{int(count):016x}"
+
+
+def _publication_id(origin: BrokerId, key: str) -> str:
+    since, _, count = key.partition(".")
+    return f"{origin:x}-{int(since, 16):x}.{int(count, 16)}"

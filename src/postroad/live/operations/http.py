@@ -1,8 +1,11 @@
-"""`/metrics` for Prometheus, `/healthz`, `/status` as JSON, and `/would`, on loopback.
+"""`/metrics` for Prometheus, `/healthz`, `/status` as JSON, and `/would`.
+
+On loopback, unless `http_host` says otherwise: then all but the first two need a token.
 
 POST `/would` asks what this broker would do with a publication, of a client or from another broker;
 nothing is sent, and nothing changes. `/clients` and `/subscriptions` list (`?search=` and
-`&limit=`), POST `/kick` lets a client go: these are for operators (operators.py).
+`&limit=`), POST `/kick` lets a client go, POST `/move` sends a publisher to another broker, and
+`/traces` has the trace files that are complete: these are for operators (operators.py).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import base64
 import json
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
@@ -30,11 +34,10 @@ from postroad.filters import matches
 from postroad.live.broker import Broker
 from postroad.live.edge.latency import Latency
 from postroad.live.links.messages import BadMessage
-from postroad.live.network import Network
+from postroad.live.network import LOOPBACK, Network
 from postroad.live.operations import operators
 from postroad.live.traces import Traces
 from postroad.model import Publication, TimeUs
-from postroad.routing import SCHEMES
 from postroad.routing.base import Deliver, Note, Publish, Received, Send
 
 REQUEST_MAX = 8192
@@ -42,6 +45,9 @@ BODY_MAX = 1 << 20
 COPY_MAX = 20_000  # table entries of a router that is copied to be asked: that takes time
 OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
+
+
+_TOKEN = b"show the token that is made from the network's secret\n"
 
 
 class Served(Interface):
@@ -112,6 +118,12 @@ def wanted_bytes(request: bytes) -> int:
 
 def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
     words = request.split(b"\r\n", 1)[0].split(b" ")
+    open_to_all = len(words) == 3 and words[1] in (b"/healthz", b"/metrics")
+    broker = server.broker
+    if not open_to_all and broker.network.addresses[broker.number].http_host != LOOPBACK:
+        head = request.partition(b"\r\n\r\n")[0]
+        if not operators.trusted(broker, _bearer(head)):
+            return "403 Forbidden", "text/plain", _TOKEN
     if len(words) == 3 and words[:2] == [b"POST", b"/would"]:
         body = request.partition(b"\r\n\r\n")[2]
         try:
@@ -123,6 +135,8 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
         b"/clients",
         b"/subscriptions",
         b"/kick",
+        b"/move",
+        b"/traces",
     ):
         return operate(server, request)
     if len(words) != 3 or words[0] != b"GET":
@@ -144,6 +158,11 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
 
 
+class MoveOrder(msgspec.Struct):
+    publisher: str
+    broker: str
+
+
 class Kick(msgspec.Struct):
     client: str
     reason: str = "let go by an operator"
@@ -154,22 +173,35 @@ def operate(server: Served, request: bytes) -> tuple[str, str, bytes]:
     head, _, body = request.partition(b"\r\n\r\n")
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     path, _, query = target.partition("?")
-    broker, changes = server.broker, path == "/kick"
+    broker, changes = server.broker, path in ("/kick", "/move")
     if method != ("POST" if changes else "GET"):
         return "405 Method Not Allowed", "text/plain", b"GET /clients, POST /kick\n"
     if (changes or broker.secret is not None) and not operators.trusted(broker, _bearer(head)):
-        why = "show the token that is made from the network's secret\n"
+        why = _TOKEN
         if broker.secret is None:
-            why = 'a network without a secret takes no orders; set secret = "FILE"\n'
-        return "403 Forbidden", "text/plain", why.encode()
+            why = b'a network without a secret takes no orders; set secret = "FILE"\n'
+        return "403 Forbidden", "text/plain", why
     if path == "/clients":
         return "200 OK", "application/json", json.dumps(operators.clients(broker, query)).encode()
     if path == "/subscriptions":
         rows = operators.subscriptions(broker, query)
         return "200 OK", "application/json", json.dumps(rows).encode()
+    if path == "/traces":
+        files = None if server.traces is None else server.traces.files
+        content = operators.traces(files, query)
+        if content is None:
+            return "404 Not Found", "text/plain", b"no such trace file\n"
+        return "200 OK", "application/octet-stream", content
     try:
+        if path == "/move":
+            order = msgspec.json.decode(body[:BODY_MAX], type=MoveOrder)
+            there = server.network.number(order.broker)
+            why_not = broker.clients.send_away(order.publisher, there, server.now())
+            server.soon()
+            told = {"moved": why_not is None, "why_not": why_not}
+            return "200 OK", "application/json", json.dumps(told).encode()
         kick = msgspec.json.decode(body[:BODY_MAX], type=Kick)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, InputError) as error:
         return "400 Bad Request", "text/plain", f"{error}\n".encode()
     kicked = broker.clients.kick(kick.client, kick.reason, server.now())
     server.soon()
@@ -232,7 +264,7 @@ def would(broker: Broker, body: bytes) -> dict[str, Any]:
 
 def _unannounced(broker: Broker, input: Publish | Received) -> list[str]:
     """A warning, where a publisher would be announced before its publication is routed."""
-    if isinstance(input, Received) or not SCHEMES[broker.network.scheme].advertisements:
+    if isinstance(input, Received) or not broker.network.row.advertisements:
         return []
     known = broker.clients.moves.advertisements()
     if any(matches(one.filter, input.publication.attributes) for one in known):
@@ -250,6 +282,7 @@ def status(server: Served) -> dict[str, Any]:
         "network": server.network.name,
         "broker": broker.name,
         "pid": os.getpid(),
+        "cpu_s": round(time.process_time(), 3),
         "scheme": server.network.scheme,
         "uptime_s": (server.now() - server.started_us) / 1e6,
         "connections": len(clients.connections),

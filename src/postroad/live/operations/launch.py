@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError, RunFailed
+from postroad.live.edge.clients import NOT_HERE
 from postroad.live.links.secret import check_guarded
 from postroad.live.links.secret import load as load_secret
-from postroad.live.network import Network
+from postroad.live.network import Address, Network
 from postroad.live.operations.members import Change
 from postroad.live.operations.operators import token
 
@@ -88,9 +89,9 @@ def wait(network: Network, started: Sequence[str]) -> Iterator[tuple[int, int]]:
 def wait_for(network: Network, name: str) -> None:
     """Until a broker that was added is linked and knows the others; those stay as they are."""
     deadline = time.monotonic() + START_S
-    port = network.addresses[network.number(name)].http
+    address = network.addresses[network.number(name)]
     while True:
-        row = _ask(port)
+        row = _ask(network, address)
         if row is not None and any(k["connected"] for k in row["links"].values()):
             tree = row.get("tree")
             if tree is None or tree["settled"]:
@@ -117,28 +118,44 @@ def _linked(row: dict[str, Any]) -> bool:
 def status(network: Network) -> dict[str, dict[str, Any] | None]:
     """What each broker says of itself; None for one that does not answer."""
     return {
-        network.names[broker]: _ask(network.addresses[broker].http) for broker in network.members
+        network.names[broker]: _ask(network, network.addresses[broker])
+        for broker in network.members
     }
 
 
-def _ask(port: int) -> dict[str, Any] | None:
+def _ask(network: Network, address: Address) -> dict[str, Any] | None:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=2) as answer:
+        request = urllib.request.Request(f"{address.url}/status", headers=credentials(network))
+        with urllib.request.urlopen(request, timeout=2) as answer:
             row: dict[str, Any] = json.load(answer)
             return row
     except (OSError, urllib.error.URLError, ValueError):
         return None
 
 
+def credentials(network: Network) -> dict[str, str]:
+    """The header by which brokers know an operator, if there is a secret to know them by."""
+    shown = operator_token(network)
+    return {"Authorization": f"Bearer {shown}"} if shown else {}
+
+
+def operator_token(network: Network) -> str:
+    """What shows a broker that an operator asks; empty where the network has no secret."""
+    return "" if network.secret is None else token(load_secret(network.secret), network.name)
+
+
+def addresses(network: Network) -> dict[str, str]:
+    """Where each broker answers operators."""
+    return {network.names[broker]: network.addresses[broker].url for broker in network.members}
+
+
 def ask(network: Network, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """What each broker answers an operator; None for one that does not answer."""
-    headers = {}
-    if network.secret is not None:
-        headers["Authorization"] = f"Bearer {token(load_secret(network.secret), network.name)}"
+    headers = credentials(network)
     data = None if body is None else json.dumps(body).encode()
     answers: dict[str, Any] = {}
     for broker in network.members:
-        url = f"http://127.0.0.1:{network.addresses[broker].http}{path}"
+        url = f"{network.addresses[broker].url}{path}"
         request = urllib.request.Request(url, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
@@ -150,6 +167,16 @@ def ask(network: Network, path: str, body: dict[str, Any] | None = None) -> dict
         except (OSError, ValueError):
             answers[network.names[broker]] = None
     return answers
+
+
+def move(network: Network, publisher: str, broker: str) -> str | None:
+    """Send a publisher to another broker; why it does not go, or None."""
+    network.number(broker)
+    answers = ask(network, "/move", {"publisher": publisher, "broker": broker})
+    reasons = [answer["why_not"] for answer in answers.values() if answer is not None]
+    if None in reasons:
+        return None
+    return next((reason for reason in reasons if reason != NOT_HERE), "no broker has it connected")
 
 
 def stop(network: Network) -> int:

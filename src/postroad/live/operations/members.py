@@ -59,7 +59,7 @@ def remove(path: Path, name: str) -> Change:
 
 
 def _check(old: Network) -> None:
-    if old.scheme not in DURABLE or old.relocation is not None:
+    if not old.grows:
         raise InputError(
             f"brokers cannot come or go in a network with {old.relocation or old.scheme}",
             where=str(old.path),

@@ -1,4 +1,5 @@
-"""What operators ask a broker and tell it: its clients, what they subscribe to, to let one go.
+"""What operators ask a broker and tell it: its clients, what they subscribe to, its traces, to let
+a client go or send it elsewhere.
 
 Where the network has a secret all of it needs a token that is made from the secret; without one
 nothing can be changed.
@@ -8,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from typing import Any
 from urllib.parse import parse_qs
 
 from postroad.live.broker import Broker
 from postroad.live.edge.session import Session
 from postroad.live.links.secret import proves
+from postroad.traces.files import Files
 
 LIMIT = 1_000  # rows of an answer, unless more are asked for
+PIECE_BYTES = 4 << 20  # of a trace file in one answer
 
 
 def token(key: bytes, network: str) -> str:
@@ -74,6 +78,21 @@ def subscriptions(broker: Broker, query: str) -> list[dict[str, Any]]:
             names = ("client", "topic", "filter")
             rows.append({**dict(zip(names, texts, strict=True)), "qos": held.qos})
     return rows
+
+
+def traces(files: Files | None, query: str) -> bytes | None:
+    """The numbers and sizes of the complete trace files as JSON; or with `file`, a number, what
+    that one has from `offset` on, in pieces. None where there is nothing of the kind."""
+    if files is None:
+        return None
+    fields = parse_qs(query)
+    sizes = files.complete()
+    if "file" not in fields:
+        return json.dumps(sorted(sizes.items())).encode()
+    number, offset = (fields.get(name, ["0"])[0] for name in ("file", "offset"))
+    if not (number.isdecimal() and offset.isdecimal() and int(number) in sizes):
+        return None
+    return files.piece(int(number), int(offset), PIECE_BYTES)
 
 
 def _asked(query: str) -> tuple[str, int]:

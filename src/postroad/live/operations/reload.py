@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.live.links import certificates, secret
-from postroad.live.network import DURABLE, Network
+from postroad.live.network import Network
 from postroad.model import BrokerId
 
 
@@ -39,7 +39,6 @@ def contexts(network: Network, number: BrokerId) -> Contexts:
 
 def fixed(old: Network, new: Network) -> list[str]:
     """The keys that changed and that a running broker cannot take up."""
-    grows = old.scheme in DURABLE and old.relocation is None
     same = {
         "name": old.name == new.name,
         "scheme": old.scheme == new.scheme,
@@ -50,7 +49,7 @@ def fixed(old: Network, new: Network) -> list[str]:
         "brokers": (old.names, old.addresses)
         == (new.names[: len(old.names)], new.addresses[: len(old.names)])
         and (old.removed <= new.removed)
-        and (len(old.names) == len(new.names) or grows),
+        and (len(old.names) == len(new.names) or old.grows),
         "links": _links(old, new, set(range(len(old.names))) - new.removed)
         and old.redundant == new.redundant,
         "traces": _folder(old) == _folder(new),
