@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills fuzz java
+.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures fuzz java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,7 +34,7 @@ test: check  ## All checks and all tests.
 
 golden: setup  ## Rewrite transcripts and generated docs; commit what you can explain.
 	POSTROAD_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/golden tests/test_tidy.py \
-		tests/unit/checking/test_command.py
+		tests/unit/checking/test_command.py tests/unit/cli/test_reference.py
 
 demo: setup  ## Compare every scheme on one workload; writes report/index.html.
 	$(BIN)/postroad demo
@@ -50,6 +50,16 @@ causes: setup  ## A thousand causes put into networks, and whether `postroad exp
 
 kills: setup java  ## Kill a watch of traces in mid-stream, start it again, compare its tables.
 	POSTROAD_KILLS=1 $(BIN)/python -m pytest -q tests/pipeline/test_watch.py -k killed
+
+site: setup  ## The documentation as a site in build/site.
+	$(BIN)/mkdocs build -q
+
+pictures: setup  ## The pictures of the dashboard in docs, taken anew in a browser.
+	@sh scripts/ensure-chromium
+	$(BIN)/python scripts/screenshots.py
+
+saving: setup java  ## Watch a live network with --apply: what was advised, what was saved, how soon.
+	POSTROAD_SAVING=1 $(BIN)/python -m pytest -q -s tests/pipeline/test_watch_live.py
 
 fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (SECONDS=60).
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

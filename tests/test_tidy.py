@@ -6,15 +6,18 @@ import ast
 import inspect
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from postroad import __version__
-from postroad.cli import COMMANDS, cli
+from postroad.cli import COMMANDS, EXTRAS, cli
 from postroad.pipeline import definitions
 from postroad.routing import SCHEMES
 from postroad.sim import facts
@@ -36,8 +39,8 @@ LAYERS = [
     {"replay", "explain", "checking"},
     {"pipeline"},
     {"papers", "comparison"},
-    {"report"},
-    {"api", "bench", "cli", "__main__"},
+    {"report", "web"},
+    {"api", "bench", "reference", "cli", "__main__"},
 ]
 # The rooms of the live driver, likewise: the broker is the loop around its edge and its links.
 LIVE = [
@@ -159,8 +162,9 @@ def schemes_page() -> str:
         module = inspect.getmodule(scheme.config)
         assert module is not None
         assert module.__doc__
-        parameters = inspect.signature(scheme.config).parameters.values()
-        said = ", ".join(f"`{p.name} = {str(p.default).lower()}`" for p in parameters) or "none"
+        default = scheme.config()
+        names = inspect.signature(scheme.config).parameters
+        said = ", ".join(f"`{n} = {str(getattr(default, n)).lower()}`" for n in names) or "none"
         parts += [
             f"## `{name}`",
             "",
@@ -246,20 +250,47 @@ def test_versions_agree_and_every_dependency_is_pinned() -> None:
     pinned = {
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split()
     }
-    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
-    names = {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted}
-    assert names <= pinned
+    assert wanted_names(project) <= pinned
+
+
+def test_the_site_is_built_strictly_and_names_every_page(tmp_path: Path) -> None:
+    """Links and anchors are checked by mkdocs; nothing is loaded from elsewhere."""
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    docs = ROOT / "docs"
+    assert named == {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    front = (tmp_path / "index.html").read_text()
+    assert not re.findall(r'(?:src|rel="stylesheet" href)="https?:', front)
 
 
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"].values()
-    wanted = project["dependencies"] + [line for lines in extras for line in lines]
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = text.partition("## Dependencies")[2].splitlines()
     cells = ", ".join(row.split("|")[1] for row in rows if row.startswith("|"))
     reasons = set(re.findall(r"[a-z0-9-]+", cells.lower()))
-    assert {re.split(r"[<>=\[ ]", line)[0].lower() for line in wanted} <= reasons
+    assert wanted_names(project) <= reasons
+
+
+def wanted_names(project: dict[str, Any]) -> set[str]:
+    """The packages that the project and its extras name, without itself."""
+    extras = project["optional-dependencies"].values()
+    wanted = project["dependencies"] + [line for lines in extras for line in lines]
+    return {re.split(r"[<>=\[; ]", line)[0].lower() for line in wanted} - {"postroad"}
+
+
+def test_a_command_without_its_extra_says_which_it_is() -> None:
+    """Of every library of an extra the command line knows the extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    modules = {"prometheus-client": "prometheus_client", "opentelemetry-sdk": "opentelemetry"}
+    for extra in ("live", "pipeline", "report", "otlp"):
+        for line in project["optional-dependencies"][extra]:
+            name = re.split(r"[<>=]", line)[0]
+            if not name.startswith("opentelemetry-exporter"):
+                assert EXTRAS[modules.get(name, name)]
+    assert set(EXTRAS.values()) <= project["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize(

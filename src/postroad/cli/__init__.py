@@ -26,10 +26,13 @@ COMMANDS: dict[str, str] = {
     "certs": "postroad.cli.live:certs",
     "check": "postroad.cli.check:check",
     "compare": "postroad.cli.compare:compare",
+    "dashboard": "postroad.cli.dashboard:dashboard",
     "demo": "postroad.cli.compare:demo",
+    "docs": "postroad.cli.docs:docs",
     "estimate": "postroad.cli.cost:estimate",
     "explain": "postroad.cli.explain:explain",
     "init": "postroad.cli.init:init",
+    "otlp": "postroad.cli.dashboard:otlp",
     "plan": "postroad.cli.plan:plan",
     "replay": "postroad.cli.replay:replay",
     "reproduce": "postroad.cli.reproduce:reproduce",
@@ -41,6 +44,23 @@ COMMANDS: dict[str, str] = {
     "publish": "postroad.cli.live:publish",
     "subscribe": "postroad.cli.live:subscribe",
     "users": "postroad.cli.live:users",
+}
+
+# Which extra brings a library that a command may miss.
+EXTRAS = {
+    "aiohttp": "live",
+    "cryptography": "live",
+    "mqtt5": "live",
+    "prometheus_client": "live",
+    "tomlkit": "live",
+    "websockets": "live",
+    "numba": "pipeline",
+    "pandas": "pipeline",
+    "pyarrow": "pipeline",
+    "pyspark": "pipeline",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "opentelemetry": "otlp",
 }
 
 
@@ -99,6 +119,13 @@ def main() -> None:
     except PostroadError as error:
         _complain(error, debug)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise
+        remedy = f"pip install 'postroad[{EXTRAS[library]}]'"
+        _complain(InputError(f"{library} is not installed", remedy=remedy), debug)
+        sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)

@@ -11,6 +11,7 @@ import click
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
 @click.option(
+    "-o",
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the table as CSV; the package's own is src/postroad/cost/batches.csv.",

@@ -51,7 +51,7 @@ def _command(name: str, paper: Paper) -> click.Command:
     parameters: list[click.Parameter] = [
         click.Option(["--quick/--full"], default=True, help=paper.modes),
         click.Option(
-            ["--out"],
+            ["-o", "--out"],
             type=click.Path(path_type=Path, file_okay=False),
             default=out,
             show_default=True,
