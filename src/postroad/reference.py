@@ -52,6 +52,10 @@ SCENARIO: Written = {
     "workload.subscriptions": ("file or list", "none", "who subscribes to what, where and when"),
     "workload.publications": ("file or list", "none", "who publishes what, where and when"),
     "workload.advertisements": ("file or list", "none", "who will publish what"),
+    "workload.map": (
+        "table", "none",
+        "other names of columns and attributes in those files: `map = { client = \"user\" }`",
+    ),
     "faults.kind": (
         "text", REQUIRED,
         "`link_down`, `link_delay`, `link_loss`, `crash`, `partition` or `aside_loss`",
@@ -196,8 +200,10 @@ OVERLAY: Mapping[str, Mapping[str, str]] = {
         "latency_us": "of every link, in microseconds",
     },
     "edges": {
-        "file": "lines `a b [latency_us]`, a tree",
+        "file": "lines `a b [latency]`, a tree, with a header or without",
         "latency_us": "of links without one, in microseconds",
+        "unit": "of the latencies: `us`, `ms` or `s`; without it and a header, whole `us`",
+        "times": "what they are: `one-way` or `round-trip`; without it and a header, one way",
     },
     "swico": {
         "file": "what `postroad plan swico` wrote",
@@ -206,12 +212,14 @@ OVERLAY: Mapping[str, Mapping[str, str]] = {
     "kyra": {"file": "what `postroad plan kyra` wrote"},
     "wide_area": {
         "brokers": "how many",
-        "file": "a matrix of latencies in ms (.csv); without it one is generated",
-        "times": "what the matrix holds: `one-way` or `round-trip`",
+        "file": "a matrix of latencies (.csv), as in `latencies`; without it one is generated",
+        "times": "what it holds, unless its header says it: `one-way` or `round-trip` (`rtt`)",
+        "unit": "`us`, `ms` or `s`; of a matrix `ms` without it",
     },
     "latencies": {
-        "file": "a matrix in ms (.csv) or lines `a b latency_us`",
-        "times": "what it holds: `one-way` or `round-trip`",
+        "file": "a matrix or `from,to,value` (.csv), names or none, or a graph of `a b latency`",
+        "times": "what it holds, unless its header says it: `one-way` or `round-trip` (`rtt`)",
+        "unit": "`us`, `ms` or `s`; without it a matrix is in `ms`, lines with blanks in `us`",
     },
     "transit_stub": {
         "servers": "how many",

@@ -130,5 +130,5 @@ def test_king_lines_become_a_matrix_with_its_gaps_filled(tmp_path: Path) -> None
     with pytest.raises(InputError, match="not connected"):
         files.matrix(path, "round-trip")
     path.write_text("1 2\n")
-    with pytest.raises(InputError, match="is not a latency"):
+    with pytest.raises(InputError, match="or lines from,to,value"):
         files.matrix(path, "round-trip")[1]

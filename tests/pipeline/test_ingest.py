@@ -6,6 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -169,6 +171,27 @@ def test_subscriptions_from_csv_jsonl_and_parquet_are_the_same(spark, tmp_path):
         folder = tmp_path / form
         run.ingest([str(tmp_path / f"s.{form}")], "subscriptions", str(folder), JOB)
         assert rows(spark, folder / "subscriptions", SUBSCRIPTIONS, "subscription") == expected
+
+
+def test_columns_with_other_names_are_mapped_in_every_format(spark, tmp_path):
+    said = [{"key": "a", "site": "b1", "user": "c", "rule": "x > 1"}]
+    (tmp_path / "s.csv").write_text("Key,Site,User,Rule\na,b1,c,x > 1\n")
+    (tmp_path / "s.jsonl").write_text(json.dumps(said[0]) + "\n")
+    pq.write_table(pa.Table.from_pylist(said), tmp_path / "s.parquet")
+    names = {"id": "key", "broker": "site", "client": "user", "filter": "rule"}
+    tables = []
+    for name in ("s.csv", "s.jsonl", "s.parquet"):
+        out = tmp_path / name.partition(".")[2]
+        run.ingest([str(tmp_path / name)], "subscriptions", str(out), JOB, names=names)
+        tables.append(rows(spark, out / "subscriptions", SUBSCRIPTIONS, "broker"))
+    assert tables[0] == tables[1] == tables[2]
+    assert "b1" in tables[0][0]
+    with pytest.raises(InputError, match="the map names 'symbol'"):
+        run.ingest([str(tmp_path / "s.csv")], "subscriptions", str(tmp_path), JOB,
+                   names={"symbol": "ticker"})  # fmt: skip
+    with pytest.raises(InputError, match="in which unit"):
+        run.ingest([str(tmp_path / "s.csv")], "latency", str(tmp_path), JOB,
+                   times="rtt", layout="triples")  # fmt: skip
 
 
 def test_publications_need_attributes_and_a_time(spark, tmp_path):

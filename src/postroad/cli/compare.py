@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from postroad.cli.progress import bars
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
@@ -77,14 +77,7 @@ def _compare(
         raise InputError(
             f"cannot make the folder {str(out)!r}: {error.strerror}", remedy="choose another -o"
         ) from None
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with bars(transient=False) as progress:
         tasks = {"starting Spark": progress.add_task("starting Spark", total=None)}
 
         def report(word: str, done: int, total: int) -> None:

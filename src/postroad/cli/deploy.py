@@ -1,4 +1,4 @@
-"""`postroad network init`: from a comparison to a network file."""
+"""`postroad network init` and `import`: a network file from a comparison, or from other brokers."""
 
 from __future__ import annotations
 
@@ -65,3 +65,49 @@ def init(
         click.echo("steps:")
         for line in changes.steps:
             click.echo(f"  {line}")
+
+
+@click.command("import")
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...",
+    type=click.Path(path_type=Path, dir_okay=False),
+)  # fmt: skip
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+    help="The network file to write.",
+)  # fmt: skip
+@click.option("--name", help="The network's name; by default that of the file.")
+@click.option(
+    "--port", type=click.IntRange(1, 60_000), default=20_000, show_default=True,
+    help="The first of the ports that the files do not give.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite a network file.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as one JSON object.")
+def import_network(
+    files: tuple[Path, ...], out: Path, name: str | None, port: int, force: bool, as_json: bool
+) -> None:
+    """Write a network file from configurations of Mosquitto brokers or NATS servers.
+
+    One FILE for each broker. Bridges, leaf nodes, routes and gateways become links; what could not
+    be taken over is listed.
+    """
+    from postroad.live.operations import imported
+
+    if out.exists() and not force:
+        raise InputError(f"{out} is there already", remedy="choose another -o, or add --force")
+    result = imported.write(files, out.absolute(), name or out.stem, port)
+    if as_json:
+        facts = {
+            "file": str(out),
+            "brokers": list(result.brokers),
+            "links": [list(link) for link in result.links],
+            "not_taken_over": list(result.left_out),
+        }
+        click.echo(json.dumps(facts))
+        return
+    click.echo(f"{len(result.brokers)} brokers, {len(result.links)} links in {out}")
+    if result.left_out:
+        click.echo("not taken over:")
+        for text in result.left_out:
+            click.echo(f"  {text}")
+    click.echo(f"start it: postroad network up {out}")

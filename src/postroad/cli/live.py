@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from postroad.cli.deploy import init
+from postroad.cli.deploy import import_network, init
 from postroad.errors import InputError
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -41,6 +41,7 @@ def network() -> None:
 
 
 network.add_command(init)
+network.add_command(import_network)
 
 
 @network.command()

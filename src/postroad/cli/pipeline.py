@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from postroad.cli.naming import MAP, pairs
 from postroad.cli.spark import Command, job, on_spark
 from postroad.errors import InputError, RunFailed
 
@@ -77,13 +78,11 @@ def option_rate(command: Command) -> Command:
 @click.option(
     "--unit",
     type=click.Choice(["us", "ms", "s"]),
-    default="ms",
-    show_default=True,
-    help="Latency: the unit of the numbers.",
+    help="Latency: the unit of the numbers; of a matrix ms without it.",
 )
 @click.option(
     "--times",
-    type=click.Choice(["one-way", "round-trip"]),
+    type=click.Choice(["one-way", "round-trip", "rtt"]),
     help="Latency, and needed there: what was measured. The table is one way.",
 )
 @click.option(
@@ -99,14 +98,23 @@ def option_rate(command: Command) -> Command:
     type=click.Choice(["csv", "jsonl", "parquet"]),
     help="Records: the format, where the name does not tell.",
 )
+@MAP
 @to_folder
 @on_spark
 @JSON
-def ingest(sources: tuple[str, ...], kind: str, output: str, as_json: bool, **options: Any) -> None:
+def ingest(
+    sources: tuple[str, ...],
+    kind: str,
+    names: tuple[str, ...],
+    output: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Read raw files into a table; bad rows go to its quarantine."""
     from postroad.pipeline import run
 
-    facts = run.ingest(sources, kind, output, job(options, bar=True), **options)
+    named = pairs(names)
+    facts = run.ingest(sources, kind, output, job(options, bar=True), names=named, **options)
     if as_json or facts["unchanged"]:
         return _tell(facts, as_json)
     click.echo(f"{facts['records']:,} rows read, {facts['rows']:,} in {facts['tables'][0]}")

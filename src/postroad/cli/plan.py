@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from postroad.cli.naming import MAP, names_of, pairs
+from postroad.cli.progress import waiting
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError
 
@@ -47,6 +49,7 @@ def plan() -> None:
     help="Choose among candidate edges that Spark finds, for more nodes than 10,000s.",
 )
 @on_spark
+@MAP
 @click.option("-o", "--out", type=FILE, required=True, help="Where to write the overlay (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def swico(
@@ -55,6 +58,7 @@ def swico(
     long: str,
     seed: int,
     approximate: bool,
+    names: tuple[str, ...],
     out: Path,
     as_json: bool,
     **told: Any,
@@ -69,7 +73,7 @@ def swico(
         raise InputError(
             f"--approximate with --overlay {overlay}", remedy="the approximate planner makes SL"
         )
-    names, topics, wanted = read(interests)
+    nodes, topics, wanted = read(interests, pairs(names))
     began = perf_counter()
     if approximate:
         from postroad.kernels import swico_candidates
@@ -77,13 +81,14 @@ def swico(
         from postroad.pipeline.swico import candidate_edges
 
         def candidates() -> IntArray:
-            with job(told).session() as spark:
+            with job(told, bar=True).session() as spark:
                 return candidate_edges(spark, wanted)
 
         edges = guarded(candidates)
         world = swico_candidates.build(wanted, edges, seed)
     else:
-        world = build(wanted, overlay, long, seed)
+        with waiting("planning"):
+            world = build(wanted, overlay, long, seed)
     took = perf_counter() - began
     assert world.has_property_1()
     components = components_count(wanted, world)
@@ -96,12 +101,12 @@ def swico(
         "components": {"without_links": most, "least": least, "overlay": components},
         "tco_support": planning.support(wanted, components),
     }
-    small_world.save(small_world.as_overlay(world, names, 0), out, facts)
+    small_world.save(small_world.as_overlay(world, nodes, 0), out, facts)
     if as_json:
-        click.echo(json.dumps({"nodes_count": len(names), "topics_count": len(topics), **facts}))
+        click.echo(json.dumps({"nodes_count": len(nodes), "topics_count": len(topics), **facts}))
         return
     click.echo(
-        f"{len(names):,} nodes, {len(topics):,} topics, {len(wanted.topics):,} interests; "
+        f"{len(nodes):,} nodes, {len(topics):,} topics, {len(wanted.topics):,} interests; "
         f"overlay {overlay} in {took:.1f} s"
     )
     click.echo(
@@ -112,20 +117,28 @@ def swico(
 
 
 @plan.command()
-@click.option("--latencies", type=FILE, help="A matrix (.csv, in ms) or a graph (a b latency_us).")
+@click.option(
+    "--latencies", type=FILE, help="A matrix or lines from,to,value (.csv), or a graph of links."
+)
 @click.option(
     "--times",
-    type=click.Choice(["one-way", "round-trip"]),
-    help="What the latencies are; needed with --latencies.",
+    type=click.Choice(["one-way", "round-trip", "rtt"]),
+    help="What the latencies are, unless the file's header says it.",
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["us", "ms", "s"]),
+    help="Of the latencies; a matrix is in ms without it, lines with blanks are in µs.",
 )
 @click.option(
     "--servers", type=click.IntRange(min=1), help="Or: a transit-stub network of so many."
 )
 @click.option("--multi-homed", type=float, default=0.0, show_default=True, help="Of its domains.")
 @click.option(
-    "--subscriptions", type=TABLE, required=True, help="As a scenario's: CSV, JSONL or Parquet."
+    "--subscriptions", type=TABLE, required=True, help="As a scenario's: CSV, JSON or Parquet."
 )
 @click.option("--publications", type=TABLE, help="Likewise; without them filters stand for them.")
+@MAP
 @click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
 @click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
 @click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")
@@ -138,10 +151,12 @@ def swico(
 def kyra(
     latencies: Path | None,
     times: str | None,
+    unit: str | None,
     servers: int | None,
     multi_homed: float,
     subscriptions: Path,
     publications: Path | None,
+    names: tuple[str, ...],
     clique_ms: float,
     clique_max: int,
     trees: int,
@@ -161,28 +176,30 @@ def kyra(
 
     if (latencies is None) == (servers is None):
         raise InputError("where are the servers?", remedy="give either --latencies or --servers")
-    if (latencies is None) != (times is None):
-        raise InputError(
-            f"--latencies {latencies} and --times {times}",
-            remedy="say with --times what the latencies are: one-way or round-trip",
-        )
+    if latencies is None and (times is not None or unit is not None):
+        raise InputError("--times or --unit without --latencies", remedy="give --latencies too")
     config = Config(clique_ms, clique_max, trees, attributes, balance, alpha)
-    if latencies is not None and times is not None:
-        overlay = overlays.read(latencies, times)
+    if latencies is not None:
+        overlay = overlays.read(latencies, "round-trip" if times == "rtt" else times, unit)
     else:
         assert servers is not None
         overlay = transit_stub(seed, servers, multi_homed=multi_homed).overlay()
     assert overlay.direct_us is not None
-    tables = {"subscriptions": files.file_rows(subscriptions)}
+    named = names_of(names)
+    tables = {"subscriptions": files.file_rows(subscriptions, named)}
     if publications is not None:
-        tables["publications"] = files.file_rows(publications)
+        tables["publications"] = files.file_rows(publications, named, publications=True)
     wanted = files.workload(tables, overlay.names)
+    named.check()
+    if not wanted.subscriptions:
+        click.echo(f"postroad: warning: there is no subscription in {subscriptions}", err=True)
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
-    names = [name.strip() for name in config.attributes.split(",") if name.strip()]
-    cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
-    divide = planning.divider(filters, points, names, alpha)
-    layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
+    cut = [name.strip() for name in config.attributes.split(",") if name.strip()]
+    with waiting("planning"):
+        cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
+        divide = planning.divider(filters, points, cut, alpha)
+        layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
     joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
     facts = {
         "servers_count": overlay.brokers_count,

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.cli.progress import bar
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
@@ -84,10 +85,15 @@ def replay(
         return
     if out is not None:
         export.write(changed, out)
-    before = run(recorded.scenario)
-    same = report.fidelity(recorded, run(recorded.exact), before)
+    with bar("as it was") as progress:
+        before = run(recorded.scenario, progress=progress)
+    with bar("exactly as it was") as progress:
+        same = report.fidelity(recorded, run(recorded.exact, progress=progress), before)
     differs = changed is not recorded.scenario
-    after = run(changed) if differs else before
+    after = before
+    if differs:
+        with bar("changed") as progress:
+            after = run(changed, progress=progress)
     carried = None if link_mbit is None else link_mbit * 125_000
     full = report.capacity(after, recorded, carried)
     facts: dict[str, Any] = {

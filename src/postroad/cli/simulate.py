@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.cli.progress import bar
 from postroad.errors import InputError, RunFailed
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -51,6 +52,12 @@ def simulate(
     from postroad.sim.transcript import transcribe
 
     settings = load(scenario)
+    for what, rows in (
+        ("subscription", settings.workload.subscriptions),
+        ("publication", settings.workload.postings),
+    ):
+        if not rows:
+            click.echo(f"postroad: warning: there is no {what} in {scenario}", err=True)
     names = settings.overlay.names
     with ExitStack() as stack:
         # Every file is opened before the run, so a wrong name is told at once.
@@ -61,7 +68,8 @@ def simulate(
         }
         observer = transcribe(outputs[trace].write, places(settings.overlay)) if trace else None
         tracing = None if traces is None else to_folder(settings, traces, sample)
-        result = run(settings, observer, tracing=tracing)
+        with bar("inputs") as progress:
+            result = run(settings, observer, tracing=tracing, progress=progress)
         if tracing is not None and tracing.files is not None and tracing.files.error is not None:
             raise RunFailed(f"traces were not written: {tracing.files.error}")
         if deliveries:

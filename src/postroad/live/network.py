@@ -366,7 +366,10 @@ def _overlay(
         pairs = [pair for pair in pairs if not {*pair} & {*removed}]
         _check_joined(top, [name for name in names if name not in removed], pairs)
     elif len(names) > 1:
-        overlay = from_links([(a, b, LATENCY_US) for a, b in pairs], where)
+        remedy = (
+            f"give the links of a tree, or choose a scheme that takes more: {', '.join(DURABLE)}"
+        )
+        overlay = from_links([(a, b, LATENCY_US) for a, b in pairs], where, remedy)
         if len(overlay.names) != len(names):
             stray = next(name for name in names if name not in overlay.names)
             raise top.wrong("links", pairs, f"join broker {stray!r} to the others")

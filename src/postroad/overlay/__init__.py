@@ -86,8 +86,15 @@ def from_parents(
     return Overlay(tuple(names or map(str, range(count))), ends, latency)
 
 
-def from_links(links: Sequence[tuple[str, str, TimeUs]], where: str = "links") -> Overlay:
-    """A tree from named links. Brokers are numbered in the order their names first appear."""
+def from_links(
+    links: Sequence[tuple[str, str, TimeUs]],
+    where: str = "links",
+    remedy: str = "give the links of a tree: each pair of brokers joined by one path",
+) -> Overlay:
+    """A tree from named links. Brokers are numbered in the order their names first appear.
+
+    `remedy` is what to do about links that close a cycle.
+    """
     number: dict[str, BrokerId] = {}
     ends: list[tuple[int, int]] = []
     root_of: list[int] = []
@@ -114,7 +121,7 @@ def from_links(links: Sequence[tuple[str, str, TimeUs]], where: str = "links") -
             raise InputError(
                 f"link {position + 1} from {left!r} to {right!r} closes a cycle",
                 where=where,
-                remedy="give the links of a tree: each pair of brokers joined by one path",
+                remedy=remedy,
             )
         root_of[root(a)] = root(b)
         ends.append((a, b))

@@ -198,8 +198,11 @@ def _micros(cell: Column, unit: str, times: str) -> Column:
     return F.when(measured, F.round(value * (UNITS_US[unit] / TRIPS[times])).cast("bigint"))
 
 
-def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[str]) -> DataFrame:
+def csv_columns(
+    lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[str], names: Mapping[str, str]
+) -> DataFrame:
     """CSV lines as text columns named by each file's header; `_malformed` where they do not fit.
+    `names` says which columns have other names there.
 
     One record is one line. Files may order their columns differently; columns that nobody
     wants are left out and wanted ones that a file lacks are null.
@@ -209,7 +212,7 @@ def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[s
         files_of.setdefault(header, []).append(file)
     frames = []
     for header, files in files_of.items():
-        present = header_names(header)
+        present = header_names(header, names)
         fields = ", ".join(f"`_{n}` string" for n in range(len(present)))
         record = F.from_csv(
             "text",
@@ -232,20 +235,26 @@ def csv_columns(lines: DataFrame, headers: Mapping[str, str], wanted: Sequence[s
     return reduce(DataFrame.unionByName, frames)
 
 
-def header_names(header: str) -> list[str]:
-    """A header's column names: lower case, blanks and dots as underscores."""
-    plain = header.lstrip("\ufeff").rstrip("\r").split(",")
-    return [name.strip().strip('"').lower().replace(" ", "_").replace(".", "_") for name in plain]
+def header_names(header: str, names: Mapping[str, str] | None = None) -> list[str]:
+    """A header's column names, as `names` has them, ours to theirs: lower case, blanks and dots as
+    underscores."""
+    ours = {_plain_name(theirs): own for own, theirs in (names or {}).items()}
+    plain = [_plain_name(name) for name in header.lstrip("\ufeff").rstrip("\r").split(",")]
+    return [ours.get(name, name) for name in plain]
 
 
-def json_columns(lines: DataFrame, wanted: Sequence[str]) -> DataFrame:
+def _plain_name(name: str) -> str:
+    return name.strip().strip('"').lower().replace(" ", "_").replace(".", "_")
+
+
+def json_columns(lines: DataFrame, wanted: Sequence[str], names: Mapping[str, str]) -> DataFrame:
     """JSON Lines as text columns; a nested object stays JSON text."""
-    fields = ", ".join(f"`{name}` string" for name in wanted)
+    fields = ", ".join(f"`{names.get(name, name)}` string" for name in wanted)
     record = F.from_json(
         "text", f"{fields}, _malformed string", {"columnNameOfCorruptRecord": "_malformed"}
     )
     said = lines.where(F.trim("text") != "").select(*LINE, record.alias("_record"))
-    columns = [F.col(f"_record.{name}").alias(name) for name in wanted]
+    columns = [F.col(f"_record.`{names.get(name, name)}`").alias(name) for name in wanted]
     malformed = F.col("_record._malformed").isNotNull() | ~_is_one_object()
     return said.select(*LINE, *columns, malformed.alias("_malformed"))
 

@@ -167,15 +167,17 @@ def ingest(
     job: Job,
     *,
     bad_share: float = 0.01,
-    unit: str = "ms",
+    unit: str | None = None,
     times: str | None = None,
     layout: str = "matrix",
     undirected: bool = False,
     form: str | None = None,
+    names: Mapping[str, str] | None = None,
     append: bool = False,
     keep_days: int | None = None,
 ) -> Facts:
     """Raw files into the table `kind` and its quarantine; with `append`, those not in it yet.
+    `names` says which columns are called otherwise in the files, ours to theirs.
 
     Of traces, `keep_days` keeps so many days, the last one that has rows included.
     """
@@ -189,12 +191,28 @@ def ingest(
             raise InputError(
                 "nobody says what the latencies are", remedy="give times: one-way or round-trip"
             )
-        parameters |= {"unit": unit, "times": times, "layout": layout}
+        if unit is None and layout != "matrix":
+            raise InputError(
+                "nobody says in which unit the latencies are", remedy="give unit: us, ms or s"
+            )
+        times = "round-trip" if times == "rtt" else times
+        parameters |= {"unit": unit or "ms", "times": times, "layout": layout}
         if layout == "matrix" and len(sources) > 1:
             raise InputError(f"{len(sources)} matrices", remedy="give one matrix at a time")
     elif kind == "edges":
         parameters |= {"undirected": undirected}
-    else:
+    if names:
+        columns = ingesting.RECORDS[kind][2] if kind in ingesting.RECORDS else ()
+        for ours in names:
+            if ours not in columns:
+                raise InputError(
+                    f"the map names {ours!r}",
+                    remedy=f"columns of {kind} are: {', '.join(columns)}"
+                    if columns
+                    else f"leave it out: {kind} have no named columns",
+                )
+        parameters |= {"names": dict(names)}
+    if kind not in ("latency", "edges"):
         form = form or _form(sources)
         parameters |= {"form": form}
         parameters |= {"keep_days": keep_days} if kind == "traces" else {}
@@ -354,9 +372,12 @@ def _parsed(
 ) -> tuple[DataFrame | None, DataFrame, Callable[[DataFrame], DataFrame]]:
     """The lines, the lines parsed, and how parsed lines become the table."""
     kind = options["kind"]
+    names = options.get("names", {})
     if options.get("form") == "parquet":
         parser, schema, columns, _ = ingesting.RECORDS[kind]
         rows = store.read_raw(spark, sources)
+        for ours, theirs in names.items():
+            rows = rows.withColumnRenamed(theirs, ours)
         ingesting.check_header(kind, rows.columns, ", ".join(rows.columns[:-2]), sources[0])
         parsed = parser(ingesting.parquet_columns(rows, columns))
         return None, parsed, lambda frame: ingesting.good(frame, schema)
@@ -381,12 +402,13 @@ def _parsed(
         )
     parser, schema, columns, _ = ingesting.RECORDS[kind]
     if options["form"] == "jsonl":
-        records = ingesting.json_columns(lines, columns)
+        records = ingesting.json_columns(lines, columns, names)
     else:
         headers = {row["file"]: row["text"] for row in ingesting.first_lines(lines).collect()}
         for file, header in headers.items():
-            ingesting.check_header(kind, ingesting.header_names(header), header, f"{file}:1")
-        records = ingesting.csv_columns(lines, headers, columns)
+            present = ingesting.header_names(header, names)
+            ingesting.check_header(kind, present, header, f"{file}:1")
+        records = ingesting.csv_columns(lines, headers, columns, names)
     return lines, parser(records), lambda frame: ingesting.good(frame, schema)
 
 

@@ -7,6 +7,7 @@ those columns.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +18,30 @@ from postroad.overlay import IntArray
 from postroad.planning.swico import TopicInterests, from_pairs
 
 
-def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
-    """The nodes and topics in the order they first appear, and the interests."""
+def read(
+    path: Path, names: Mapping[str, str] | None = None
+) -> tuple[list[str], list[str], TopicInterests]:
+    """The nodes and topics in the order they first appear, and the interests.
+
+    `names` says what `node` and `topic` are called in the file.
+    """
     import pyarrow as arrow
     from pyarrow import compute, csv, parquet
 
+    called = {"node": "node", "topic": "topic", **(names or {})}
+    if len(called) > 2:
+        raise InputError(f"the map names {[*called][2]!r}", remedy="the columns are node and topic")
     try:
         if path.suffix == ".parquet" or path.is_dir():
             table = parquet.read_table(path)
         else:
             as_text = csv.ConvertOptions(
-                column_types={"node": arrow.string(), "topic": arrow.string()},
+                column_types={name: arrow.string() for name in called.values()},
                 strings_can_be_null=False,
             )
             table = csv.read_csv(path, convert_options=as_text)
         columns = [
-            table.column(name).cast(arrow.string()).combine_chunks() for name in ("node", "topic")
+            table.column(name).cast(arrow.string()).combine_chunks() for name in called.values()
         ]
     except OSError as error:
         raise InputError(
@@ -42,7 +51,7 @@ def read(path: Path) -> tuple[list[str], list[str], TopicInterests]:
         raise InputError(
             f"columns {', '.join(table.column_names)}",
             where=str(path),
-            remedy="name two of them node and topic",
+            remedy="name two of them node and topic, or say --map node=COLUMN",
         ) from None
     except arrow.ArrowInvalid as error:
         first = str(error).splitlines()[0]

@@ -60,13 +60,19 @@ class NormalTree(Kind):
 
 @dataclass(frozen=True)
 class Edges(Kind):
-    """A tree from a file of `a b [latency_us]` lines."""
+    """A tree from a file of `a b [latency]` lines, with a header or without.
+
+    Latencies are one way in whole microseconds unless `unit` and `times`, or the header, say more.
+    """
 
     file: str
     latency_us: int = 1000
+    unit: str | None = None
+    times: str | None = None
 
     def overlay(self, folder: Path, seed: int) -> Overlay:
-        return files.tree(folder / self.file, _latency_us(self))
+        times, unit = _meaning(self)
+        return files.tree(folder / self.file, _latency_us(self), times, unit)
 
 
 @dataclass(frozen=True)
@@ -94,45 +100,42 @@ class Kyra(Kind):
 class WideArea(Kind):
     """Brokers on hosts of a latency matrix, from a file or generated, on a shortest-path tree.
 
-    `times` says what the file holds: "one-way" or "round-trip".
+    `unit` and `times` ("one-way" or "round-trip") say what the file holds.
     """
 
     brokers: int
     file: str | None = None
     times: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.file is None) != (self.times is None):
+        if self.file is None and (self.times is not None or self.unit is not None):
             raise InputError(
-                f"file is {self.file!r} and times is {self.times!r}",
-                remedy=f"give a file and, as times, one of: {', '.join(files.TIMES)}",
+                f"file is None, times is {self.times!r} and unit is {self.unit!r}",
+                remedy="give the file that they speak of",
             )
-        if self.times is not None:
-            _check_times(self.times)
 
     def overlay(self, folder: Path, seed: int) -> Overlay:
-        if self.file is None or self.times is None:
+        if self.file is None:
             matrix = wide_area.generated_matrix(max(self.brokers, HOSTS), seed)
         else:
-            _, matrix = files.matrix(folder / self.file, self.times)
+            _, matrix = files.matrix(folder / self.file, *_meaning(self))
         return wide_area.topology(matrix, self.brokers, seed)
 
 
 @dataclass(frozen=True)
 class Latencies(Kind):
-    """Brokers that reach each other: a matrix (.csv, in ms) or a graph (`a b latency_us` lines).
+    """Brokers that reach each other: a matrix, lines `from,to,value` or a graph of links.
 
-    `times` says what the numbers are: "one-way" or "round-trip".
+    `unit` and `times` ("one-way" or "round-trip") say what the numbers are.
     """
 
     file: str
-    times: str
-
-    def __post_init__(self) -> None:
-        _check_times(self.times)
+    times: str | None = None
+    unit: str | None = None
 
     def overlay(self, folder: Path, seed: int) -> Overlay:
-        return files.read(folder / self.file, self.times)
+        return files.read(folder / self.file, *_meaning(self))
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,13 @@ def _latency_us(settings: FullTree | RandomTree | NormalTree | Edges | Swico) ->
     return settings.latency_us
 
 
-def _check_times(times: str) -> None:
-    if times not in files.TIMES:
-        raise InputError(f"times is {times!r}", remedy=f"choose one of: {', '.join(files.TIMES)}")
+def _meaning(settings: Edges | WideArea | Latencies) -> tuple[str | None, str | None]:
+    """What a file's latencies are: whether they go one way, and in which unit."""
+    times = "round-trip" if settings.times == "rtt" else settings.times
+    for key, value, choices in (
+        ("times", times, files.TIMES),
+        ("unit", settings.unit, tuple(files.UNITS_US)),
+    ):
+        if value is not None and value not in choices:
+            raise InputError(f"{key} is {value!r}", remedy=f"choose one of: {', '.join(choices)}")
+    return times, settings.unit

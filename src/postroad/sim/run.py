@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,6 +160,8 @@ def plan_of(scenario: Scenario) -> Plan:
 
 
 Later = tuple[TimeUs, int, BrokerId, Any]  # an input: when, which first at one time, where
+Progress = Callable[[int, int], None]  # is told how many inputs have been given, and of how many
+STRETCHES = 200  # a run is cut into so many, to tell after each
 
 
 def run(
@@ -167,6 +169,7 @@ def run(
     observer: Observer | None = None,
     check: bool = False,
     tracing: Tracing | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Simulate a scenario. `check` asserts every router's invariants after every step."""
     simulator = Simulator(
@@ -215,7 +218,10 @@ def run(
     later.sort(key=lambda item: item[:2])
     for time_us, _, number, input in later:
         simulator.at(zero_us + time_us, number, input)
-    simulator.run(None if scenario.until_us is None else zero_us + scenario.until_us)
+    until_us = None if scenario.until_us is None else zero_us + scenario.until_us
+    if progress is not None:
+        _tell(simulator, later, zero_us, until_us, progress)
+    simulator.run(until_us)
     if tracing is not None:
         tracing.finish()
     return Result(
@@ -237,6 +243,25 @@ def run(
         moves=[replace(moved, time_us=moved.time_us - zero_us) for moved in simulator.moves],
         settled_us=zero_us,
     )
+
+
+def _tell(
+    simulator: Simulator,
+    later: Sequence[Later],
+    zero_us: TimeUs,
+    until_us: TimeUs | None,
+    progress: Progress,
+) -> None:
+    """Run in stretches up to the last inputs. Inputs remain after each stretch, so a simulator that
+    ends when all is quiet does not end in one of them."""
+    progress(0, len(later))
+    step = max(1, len(later) // STRETCHES)
+    for done in range(step, len(later), step):
+        time_us = later[done - 1][0]
+        if time_us >= later[-1][0] or (until_us is not None and zero_us + time_us > until_us):
+            return
+        simulator.run(zero_us + time_us)
+        progress(done, len(later))
 
 
 def _plan_faults(simulator: Simulator, scenario: Scenario, zero_us: TimeUs) -> None:

@@ -32,6 +32,9 @@ def read(
             case _:
                 listed = inner.configure(quotes.Quotes)
                 return quotes.read(listed, folder, len(brokers), seed, bad)
-    tables = {name: files.rows(section, name, folder) for name in files.TABLES}
+    names = files.names_of(section)
+    tables = {name: files.rows(section, name, folder, names) for name in files.TABLES}
     section.done()
-    return files.workload(tables, brokers, bad)
+    workload = files.workload(tables, brokers, bad)
+    names.check()
+    return workload

@@ -50,8 +50,11 @@ def test_line_ends_and_byte_order_mark_are_forgiven(tmp_path: Path) -> None:
     assert json.loads(out.splitlines()[0])["filters"] == ["a", "b"]
 
 
-def test_empty_files_are_no_mistake(tmp_path: Path) -> None:
-    assert run(tmp_path, b"", b"") == (0, "", "")
+def test_empty_files_are_no_mistake_but_told(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, b"", b"")
+    assert (code, out) == (0, "")
+    assert "there is no filter in filters.txt" in err
+    assert "there is no publication in pubs.jsonl" in err
 
 
 @pytest.mark.parametrize(

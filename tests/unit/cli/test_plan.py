@@ -120,7 +120,7 @@ def test_a_kyra_plan_is_written_and_simulated(tmp_path: Path) -> None:
     files = kyra_files(tmp_path)
     command = ["plan", "kyra", "--latencies", str(tmp_path / "m.csv"), "--clique-ms", "40", *files]
     result = CliRunner().invoke(cli, command)
-    assert "say with --times" in str(result.exception)
+    assert "one way or round trips; set times" in str(result.exception)
     command += ["--times", "one-way"]
     result = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
     facts = json.loads(result.output)
