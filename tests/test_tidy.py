@@ -145,6 +145,19 @@ def test_every_command_can_be_loaded_and_says_what_it_does() -> None:
             assert command.help, name
 
 
+def test_an_interrupt_is_one_line_also_while_the_command_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("postroad.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        import_module("postroad.__main__").main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "postroad: interrupted\n"
+
+
 def test_a_command_that_is_nearly_one_is_named() -> None:
     done = CliRunner().invoke(cli, ["simulte"])
     assert done.exit_code == 2

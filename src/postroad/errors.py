@@ -11,6 +11,9 @@ A bug of ours is an `assert`; a peer's bad message is dropped with a `Note`.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class PostroadError(Exception):
     """The root: catch this to catch everything Postroad raises on purpose."""
@@ -40,3 +43,10 @@ class Unsupported(PostroadError):
 
 class RunFailed(PostroadError):
     """A run did not finish, or what it was checked against did not hold."""
+
+
+def choice_of(word: object, known: Iterable[object], otherwise: str = "choose one of") -> str:
+    """A remedy for a word that is none of those known: the nearest one, or all of them."""
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(str(word), names, 1)
+    return f"did you mean {near[0]!r}?" if near else f"{otherwise}: {', '.join(names) or 'none'}"

@@ -190,6 +190,17 @@ def test_a_folder_has_one_writer_and_a_killed_one_gives_it_up(tmp_path):
         holder.stdout.close()
 
 
+def test_a_command_that_fails_leaves_no_empty_folder(tmp_path):
+    (tmp_path / "kept").mkdir()
+    for folder in ("kept", "a/b/c"):
+        with pytest.raises(ValueError, match="in vain"), store.locked(str(tmp_path / folder)):
+            raise ValueError("in vain")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    with store.locked(str(tmp_path / "a/b")):
+        (tmp_path / "a/b/result").touch()
+    assert (tmp_path / "a/b/result").exists()
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write to"), store.locked(str(tmp_path / "file")):

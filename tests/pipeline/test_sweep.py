@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from postroad.cli import cli
 from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, session, store, sweep
 
@@ -47,7 +49,7 @@ def test_the_grid_is_paired_and_run_ids_are_its_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("sed = 3\n", "unknown key 'sed'; the keys are question, seed"),
+        ("sed = 3\n", "unknown key 'sed'; did you mean 'seed'"),
         ("seed = 'x'\n", "seed is 'x'"),
         ("seed = 3\n", "neither a scenario nor a run"),
         (POINT + "replicates = 0\n", "replicates is 0"),
@@ -65,6 +67,25 @@ def test_a_wrong_experiment_is_told_before_anything_runs(tmp_path, text, complai
     with pytest.raises(InputError, match=complaint):
         run.sweep(experiment(tmp_path, text), str(tmp_path / "out"), run.Job())
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_ends_with_its_answer_and_a_picture(spark, tmp_path):
+    text = POINT + "replicates = 3\n[vary]\nx = [7, 4, 9]\n"
+    out = tmp_path / "out"
+    words = ["pipeline", "sweep", experiment(tmp_path, text), "-o", str(out)]
+    done = CliRunner().invoke(cli, [*words, "--metric", "value"], catch_exceptions=False)
+    assert "value: least with x = 4" in done.stdout
+    assert "then x = 7" in done.stdout
+    assert "3 pairs)" in done.stdout
+    assert (out / "answer.png").stat().st_size > 1000
+    values = {}
+    for row in store.rows_of(f"{out}/runs"):
+        values.setdefault(row["parameters"]["x"], {})[row["replicate"]] = row["metrics"]["value"]
+    differences = [values["7"][n] - values["4"][n] for n in range(3)]
+    assert f"The difference is {sum(differences) / 3:,.4g} " in done.stdout
+    measured = ["pipeline", "measure", f"{out}/runs", "-o", str(tmp_path / "m"), "--plot"]
+    done = CliRunner().invoke(cli, [*measured, str(tmp_path / "m.svg")], catch_exceptions=False)
+    assert (tmp_path / "m.svg").exists()
 
 
 def by_x(rows):

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from postroad.cli.progress import bars
 from postroad.cli.spark import job, on_spark
-from postroad.errors import InputError, RunFailed
+from postroad.errors import RunFailed
 
 if TYPE_CHECKING:
     from postroad.pipeline.run import Job
@@ -71,12 +71,6 @@ def _compare(
     from postroad.report.compare_page import page
 
     comparison = settings.load(workload, schemes)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder {str(out)!r}: {error.strerror}", remedy="choose another -o"
-        ) from None
     with bars(transient=False) as progress:
         tasks = {"starting Spark": progress.add_task("starting Spark", total=None)}
 

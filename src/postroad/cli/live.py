@@ -55,9 +55,13 @@ def up(path: Path, dashboard: bool) -> None:
     network = load(path.absolute())
     started = launch.start(network)
     console = Console(stderr=True)
-    with console.status("starting") as shown:
-        for ready, count in launch.wait(network, started):
-            shown.update(f"{ready} of {count} brokers are ready")
+    try:
+        with console.status("starting") as shown:
+            for ready, count in launch.wait(network, started):
+                shown.update(f"{ready} of {count} brokers are ready")
+    except KeyboardInterrupt:
+        launch.stop_some(network, started)
+        raise
     _show(launch.status(network), network)
     if dashboard:
         from postroad.cli.dashboard import serve
@@ -248,6 +252,8 @@ def remove_broker(path: Path, name: str) -> None:
 
 
 def _show(brokers: dict[str, dict[str, Any] | None], network: Any) -> None:
+    from postroad.live.operations import launch
+
     table = Table()
     for name in ("broker", "MQTT", "state"):
         table.add_column(name)
@@ -274,7 +280,7 @@ def _show(brokers: dict[str, dict[str, Any] | None], network: Any) -> None:
             f"{row['subscriptions']:,}",
             f"{row['published']:,}",
             f"{row['delivered']:,}",
-            ", ".join(f"{p} {k['sent'].get('publication', 0):,}" for p, k in links.items()),
+            ", ".join(f"{p} {launch.publications_sent(k):,}" for p, k in links.items()),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from postroad.cli.naming import MAP, pairs
+from postroad.cli.progress import bars
 from postroad.cli.spark import Command, job, on_spark
-from postroad.errors import InputError, RunFailed
+from postroad.errors import InputError, RunFailed, choice_of
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 
@@ -347,36 +347,71 @@ def cost(
 
 @pipeline.command()
 @click.argument("experiment", metavar="EXPERIMENT.TOML")
+@click.option("--metric", help="What the best setting has least of; by default messages.")
 @to_folder
 @on_spark
 @JSON
-def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
-    """Run an experiment's grid; a killed sweep goes on where it was."""
-    from postroad.pipeline import run
+def sweep(experiment: str, metric: str | None, output: str, as_json: bool, **options: Any) -> None:
+    """Run an experiment's grid and say which setting is best; a killed sweep goes on where it was.
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    Beside the runs are the tables of `measure`, and answer.png.
+    """
+    from postroad.pipeline import run, store
+    from postroad.pipeline.answer import SETTINGS_MAX, answer
+    from postroad.pipeline.session import kept
+
+    where = job(options, light=True)
+    with bars(transient=False) as progress, kept():
         task = progress.add_task("runs", total=None)
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=min(done, total), total=total)
 
-        facts = run.sweep(experiment, output, job(options, light=True), report=report)
-    if as_json or facts["unchanged"]:
+        facts = run.sweep(experiment, output, where, report=report)
+        measured: dict[str, Any] = {"tables": []}
+        if facts["failed"] < facts["runs"]:
+            settings = run.settings_of(facts["tables"][0])
+            every = [dict.fromkeys(settings.keys)] if 1 < settings.count <= SETTINGS_MAX else []
+            measured = run.measure(facts["tables"][0], output, where, baselines=every)
+    measures, differences = [
+        *(store.rows_of(path) for path in measured["tables"]), [], []
+    ][:2]  # fmt: skip
+    best = answer(measures, differences, metric)
+    picture = None if best is None else _plot(measures, best.metric, f"{output}/answer.png")
+    if as_json:
+        facts["answer"] = (
+            None
+            if best is None
+            else {
+                "metric": best.metric,
+                "best": dict(best.best["parameters"]),
+                "text": str(best),
+                "plot": picture,
+            }
+        )
         _tell(facts, as_json)
     else:
         click.echo(
-            f"{facts['runs']:,} runs in {facts['tables'][0]}, {facts['skipped']:,} of them "
+            f"{facts['runs']:,} runs in {facts['tables'][0]}, {facts.get('skipped', 0):,} of them "
             f"finished before, {facts['failed']:,} failed"
         )
+        click.echo("no metric differs between settings" if best is None else str(best))
+        if picture is not None:
+            click.echo(f"plot: {picture}")
     if facts["failed"]:
         raise RunFailed(f"{facts['failed']} runs failed, the first with: {facts['first_error']}")
+
+
+def _plot(rows: list[dict[str, Any]], metric: str, path: str) -> str | None:
+    """Draw a metric by settings, where the folder is here and matplotlib is installed."""
+    if "://" in path:
+        return None
+    try:
+        from postroad.report.figures.settings import settings
+    except ModuleNotFoundError:
+        return None
+    settings(rows, metric).savefig(path, dpi=110)
+    return path
 
 
 @pipeline.command()
@@ -384,6 +419,10 @@ def sweep(experiment: str, output: str, as_json: bool, **options: Any) -> None:
 @click.option("--traces", help="A table of traces whose trace_id is the run_id.")
 @click.option("--baseline", multiple=True, metavar="K=V", help="Compare with runs of this setting.")
 @click.option("--metric", multiple=True, help="Print only these metrics; all are written.")
+@click.option("--all", "everything", is_flag=True, help="Print also what is the same everywhere.")
+@click.option(
+    "--plot", metavar="FILE", help="Draw the first metric by settings (.png, .svg, .pdf)."
+)
 @to_folder
 @on_spark
 @JSON
@@ -392,25 +431,46 @@ def measure(
     traces: str | None,
     baseline: tuple[str, ...],
     metric: tuple[str, ...],
+    everything: bool,
+    plot: str | None,
     output: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Means, 95% intervals, percentiles and differences to a baseline."""
+    """Means, 95% intervals, percentiles and differences to a baseline.
+
+    Prints the metrics that differ between settings or replicates.
+    """
     from postroad.pipeline import run, store
+    from postroad.pipeline.answer import METRIC, varying
     from postroad.pipeline.session import parse_conf
 
     baselines = [parse_conf(baseline)] if baseline else []
     facts = run.measure(
         runs, output, job(options, bar=True), traces_path=traces, baselines=baselines
     )
+    tables = {path: store.rows_of(path) for path in facts["tables"]}
+    rows = next(iter(tables.values()))
+    known = list(dict.fromkeys(row["metric"] for row in rows))
+    for name in metric:
+        if name not in known:
+            raise InputError(f"--metric is {name!r}", remedy=choice_of(name, known, "known"))
+    shown = list(metric) or (known if everything else varying(rows)) or known
+    if plot is not None:
+        first = METRIC if METRIC in shown and not metric else shown[0]
+        if _plot(rows, first, plot) is None:
+            raise InputError("matplotlib is not installed", remedy="pip install 'postroad[report]'")
     if as_json:
-        facts |= {path.rpartition("/")[2]: store.rows_of(path) for path in facts["tables"]}
+        facts |= {path.rpartition("/")[2]: table for path, table in tables.items()}
         return _tell(facts, as_json)
-    for path in facts["tables"]:
-        _print_measures(
-            path, [row for row in store.rows_of(path) if not metric or row["metric"] in metric]
-        )
+    for path, table in tables.items():
+        _print_measures(path, [row for row in table if row["metric"] in shown])
+    constant = {row["metric"]: row["mean"] for row in rows if row["metric"] not in shown}
+    if constant and not metric:
+        same = ", ".join(f"{name} {_short(value)}" for name, value in constant.items())
+        click.echo(f"the same everywhere (--all prints them too): {same}")
+    if plot is not None:
+        click.echo(f"plot: {plot}")
     return None
 
 
@@ -522,8 +582,14 @@ def tables(folder: str, as_json: bool) -> None:
         click.echo(f"no tables in {folder}")
 
 
+_SPREAD = ("n", "sd", "ci95_low", "ci95_high", "min", "p50", "p90", "p99", "max",
+           "ratio_mean", "ratio_min", "ratio_max")  # fmt: skip
+
+
 def _print_measures(title: str, rows: list[dict[str, Any]]) -> None:
     names = [name for name in (rows[0] if rows else {}) if name not in ("parameters", "baseline")]
+    if all(row["n"] == 1 for row in rows):  # one replicate has no spread
+        names = [name for name in names if name not in _SPREAD]
     keys = sorted({key for row in rows for key in row["parameters"]})
     table = Table(*keys, *names, title=title)
     for row in rows:

@@ -21,7 +21,7 @@ from postroad.comparison import settings
 from postroad.comparison.rows import PLACED
 from postroad.comparison.runs import placed, prepared
 from postroad.comparison.verdict import judge
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 from postroad.overlay import Overlay, small_world
 from postroad.overlay.small_world import Ring
 from postroad.planning import kyra as planning
@@ -92,9 +92,7 @@ def read(report: Path, label: str | None) -> tuple[str, Mapping[str, Any], Scena
             )  # fmt: skip
     same = [name for name, row in rows.items() if label in (name, row["scheme"])]
     if label not in rows and len(same) != 1:
-        raise InputError(
-            f"--row is {label!r}", where=str(path), remedy=f"choose one of: {', '.join(rows)}"
-        )
+        raise InputError(f"--row is {label!r}", where=str(path), remedy=choice_of(label, rows))
     chosen = label if label in rows else same[0]
     whole = settings.part(
         document["settings"], document["folder"], document["seed"], 0, document["replicates"], False

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 
 SHARE = "popular_share"
 """A parameter of ours: PopSub's capacity for popular publications, as a share of the rate at
@@ -95,8 +95,13 @@ def chosen(names: Sequence[str] | None, where: str) -> dict[str, Row]:
             if name in (label, row.relocation or row.scheme)
         }
         if not mine:
-            raise InputError(
-                f"unknown scheme {name!r}", where=where, remedy=f"choose from: {', '.join(ROWS)}"
-            )
+            raise InputError(f"unknown scheme {name!r}", where=where, remedy=_near(name))
         rows |= mine
     return rows
+
+
+def _near(name: str) -> str:
+    """The row or scheme that is nearly called so, or all rows."""
+    schemes = {row.relocation or row.scheme for row in ROWS.values()}
+    near = choice_of(name, sorted({*ROWS, *schemes}))
+    return near if near.startswith("did") else f"choose from: {', '.join(ROWS)}"

@@ -39,7 +39,7 @@ from typing import Any
 from postroad import draws
 from postroad.comparison.limits import Requirements
 from postroad.comparison.rows import Row, chosen
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 from postroad.filters.constraints import TextSet
 from postroad.model import TimeUs
 from postroad.settings import toml
@@ -91,7 +91,7 @@ def load(path: Path, schemes: Sequence[str] | None = None) -> Comparison:
     named: list[str] | None = section.take("schemes", list, None)
     rows = chosen(schemes or named, str(path))
     if baseline not in chosen(None, ""):
-        raise section.wrong("baseline", baseline, f"choose one of: {', '.join(chosen(None, ''))}")
+        raise section.wrong("baseline", baseline, choice_of(baseline, chosen(None, "")))
     if baseline not in rows:
         rows = {**chosen([baseline], str(path)), **rows}
     tune = section.take("tune", bool, False)

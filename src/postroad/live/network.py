@@ -53,7 +53,7 @@ from typing import Any
 import numpy as np
 
 from postroad import relocation
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 from postroad.model import BrokerId
 from postroad.overlay import Overlay, from_links
 from postroad.routing import SCHEMES, Scheme
@@ -159,7 +159,7 @@ class Network:
             raise InputError(
                 f"no broker {name!r}",
                 where=str(self.path),
-                remedy=f"choose one of: {', '.join(self.member_names)}",
+                remedy=choice_of(name, self.member_names),
             )
         return self.names.index(name)
 

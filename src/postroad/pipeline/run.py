@@ -887,6 +887,21 @@ def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
     report(before + done)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What the runs of a sweep differ in, and how many settings there are."""
+
+    keys: tuple[str, ...]
+    count: int
+
+
+def settings_of(runs_path: str) -> Settings:
+    """The settings of a table of runs, without Spark."""
+    rows = [dict(row["parameters"]) for row in store.rows_of(runs_path, ("parameters",))]
+    distinct = {tuple(sorted(row.items())) for row in rows}
+    return Settings(tuple(sorted({key for row in rows for key in row})), len(distinct))
+
+
 def measure(
     runs_path: str,
     folder: str,
@@ -959,7 +974,11 @@ def _cases_table(spark: SparkSession, cases: Sequence[Member]) -> DataFrame:
 
 
 def _check_baseline(runs: DataFrame, baseline: Mapping[str, str | None], where: str) -> None:
-    parameters = [F.col("parameters")[key] == F.lit(value) for key, value in baseline.items()]
+    parameters = [
+        F.col("parameters")[key] == F.lit(value)
+        for key, value in baseline.items()
+        if value is not None
+    ]
     matching = runs
     for condition in parameters:
         matching = matching.where(condition)

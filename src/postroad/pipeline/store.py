@@ -21,8 +21,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -95,12 +96,14 @@ def locked(folder: str, command: str = "") -> Iterator[None]:
     """The folder is this command's own for the time of the block; a second one is refused.
 
     The lock is the kernel's, on a file that names its owner, so that of a killed command is free
-    at once. Folders that are no local paths are not locked.
+    at once. Folders that are no local paths are not locked. Folders that were made for it and are
+    still empty in the end go again.
     """
     if "://" in folder:
         yield
         return
     path = os.path.join(absolute(folder), LOCK)
+    fresh = [parent for parent in _and_parents(absolute(folder)) if not os.path.exists(parent)]
     try:
         os.makedirs(folder, exist_ok=True)
         file = _lock(path)
@@ -117,6 +120,14 @@ def locked(folder: str, command: str = "") -> Iterator[None]:
     finally:
         os.unlink(path)
         os.close(file)
+        with suppress(OSError):  # the first that is not empty
+            for parent in fresh:
+                os.rmdir(parent)
+
+
+def _and_parents(folder: str) -> list[str]:
+    """A folder and those it is in, the innermost first."""
+    return [folder, *map(str, Path(folder).parents)]
 
 
 def _lock(path: str) -> int:

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from postroad import draws
-from postroad.errors import InputError, PostroadError
+from postroad.errors import InputError, PostroadError, choice_of
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import store
@@ -132,7 +132,7 @@ def load(path: str) -> Experiment:
     for key, value in document.items():
         if key not in _KEYS:
             raise InputError(
-                f"unknown key {key!r}", where=path, remedy=f"the keys are {', '.join(_KEYS)}"
+                f"unknown key {key!r}", where=path, remedy=choice_of(key, _KEYS, "the keys are")
             )
         kind = _KEYS[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from postroad.errors import FilterError, InputError
+from postroad.errors import FilterError, InputError, choice_of
 from postroad.filters import EVERYTHING, Filter, covers, intersects, matches, parse
 from postroad.model import (
     Advertisement,
@@ -93,12 +93,13 @@ def _part(number: int, table: Any, last: bool) -> Part:
     unknown = sorted(table.keys() - {"scheme", "parameters", "where"})
     if unknown:
         raise InputError(
-            f"unknown key {name}.{unknown[0]}", remedy="known: scheme, parameters, where"
+            f"unknown key {name}.{unknown[0]}",
+            remedy=choice_of(unknown[0], ("scheme", "parameters", "where"), "known"),
         )
     scheme = table.get("scheme")
     able = [each for each in SCHEMES if each not in UNABLE]
     if scheme not in able:
-        raise InputError(f"{name}.scheme is {scheme!r}", remedy=f"choose one of: {', '.join(able)}")
+        raise InputError(f"{name}.scheme is {scheme!r}", remedy=choice_of(scheme, able))
     where = table.get("where")
     if (where is None) != last:
         remedy = "leave it out: the last part takes what is left"
@@ -119,8 +120,8 @@ def _configured(config: type[Any], values: Any, name: str) -> Any:
     known = {each.name: each.default for each in fields(config)}
     for key, value in values.items():
         if key not in known:
-            listed = ", ".join(known) or "it has none"
-            raise InputError(f"unknown key {name}.{key} = {value!r}", remedy=f"known: {listed}")
+            remedy = choice_of(key, known, "known")
+            raise InputError(f"unknown key {name}.{key} = {value!r}", remedy=remedy)
         kind = type(known[key])
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise InputError(f"{name}.{key} is {value!r}", remedy=f"give a {kind.__name__}")

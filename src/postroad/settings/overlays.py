@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 from postroad.model import TimeUs
 from postroad.overlay import Overlay, files, small_world, trees, wide_area
 from postroad.overlay.transit_stub import transit_stub
@@ -185,5 +185,5 @@ def _meaning(settings: Edges | WideArea | Latencies) -> tuple[str | None, str | 
         ("unit", settings.unit, tuple(files.UNITS_US)),
     ):
         if value is not None and value not in choices:
-            raise InputError(f"{key} is {value!r}", remedy=f"choose one of: {', '.join(choices)}")
+            raise InputError(f"{key} is {value!r}", remedy=choice_of(value, choices))
     return times, settings.unit

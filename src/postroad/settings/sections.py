@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from postroad.errors import InputError
+from postroad.errors import InputError, choice_of
 
 T = TypeVar("T")
 _MISSING: Any = object()
@@ -79,8 +79,7 @@ class Section:
     def done(self) -> None:
         """Complain of the first key that nobody took."""
         for key, value in self.values.items():
-            near = difflib.get_close_matches(key, self.known, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self.known)}"
+            remedy = choice_of(key, self.known, "known")
             raise InputError(
                 f"unknown key {self._key(key)} = {value!r}",
                 where=self._place(self._key(key)),

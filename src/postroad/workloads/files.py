@@ -27,7 +27,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import IO, Any
 
-from postroad.errors import FilterError, InputError
+from postroad.errors import FilterError, InputError, choice_of
 from postroad.filters import Filter, parse
 from postroad.filters.nested import plain
 from postroad.model import BrokerId, Scalar, TimeUs
@@ -513,5 +513,5 @@ def _finish(row: dict[str, Any], identity: str, *known: str) -> None:
         if key not in known and key not in ("time_us", "until_us", identity):
             raise InputError(
                 f"unknown column {key!r}",
-                remedy=f"known: {', '.join(known)}; a map gives a column one of these names",
+                remedy=f"{choice_of(key, known, 'known')}; a map gives a column such a name",
             )

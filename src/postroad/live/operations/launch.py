@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from postroad.live.links.secret import load as load_secret
 from postroad.live.network import Address, Network
 from postroad.live.operations.members import Change
 from postroad.live.operations.operators import token
+from postroad.relocation import all_messages
 
 START_S = 60.0
 STOP_S = 10.0  # beyond the time that brokers may take to drain
+CARRYING = frozenset(message.kind for message in all_messages() if message.carries)
 
 
 def folder_of(network: Network) -> Path:
@@ -34,15 +37,26 @@ def folder_of(network: Network) -> Path:
 
 
 def start(network: Network) -> list[str]:
-    """Start every broker that does not run, as a process of its own; fails if all run already."""
+    """Start every broker that does not run, as a process of its own; fails if all run already, or
+    if something else has a port of one of them."""
     check_guarded(network)
-    answers = status(network)
-    missing = [
-        name
-        for name, row in answers.items()
-        if not _alive(network, name)
-        and (row is None or (row["network"], row["broker"]) != (network.name, name))
-    ]
+    missing = []
+    for name, row in status(network).items():
+        if _alive(network, name):
+            continue
+        address = network.addresses[network.number(name)]
+        if row is None:
+            _check_free(network, name, address)
+        elif (row.get("network"), row.get("broker")) != (network.name, name):
+            raise InputError(
+                f"broker {row.get('broker')!r} of network {row.get('network')!r} answers at "
+                f"{address.url}, where broker {name!r} of {network.name!r} is to be",
+                where=str(network.path),
+                remedy=f"stop that network, or give {name} other ports",
+            )
+        else:
+            continue
+        missing.append(name)
     if not missing:
         raise InputError(
             f"all brokers of {network.name!r} are running already",
@@ -51,6 +65,28 @@ def start(network: Network) -> list[str]:
     for name in missing:
         start_one(network, name)
     return missing
+
+
+def _check_free(network: Network, name: str, address: Address) -> None:
+    """Complain of a port that something else listens at."""
+    for key, host, port in (
+        ("mqtt", address.host, address.mqtt),
+        ("link", address.host, address.link),
+        ("http", address.http_host, address.http),
+    ):
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )[0]
+            with socket.socket(family, kind, protocol) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(place)
+        except OSError as error:
+            raise InputError(
+                f"broker {name!r} cannot listen at {host}:{port}: {error.strerror or error}",
+                where=f"{network.path}: brokers.{name}.{key}",
+                remedy="stop what listens there, or choose another port or host",
+            ) from None
 
 
 def start_one(network: Network, name: str) -> None:
@@ -67,21 +103,25 @@ def start_one(network: Network, name: str) -> None:
 
 def wait(network: Network, started: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yields (ready, all) brokers until each runs and all its links are up. If one of those that
-    were started ends, the others of them are stopped, and who ran before runs on."""
+    were started ends, or time is up, they are stopped; who ran before runs on."""
     deadline = time.monotonic() + START_S
     while True:
         brokers = status(network)
         for name in started:
             if brokers[name] is None and not _alive(network, name):
-                _stop(network, started)
+                stop_some(network, started)
                 raise _ended(network, name)
         ready = sum(row is not None and _linked(row) for row in brokers.values())
         yield ready, len(network.members)
         if ready == len(network.members):
             return
         if time.monotonic() > deadline:
+            silent = [name for name, row in brokers.items() if row is None or not _linked(row)]
+            logs = ", ".join(str(folder_of(network) / f"{name}.log") for name in silent[:3])
+            stop_some(network, started)
             raise RunFailed(
-                f"after {START_S:.0f} s only {ready} of {len(brokers)} brokers are ready"
+                f"after {START_S:.0f} s only {ready} of {len(brokers)} brokers are ready; stopped "
+                f"again what was started. The logs: {logs}"
             )
         time.sleep(0.1)
 
@@ -106,7 +146,8 @@ def wait_for(network: Network, name: str) -> None:
 def _ended(network: Network, name: str) -> RunFailed:
     log = folder_of(network) / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return RunFailed(f"broker {name} ended: {lines[-1] if lines else f'see {log}'}")
+    cause = f": {lines[-1]}" if lines else ""
+    return RunFailed(f"broker {name} ended{cause}; its log: {log}")
 
 
 def _linked(row: dict[str, Any]) -> bool:
@@ -131,6 +172,11 @@ def _ask(network: Network, address: Address) -> dict[str, Any] | None:
             return row
     except (OSError, urllib.error.URLError, ValueError):
         return None
+
+
+def publications_sent(link: Mapping[str, Any]) -> int:
+    """Messages with publications that a broker has sent over a link, of whatever kind they are."""
+    return sum(count for kind, count in link["sent"].items() if kind in CARRYING)
 
 
 def credentials(network: Network) -> dict[str, str]:
@@ -181,10 +227,11 @@ def move(network: Network, publisher: str, broker: str) -> str | None:
 
 def stop(network: Network) -> int:
     """End the brokers that `start` started; how many there were."""
-    return _stop(network, network.member_names)
+    return stop_some(network, network.member_names)
 
 
-def _stop(network: Network, names: Sequence[str]) -> int:
+def stop_some(network: Network, names: Sequence[str]) -> int:
+    """End these brokers, where they run here; how many did."""
     pids = [pid for name in names if (pid := _alive(network, name))]
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
@@ -214,7 +261,7 @@ def add(change: Change, name: str) -> bool:
 def remove(change: Change, name: str) -> bool:
     """Stop a broker, write the file without it, and tell those that run here."""
     network = change.network
-    stopped = _stop(network, [name])
+    stopped = stop_some(network, [name])
     change.write()
     reload(network, _here(network))
     return bool(stopped)
