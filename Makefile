@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures fuzz java
+.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures notebooks fuzz java
 
 help:  ## List these targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,6 +57,9 @@ site: setup  ## The documentation as a site in build/site.
 pictures: setup  ## The pictures of the dashboard in docs, taken anew in a browser.
 	@sh scripts/ensure-chromium
 	$(BIN)/python scripts/screenshots.py
+
+notebooks: setup java  ## Run the notebooks in examples anew, with what they print and draw.
+	$(BIN)/python scripts/notebooks.py
 
 saving: setup java  ## Watch a live network with --apply: what was advised, what was saved, how soon.
 	POSTROAD_SAVING=1 $(BIN)/python -m pytest -q -s tests/pipeline/test_watch_live.py

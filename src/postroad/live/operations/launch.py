@@ -323,6 +323,8 @@ def _alive(network: Network, name: str) -> int:
         return 0
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        if not command and ") Z " not in Path(f"/proc/{pid}/stat").read_text(errors="replace"):
+            return pid  # it is just being started: its words are not there yet
     except OSError:
         return pid  # no /proc here: trust the file
     return pid if "postroad" in command and str(network.path) in command else 0
