@@ -15,6 +15,9 @@ ROOT = Path(__file__).parents[1]
 CORE = ("click", "markdown_it", "mdurl", "msgspec", "numpy", "numpy.libs", "pygments", "rich",
         "scipy", "scipy.libs")  # fmt: skip
 LIVE = ("cryptography", "mqtt5", "prometheus_client", "tomlkit", "websockets")
+PIPELINE = ("contourpy", "cycler", "dateutil", "fontTools", "jinja2", "kiwisolver", "llvmlite",
+            "markupsafe", "matplotlib", "mpl_toolkits", "numba", "packaging", "pandas", "PIL",
+            "pillow.libs", "py4j", "pyarrow", "pyparsing", "pyspark", "pytz", "tzdata")  # fmt: skip
 SCENARIO = """
 scheme = "kyra"
 [overlay]
@@ -50,11 +53,11 @@ class Installed:
             if there.exists():  # not all wheels have a folder of libraries
                 (self.libraries / name).symlink_to(there)
 
-    def postroad(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def postroad(self, *words: str, timeout: int = 120) -> subprocess.CompletedProcess[str]:
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
         return subprocess.run(
-            [str(self.command), *words], cwd=empty, capture_output=True, text=True, timeout=120
+            [str(self.command), *words], cwd=empty, capture_output=True, text=True, timeout=timeout
         )
 
 
@@ -94,3 +97,8 @@ def test_the_wheel_does_what_its_extras_are_for(installed: Installed) -> None:
     finally:
         done = installed.postroad("network", "down", path)
     assert "2 brokers stopped" in done.stdout
+
+    installed.bring(PIPELINE)
+    done = installed.postroad("demo", "--quick", "-o", "report", timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert (installed.folder / "empty" / "report" / "index.html").exists()

@@ -50,13 +50,15 @@ def compare(
 
 
 @click.command()
+@click.option("--quick", is_flag=True, help="A small network, to see that all is installed.")
 @OUT
 @on_spark
 @FORCE
 @JSON
-def demo(out: Path, as_json: bool, **told: Any) -> None:
+def demo(quick: bool, out: Path, as_json: bool, **told: Any) -> None:
     """Compare every scheme on the workload that comes with the package."""
-    with as_file(files("postroad.comparison") / "demo.toml") as path:
+    name = "demo_quick.toml" if quick else "demo.toml"
+    with as_file(files("postroad.comparison") / name) as path:
         _compare(path, None, out, job(told, light=True), as_json)
 
 
