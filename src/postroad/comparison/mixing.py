@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from postroad.comparison.optimum import Demand, demand
-from postroad.comparison.rows import CANDIDATES, DURABLE, ROWS, Row
+from postroad.comparison.rows import CANDIDATES, DURABLE, PLACED, ROWS, Row
 from postroad.cost import bounds
 from postroad.filters import Filter, literal
 from postroad.filters.language import quote_name
@@ -72,7 +72,7 @@ def candidates(rows: Mapping[str, Row], parameters: Mapping[str, Mapping[str, An
         if row.relocation is None
         and (row.scheme in PRICED or row.scheme == "match_early")
         and row.scheme != "ideal_multicast"  # its messages are those between routers
-        and not (row.grid.keys() | row.parameters.keys()) & {"cells", "unicast_below"}
+        and not (row.grid.keys() | row.parameters.keys()) & {"cells", "unicast_below", PLACED}
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytest
 
 from postroad.comparison import mixing
 from postroad.comparison.mixing import Candidate
+from postroad.comparison.rows import chosen
 from postroad.comparison.runs import prepared
 from postroad.filters import matches, parse
 from postroad.model import Publication
+from postroad.routing import SCHEMES
 from postroad.sim.facts import facts
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario, from_dict
@@ -147,3 +149,9 @@ def test_parts_take_in_every_publication_of_their_groups() -> None:
         group = some.of(Publication("", "", posting.attributes))
         at = next(part for part in read if matches(part.where, posting.attributes))
         assert at.scheme == ("flooding", "unicast")[choice[group]]
+
+
+def test_every_candidate_can_be_a_part_of_a_mix() -> None:
+    for scheme, parameters in mixing.candidates(chosen(None, ""), {}):
+        known = {field.name for field in fields(SCHEMES[scheme].config)}
+        assert {*parameters} <= known, scheme
