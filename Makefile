@@ -54,7 +54,7 @@ kills: setup java  ## Kill a watch of traces in mid-stream, start it again, comp
 site: setup  ## The documentation as a site in build/site.
 	$(BIN)/mkdocs build -q
 
-pictures: setup  ## The pictures of the dashboard in docs, taken anew in a browser.
+pictures: setup  ## The pictures of the dashboard and the demo in docs, taken anew in a browser.
 	@sh scripts/ensure-chromium
 	$(BIN)/python scripts/screenshots.py
 

@@ -1,4 +1,4 @@
-"""The pictures of the dashboard in docs/pictures: a network under load, in a real browser."""
+"""The pictures in docs/pictures: a network under load on the dashboard, and the demo's page."""
 
 from __future__ import annotations
 
@@ -99,9 +99,18 @@ def shoot(page: Page) -> None:
     page.screenshot(path=PICTURES / "time.png")
 
 
+def shoot_comparison(page: Page, report: Path) -> None:
+    page.goto(f"file://{report / 'index.html'}")
+    page.wait_for_selector("svg")
+    page.screenshot(path=PICTURES / "compare.png")
+
+
 def main() -> None:
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as name:
+        report = Path(name) / "report"
+        command = [sys.executable, "-m", "postroad", "demo", "-o", str(report)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         path = network(Path(name))
         with postroad.network(path), sync_playwright() as playwright:
             clients = threading.Thread(target=lambda: asyncio.run(load(stop)))
@@ -115,6 +124,7 @@ def main() -> None:
                     executable_path=shutil.which("chromium"), args=["--no-sandbox"]
                 )
                 shoot(browser.new_page(viewport={"width": 1200, "height": 780}))
+                shoot_comparison(browser.new_page(viewport={"width": 1200, "height": 780}), report)
                 browser.close()
                 dashboard.terminate()
             stop.set()

@@ -30,6 +30,16 @@ def docs(key: str) -> None:
     click.echo("\n".join(map(str, mine)))
 
 
+COMPLETION = (
+    "Your shell completes commands, options and choices once it is told how, in `~/.bashrc`,",
+    "`~/.zshrc` or `~/.config/fish/completions/postroad.fish`:",
+    "",
+    '    eval "$(_POSTROAD_COMPLETE=bash_source postroad)"    # bash 4.4 or newer',
+    '    eval "$(_POSTROAD_COMPLETE=zsh_source postroad)"     # zsh',
+    "    _POSTROAD_COMPLETE=fish_source postroad | source     # fish",
+)
+
+
 def commands_page() -> str:
     """Every command with its options, in Markdown."""
     from postroad.cli import cli
@@ -40,7 +50,7 @@ def commands_page() -> str:
         "Made from the code by `make golden`; `--help` prints the same.",
         "",
     ]
-    lines += ["Exit codes: 0 good, 1 failed, 2 wrong usage.", ""]
+    lines += ["Exit codes: 0 good, 1 failed, 2 wrong usage.", "", *COMPLETION, ""]
 
     def show(command: click.Command, name: str, parent: click.Context | None) -> None:
         context = click.Context(command, info_name=name, parent=parent)

@@ -550,6 +550,7 @@ def subscribe(
     async def listen() -> None:
         async with connecting as connected:
             await connected.subscribe(topic, where=filter, qos=qos)
+            click.echo(f"subscribed to {topic} at {where}", err=True)
             seen = 0
             async for message in connected:
                 text = message.payload.decode(errors="replace")

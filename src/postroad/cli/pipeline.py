@@ -370,8 +370,8 @@ def sweep(experiment: str, metric: str | None, output: str, as_json: bool, **opt
         facts = run.sweep(experiment, output, where, report=report)
         measured: dict[str, Any] = {"tables": []}
         if facts["failed"] < facts["runs"]:
-            settings = run.settings_of(facts["tables"][0])
-            every = [dict.fromkeys(settings.keys)] if 1 < settings.count <= SETTINGS_MAX else []
+            grid = run.grid_of(facts["tables"][0])
+            every = [dict.fromkeys(grid.keys)] if 1 < grid.count <= SETTINGS_MAX else []
             measured = run.measure(facts["tables"][0], output, where, baselines=every)
     measures, differences = [
         *(store.rows_of(path) for path in measured["tables"]), [], []

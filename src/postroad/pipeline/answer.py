@@ -15,8 +15,8 @@ SETTINGS_MAX = 60  # every two are compared, up to so many
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The best setting and the next one; `difference` is the next minus the best, in pairs."""
+class Best:
+    """The best setting of a sweep and the next one; `difference` is the next minus the best, in pairs."""
 
     metric: str
     best: Row
@@ -67,7 +67,7 @@ def _spread(ends: tuple[Any, Any]) -> bool:
 
 def answer(
     measures: Sequence[Row], differences: Sequence[Row], metric: str | None = None
-) -> Answer | None:
+) -> Best | None:
     """The setting with the least of a metric; None if no metric tells settings apart."""
     metrics = varying(measures)
     if metric is None:
@@ -89,4 +89,4 @@ def answer(
             ),
             None,
         )
-    return Answer(metric, best, following, difference)
+    return Best(metric, best, following, difference)

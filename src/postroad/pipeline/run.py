@@ -888,18 +888,18 @@ def _ahead(report: Callable[[int], None], before: int, done: int) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Grid:
     """What the runs of a sweep differ in, and how many settings there are."""
 
     keys: tuple[str, ...]
     count: int
 
 
-def settings_of(runs_path: str) -> Settings:
+def grid_of(runs_path: str) -> Grid:
     """The settings of a table of runs, without Spark."""
     rows = [dict(row["parameters"]) for row in store.rows_of(runs_path, ("parameters",))]
     distinct = {tuple(sorted(row.items())) for row in rows}
-    return Settings(tuple(sorted({key for row in rows for key in row})), len(distinct))
+    return Grid(tuple(sorted({key for row in rows for key in row})), len(distinct))
 
 
 def measure(

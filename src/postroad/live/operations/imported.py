@@ -64,7 +64,7 @@ _REMEDIES = {
 
 
 @dataclass
-class Member:
+class Configured:
     """One broker, as its file has it."""
 
     name: str
@@ -111,7 +111,7 @@ def write(files: Sequence[Path], out: Path, name: str, port: int) -> Imported:
         for host, at in member.peers:
             peer = _peer(known, host, at)
             if peer is None:
-                peer = Member(f"{host}" if at == MQTT else f"{host}-{at}", member.where, host)
+                peer = Configured(f"{host}" if at == MQTT else f"{host}-{at}", member.where, host)
                 remedy = "give it too, or check what is written of this broker"
                 peer.skip(f"no file for {host}:{at}", None, "", remedy)
                 known.append(peer)
@@ -171,7 +171,7 @@ def write(files: Sequence[Path], out: Path, name: str, port: int) -> Imported:
     return Imported(out, [member.name for member in known], list(links.values()), left_out)
 
 
-def _check_joined(members: Sequence[Member], links: Sequence[tuple[str, str]]) -> None:
+def _check_joined(members: Sequence[Configured], links: Sequence[tuple[str, str]]) -> None:
     joined = {members[0].name}
     while more := {name for link in links if {*link} & joined for name in {*link} - joined}:
         joined |= more
@@ -184,7 +184,7 @@ def _check_joined(members: Sequence[Member], links: Sequence[tuple[str, str]]) -
             )
 
 
-def _peer(members: Sequence[Member], host: str, port: int) -> Member | None:
+def _peer(members: Sequence[Configured], host: str, port: int) -> Configured | None:
     """Who is meant by an address: a broker of that name or host, or one at that port here."""
     for member in members:
         if host.lower() in (member.name.lower(), member.host.lower()):
@@ -197,20 +197,20 @@ def _peer(members: Sequence[Member], host: str, port: int) -> Member | None:
     return next((one for one in members if port in one.listens or port == one.mqtt), None)
 
 
-def _member(path: Path) -> Member:
+def _member(path: Path) -> Configured:
     text = toml.read_text(path)
     stem = path.name.partition(".")[0]
     name = path.absolute().parent.name if stem in _GENERIC and path.parent.name else stem
-    member = Member(name, str(path))
+    member = Configured(name, str(path))
     bare = re.sub(r"(#|//).*", "", text)
-    read: Callable[[str, Member], None] = _mosquitto
+    read: Callable[[str, Configured], None] = _mosquitto
     if re.search(r"[{]|^\s*\w+\s*[:=]", bare, re.MULTILINE):
         read = _nats
     read(text, member)
     return member
 
 
-def _mosquitto(text: str, member: Member) -> None:
+def _mosquitto(text: str, member: Configured) -> None:
     """Lines `key value`; `listener` and `connection` begin sections that last until the next."""
     bridge = ""
     for number, raw in enumerate(text.splitlines(), 1):
@@ -257,7 +257,7 @@ def _address(text: str, port: int) -> tuple[str, int]:
     return parts.hostname or text, parts.port or port
 
 
-def _nats(text: str, member: Member) -> None:
+def _nats(text: str, member: Configured) -> None:
     top = _Nats(text, member.where).read()
     member.name = str(top.pop("server_name", member.name))
     member.host = str(top.pop("host", top.pop("net", "")))
@@ -290,7 +290,7 @@ def _nats(text: str, member: Member) -> None:
             member.skip(key, None, key)
 
 
-def _nats_links(block: dict[str, Any], key: str, port: int, member: Member) -> None:
+def _nats_links(block: dict[str, Any], key: str, port: int, member: Configured) -> None:
     listen = block.pop("listen", None)
     own = block.pop("port", None) or (str(listen).rpartition(":")[2] if listen else None)
     if own is not None and str(own).isdecimal():
