@@ -16,7 +16,7 @@ SETTINGS_MAX = 60  # every two are compared, up to so many
 
 @dataclass(frozen=True)
 class Best:
-    """The best setting of a sweep and the next one; `difference` is the next minus the best, in pairs."""
+    """The best setting and the next one; `difference` is the next minus the best, in pairs."""
 
     metric: str
     best: Row
