@@ -475,3 +475,11 @@ def need_mosquitto() -> None:
     found = subprocess.run(["sh", str(ROOT / "scripts" / "ensure-mosquitto")], check=False)
     if found.returncode:
         pytest.skip("mosquitto_pub and mosquitto_sub are missing and could not be installed")
+
+
+def need_mqttjs() -> Path:
+    """The folder of MQTT.js; skips unless it is there, or can be installed."""
+    installed = subprocess.run(["sh", str(ROOT / "scripts" / "ensure-mqttjs")], check=False)
+    if installed.returncode or shutil.which("node") is None:
+        pytest.skip("MQTT.js is missing and could not be installed")
+    return ROOT / "build" / "node" / "node_modules"

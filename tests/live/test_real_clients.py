@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from live_harness import (
     environment,
     free_ports,
     need_mosquitto,
+    need_mqttjs,
     wait_for,
     write_network,
 )
@@ -30,6 +34,7 @@ from postroad.live.client import Client
 from postroad.live.network import load
 from postroad.traces.schema import KINDS
 
+CHROMIUM = shutil.which("chromium")
 TRACES = 'traces = { folder = "traces", file_s = 0.2 }'
 
 
@@ -179,6 +184,75 @@ def test_aiomqtt_with_filter_properties_and_refusal(chain: Processes) -> None:
         ("aio/json", b'{"price": 15}'),
         ("aio/property", b"20"),
     ]
+
+
+ROUND_TRIP = """
+async ({mqtt, here, there, protocolVersion}) => {
+  const name = protocolVersion + '/' + here.split(':')[0];
+  const options = {protocolVersion, connectTimeout: 60000};
+  const [subscriber, publisher] = await Promise.all([
+    mqtt.connectAsync(there, {...options, clientId: 'js-s/' + name}, false),
+    mqtt.connectAsync(here, {...options, clientId: 'js-p/' + name}, false)]);
+  const got = [];
+  const all = new Promise(done => subscriber.on('message', (topic, payload, packet) => {
+    got.push([topic, payload.toString(), packet.qos]);
+    if (got.length === 3) done();
+  }));
+  const properties = protocolVersion === 5 ? {userProperties: {$where: 'n > 0'}} : undefined;
+  await subscriber.subscribeAsync('js/' + name + '/#', {qos: 2, properties});
+  for (const qos of [0, 1, 2]) {
+    if (protocolVersion === 5) await publisher.publishAsync('js/' + name + '/x', '{"n": 0}', {qos});
+    await publisher.publishAsync('js/' + name + '/' + qos, '{"n": 1}', {qos});
+  }
+  await all;
+  await Promise.all([subscriber.endAsync(), publisher.endAsync()]);
+  return got;
+}
+"""
+
+
+def js_rows(level: int, scheme: str) -> list[list[Any]]:
+    return [[f"js/{level}/{scheme}/{qos}", '{"n": 1}', qos] for qos in range(3)]
+
+
+@pytest.mark.parametrize("level", [5, 4])
+def test_mqttjs_in_node_at_all_qualities(chain: Processes, level: int) -> None:
+    folder = need_mqttjs()
+    where = {"here": f"mqtt://127.0.0.1:{chain.mqtt('A')}"}
+    where["there"] = f"mqtt://127.0.0.1:{chain.mqtt('C')}"
+    program = (
+        f"({ROUND_TRIP})({{mqtt: require('mqtt'), protocolVersion: {level},"
+        f" ...{json.dumps(where)}}}).then(got => console.log(JSON.stringify(got)))"
+    )
+    done = subprocess.run(
+        ["node", "-e", program], env={**os.environ, "NODE_PATH": str(folder)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == js_rows(level, "mqtt")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_mqttjs_in_a_browser_over_websocket(chain: Processes, tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    folder = need_mqttjs()
+    # Browsers let pages of this machine connect to it, and no others.
+    pages = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), pages) as server, sync_playwright() as playwright:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            page = browser.new_page()
+            page.goto(f"http://127.0.0.1:{server.server_port}/")
+            page.add_script_tag(path=str(folder / "mqtt" / "dist" / "mqtt.min.js"))
+            where = {"here": f"ws://127.0.0.1:{chain.mqtt('A')}/mqtt", "protocolVersion": 5}
+            where["there"] = f"ws://127.0.0.1:{chain.mqtt('C')}/mqtt"
+            rows = page.evaluate(f"where => ({ROUND_TRIP})({{mqtt, ...where}})", where)
+        finally:
+            browser.close()
+            server.shutdown()
+    assert rows == js_rows(5, "ws")
 
 
 def test_own_client_and_commands(chain: Processes) -> None:

@@ -119,6 +119,14 @@ def test_all_schemes_deliver_the_same_and_nothing_is_lost(report: Path) -> None:
             assert told["schemes"][label][measure] == pytest.approx(means(report, label, measure))
 
 
+def test_rows_that_no_workload_leaves_within_the_limits_are_not_run_elsewhere(report: Path) -> None:
+    varied = {row["scheme"] for row in results(report) if row["point"]}
+    lost = {"PopSub direct", "PopSub gossip", "Kyra", "unicast", "GRAPE", "best places"}
+    assert not varied & lost
+    assert {"flooding", "subscription forwarding", "advertisement forwarding"} <= varied
+    assert "Without the rows that the limits rule out" in (report / "index.html").read_text()
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_page_in_a_browser(report: Path) -> None:
     from playwright.sync_api import sync_playwright

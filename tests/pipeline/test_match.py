@@ -106,7 +106,10 @@ def test_every_publication_is_matched_as_one_by_one(spark, files, tmp_path):
     raw = str(folder / "subscriptions.csv"), str(folder / "publications.jsonl")
     facts = run.match(*raw, str(tmp_path / "out"), run.Job())
     rows = store.rows_of(str(tmp_path / "out/matches"))
-    assert {row["publication"]: row["matches"] for row in rows} == expected
+    matches = {row["publication"]: row["matches"] for row in rows}
+    wrong = {id: set(expected[id]) ^ set(matches.get(id, ())) for id in expected}
+    assert {id: who for id, who in wrong.items() if who} == {}
+    assert matches == expected
     assert facts["publications"] == len(rows) == 400
     assert facts["matches"] == sum(map(len, expected.values()))
     assert {row["publisher"] for row in rows} == {"p0", "p1", "p2"}
@@ -117,6 +120,61 @@ def test_every_publication_is_matched_as_one_by_one(spark, files, tmp_path):
     rows = store.rows_of(str(tmp_path / "by/matches"))
     by_client = {row["publication"]: row["matches"] for row in rows}
     assert by_client == brute(subscriptions, publications, 2)
+
+
+NESTED = [
+    "`order`.items.sku = 'x'",
+    "`order`.items.sku = 'x' AND `order`.items.qty > 5",
+    "NOT `order`.items.sku = 'x'",
+    "tags IN ('a', 'b') AND `order`.items.qty > 5",
+    "`order`.items.sku IS NULL OR tags LIKE 'c%'",
+    "`order`.city <> 'Oslo' AND (tags = 'a' OR `order`.items.qty <= 2)",
+]
+
+
+def test_nested_content_matches_as_spark_unnests_it(spark, tmp_path):
+    """The same texts as predicates over rows that Spark's own `explode` makes."""
+    draw = random.Random(5)
+    contents = []
+    for number in range(60):
+        items = [
+            {"sku": draw.choice(["x", "y", None]), "qty": draw.randint(0, 9)}
+            for _ in range(draw.randint(0, 3))
+        ]
+        order = {"city": draw.choice(["Oslo", "Rome"]), "items": items}
+        tags = [draw.choice(["a", "b", "cd"]) for _ in range(draw.randint(0, 3))]
+        contents.append((str(number), {"order": order, "tags": tags}))
+    with (tmp_path / "p.jsonl").open("w") as file:
+        for number, content in contents:
+            row = {"id": number, "time_us": 0, "broker": "b", "publisher": "p"}
+            file.write(json.dumps(row | {"attributes": content}) + "\n")
+    with (tmp_path / "s.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [["id", "broker", "client", "filter"]]
+            + [[str(n), "b", "c", text] for n, text in enumerate(NESTED)]
+        )
+    run.match(str(tmp_path / "s.csv"), str(tmp_path / "p.jsonl"), str(tmp_path / "out"), run.Job())
+    rows = store.rows_of(str(tmp_path / "out/matches"))
+    matches = {
+        (row["publication"], subscription) for row in rows for subscription in row["matches"]
+    }
+    schema = (
+        "id string, `order` struct<city: string, items: array<struct<sku: string, qty: int>>>,"
+        " tags array<string>"
+    )
+    frame = spark.createDataFrame([(n, c["order"], c["tags"]) for n, c in contents], schema)
+    unnested = frame.selectExpr(
+        "id", "`order`.city", "explode_outer(`order`.items) item", "tags"
+    ).selectExpr(
+        "id", "named_struct('city', city, 'items', item) `order`", "explode_outer(tags) tags"
+    )
+    expected = {
+        (row.id, str(n))
+        for n, text in enumerate(NESTED)
+        for row in unnested.where(text).select("id").distinct().collect()
+    }
+    assert matches == expected
+    assert 60 < len(expected) < 300
 
 
 def test_a_bad_row_of_a_raw_file_is_named(spark, files, tmp_path):

@@ -391,7 +391,10 @@ def test_wrong_usage_is_told_in_one_line(tmp_path):
     network.write_text(
         'name = "n"\nscheme = "flooding"\n[brokers.A]\nmqtt = 1\nlink = 2\nhttp = 3\n'
     )
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/_watch.json").write_text('{"schema": 1}')
     for arguments, said in (
+        ([str(tmp_path), "-o", str(tmp_path / "old")], "a watch of schema 1 was begun here"),
         ([str(tmp_path / "none")], "there is no folder"),
         ([str(network)], "the network records no traces"),
         ([str(tmp_path), "--watermark", "7s"], "a multiple of the window"),
@@ -400,6 +403,6 @@ def test_wrong_usage_is_told_in_one_line(tmp_path):
         ([str(network), "--apply"], "takes no orders"),
     ):
         out = str(tmp_path / "out")
-        done = CliRunner().invoke(cli, ["pipeline", "watch", *arguments, "-o", out, "--once"])
+        done = CliRunner().invoke(cli, ["pipeline", "watch", "-o", out, "--once", *arguments])
         assert done.exit_code != 0
         assert said in done.output + str(done.exception)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from postroad.comparison.rows import PLACED
+from postroad.comparison.rows import DURABLE, PLACED, Row
 from postroad.errors import InputError
 from postroad.routing import SCHEMES
 
@@ -52,15 +52,21 @@ def reason_out(
     return next(_reasons(outcome, limits, rate_per_s, per_change), None)
 
 
+def ruled_out(row: Row | Outcome, limits: Requirements) -> Iterator[str]:
+    """Why a row does not keep within the limits whatever the workload. A mix is not known before it
+    has run."""
+    if PLACED in row.parameters:
+        yield "publishers would have to connect elsewhere (`postroad advise publishers`)"
+    if limits.survives_crashes and not survives(row):
+        yield "no store, so a crash may lose what was acknowledged"
+    if limits.runs_live and row.scheme in NOT_LIVE:
+        yield NOT_LIVE[row.scheme]
+
+
 def _reasons(
     outcome: Outcome, limits: Requirements, rate_per_s: float, per_change: float
 ) -> Iterator[str]:
-    if PLACED in outcome.parameters:
-        yield "publishers would have to connect elsewhere (`postroad advise publishers`)"
-    if limits.survives_crashes and not survives(outcome):
-        yield "no store, so a crash may lose what was acknowledged"
-    if limits.runs_live and outcome.scheme in NOT_LIVE:
-        yield NOT_LIVE[outcome.scheme]
+    yield from ruled_out(outcome, limits)
     outside = outcome.figure("outside").mean
     if limits.given_links and outside:
         yield f"{outside:,.4g} messages a publication are sent outside the given links"
@@ -80,8 +86,10 @@ def _reasons(
                 yield f"{value:,.4g} {text}, at most {limit:,.4g} wanted"
 
 
-def survives(outcome: Outcome) -> bool:
-    scheme = SCHEMES[outcome.scheme]
+def survives(row: Row | Outcome) -> bool:
+    scheme = SCHEMES[row.scheme]
+    if DURABLE in row.parameters:  # a mix that is yet to be found
+        return True
     if scheme.parts is not None:
-        scheme = scheme.of(scheme.config(**outcome.parameters))
-    return scheme.durable and outcome.relocation is None
+        scheme = scheme.of(scheme.config(**row.parameters))
+    return scheme.durable and row.relocation is None

@@ -212,9 +212,10 @@ def _cases(
             **_case(comparison, topic, LABEL, Row(""), {}, replicate), "scheme": None,
             "details": False,
         }  # fmt: skip
+    possible = settings.possible_rows(comparison)
     for dimension, values in settings.sensitivity_points(comparison).items():
         for value, changed in values:
-            for label, row in comparison.rows.items():
+            for label, row in possible.items():
                 case = _case(comparison, topic, label, row, parameters[label], 0)
                 yield {**case, "settings": changed, "point": [dimension, value], "details": False}
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad import draws
-from postroad.comparison.limits import Requirements
+from postroad.comparison.limits import Requirements, ruled_out
 from postroad.comparison.rows import Row, chosen
 from postroad.errors import InputError, choice_of
 from postroad.filters.constraints import TextSet
@@ -222,6 +222,15 @@ def topic_attribute(scenario: Scenario) -> str:
         if score > most:
             best, most = name, score
     return best
+
+
+def possible_rows(comparison: Comparison) -> dict[str, Row]:
+    """The baseline, and the rows that some workload may leave within the limits."""
+    return {
+        label: row
+        for label, row in comparison.rows.items()
+        if label == comparison.baseline or not any(ruled_out(row, comparison.limits))
+    }
 
 
 def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, dict[str, Any]]]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from postroad.jit import njit
 from postroad.kernels.counters import Counters, links
 from postroad.kernels.workload import publisher
 from postroad.overlay.rooted import Rooted

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from postroad.jit import njit
 from postroad.overlay import IntArray
 from postroad.overlay.latencies import spanning_tree
 from postroad.overlay.transit_stub import Underlay

@@ -46,9 +46,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from postroad.errors import Unsupported
+from postroad.jit import njit
 from postroad.kernels import draws as keyed
 from postroad.overlay import Overlay
 

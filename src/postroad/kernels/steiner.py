@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
+from postroad.jit import njit
 from postroad.overlay import IntArray
 from postroad.overlay.transit_stub import Underlay
 

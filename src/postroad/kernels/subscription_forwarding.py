@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from postroad.jit import njit
 from postroad.kernels.counters import Counters, links
 from postroad.kernels.workload import (
     draw_members,

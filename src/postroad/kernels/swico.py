@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from postroad.jit import njit
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
 from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from postroad import draws
+from postroad.jit import njit
 from postroad.kernels.swico import (
     _apart,
     _contribution,

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING
+from postroad.jit import njit
 from postroad.matching import Index
 from postroad.model import BrokerId, Publication, Scalar, Subscription, TimeUs
 from postroad.overlay import IntArray, Overlay

@@ -8,8 +8,8 @@ each is issued by a broker drawn uniformly. Brokers are breadth-first numbers.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from postroad.jit import njit
 from postroad.kernels.counters import Numbers
 from postroad.kernels.draws import base, below, mix, node_keyed, to_uniform
 from postroad.overlay.rooted import Rooted

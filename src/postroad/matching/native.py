@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from postroad.jit import cfunc, njit
 from postroad.matching import kernels
 
 # Whom it was tried on. Another Python need not lay out its calls alike, and one without a lock

@@ -368,19 +368,20 @@ def _complaint(text: str) -> str | None:
 
 def publications(records: DataFrame) -> DataFrame:
     """Publications; a row without an id is named after its place."""
-    content = F.try_variant_get(F.try_parse_json("attributes"), "$", "map<string,variant>")
-    nested = F.exists(
-        F.map_values(content), lambda value: F.schema_of_variant(value).rlike("^(OBJECT|ARRAY)")
-    )
-    nested = F.coalesce(nested, F.lit(False))
+    parsed = F.try_parse_json("attributes")
+    content = F.try_variant_get(parsed, "$", "map<string,variant>")
     # The parser of variants does not see what follows the object.
-    flat = content.isNotNull() & F.col("attributes").rlike(_FLAT_OBJECT)
+    flat = F.col("attributes").rlike(_FLAT_OBJECT)
+    said, bare = (
+        F.regexp_replace(text, _JSON_TEXT, "") for text in (F.col("attributes"), F.to_json(parsed))
+    )
+    marks = [F.length(F.regexp_replace(text, r"[^{}\[\]:,]", "")) for text in (said, bare)]
+    alone = content.isNotNull() & (flat | (said.rlike(r"\}\s*$") & (marks[0] == marks[1])))
     judged = _judged(
         _identified(records, "publication", "p"),
         PUBLICATIONS,
         ("broker", "publisher", "time_us"),
-        (nested, "an attribute is an object or a list"),
-        (~nested & ~F.coalesce(flat, F.lit(False)), "attributes are not a JSON object"),
+        (~F.coalesce(alone, F.lit(False)), "attributes are not a JSON object"),
     )
     return _unique(judged, ("publisher", "publication"), _ID_BEFORE)
 

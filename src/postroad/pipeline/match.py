@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from postroad.errors import FilterError
 from postroad.filters import parse
+from postroad.filters.nested import ROWS, plain, rows_of
 from postroad.matching.compiled import Compiled
 from postroad.matching.holders import Holders, interested
 from postroad.matching.shared import Shared, load, save
@@ -209,7 +210,7 @@ def answers(
         rows = batch.slice(begin, BATCH)
         times_us = _ints(rows.column("time_us"))
         contents = [_attributes(text) for text in rows.column("attributes").to_pylist()]
-        matches = [table.index.match(attributes) for attributes in contents]
+        matches = [matching(table.index, attributes) for attributes in contents]
         keys = [] if key is None else [key(attributes) for attributes in contents]
         ends = np.cumsum([len(filters) for filters in matches], dtype=np.int64)
         filters = np.fromiter(chain.from_iterable(matches), np.int64, ends[-1])
@@ -229,14 +230,22 @@ def answers(
             first = last
 
 
+def matching(index: Shared, attributes: Any) -> list[int]:
+    """The filters that match content, which may have several rows, in order."""
+    if ROWS not in attributes:
+        return index.match(attributes)
+    return sorted({filter for row in rows_of(attributes) for filter in index.match(row)})
+
+
 _decode = msgspec.json.Decoder().decode
 
 
 def _attributes(text: str) -> Any:
     try:
-        return _decode(text)
+        content = _decode(text)
     except msgspec.MsgspecError:  # numbers beyond a float's range
-        return json.loads(text)
+        content = json.loads(text)
+    return content if text.find("{", 1) < 0 and "[" not in text else plain(content)
 
 
 def _ints(column: pa.Array) -> Ints:

@@ -56,7 +56,6 @@ from postroad.pipeline.schemas import (
     SUBSCRIPTIONS,
     TEXT,
     TRACES,
-    VERSION,
     WATCH_ALTERNATIVES,
     WATCH_FACTS,
     WATCH_MOVES,
@@ -1236,18 +1235,24 @@ def _traces_of(source: str) -> str:
 
 def _check_same_watch(folder: str, settings: Facts) -> None:
     """What a stopped watch has begun goes on with the same settings only."""
-    said = {**settings, "schema": VERSION}
     path = store.join(folder, "_watch.json")
     if not store.exists(path):
-        store.write_json(path, said)
+        store.write_json(path, {**settings, "schema": watching.VERSION})
         return
     before = store.read_json(path)
-    for key, value in said.items():
+    if before.get("schema") != watching.VERSION:
+        raise InputError(
+            f"a watch of schema {before.get('schema')} was begun here, this Postroad goes on with "
+            f"{watching.VERSION}",
+            where=folder,
+            remedy="give another --out; the trace files that are still there are read anew",
+        )
+    for key, value in settings.items():
         if before.get(key) != value:
             raise InputError(
                 f"{key} was {before.get(key)!r} and is {value!r}",
                 where=folder,
-                remedy="give the same as before, or another --output",
+                remedy="give the same as before, or another --out",
             )
 
 

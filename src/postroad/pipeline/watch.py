@@ -88,6 +88,8 @@ _FACT_KEY = tuple(
     for name in WATCH_FACTS.names
     if name not in (*_COUNTS, *_ORDER, "queue_max", "level", "batch")
 )
+VERSION = 2
+"""Of what a stopped watch leaves for the next."""
 Life = tuple[str, str, int]
 Range = tuple[int, int]
 

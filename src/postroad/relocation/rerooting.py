@@ -8,7 +8,8 @@ because a live broker must not wait for that in the middle of its work.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from postroad.jit import njit
 
 _ALL = np.uint64(0x0101010101010101)
 

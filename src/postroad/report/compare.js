@@ -151,7 +151,7 @@ function drawSensitivity() {
     const points = vary.points[row.label] || [];
     return {label: row.label, kind: kind(row.label), dots: true, x: points.map(point => point.value),
       y: points.map(point => point.measures[measure])};
-  }), [vary.name, long(measure)]);
+  }).filter(one => one.x.length), [vary.name, long(measure)]);
 }
 
 function drawAll() {

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from postroad.comparison.optimum import LABEL
 from postroad.comparison.perform import Results
 from postroad.comparison.runs import CONCERN, MEASURES
+from postroad.comparison.settings import possible_rows
 from postroad.comparison.verdict import (
     Judgement,
     placements,
@@ -270,11 +271,15 @@ def _data(results: Results, judgement: Judgement) -> dict[str, Any]:
 
 def _sensitivity(results: Results) -> str:
     if results.comparison.generated is None:
-        return "The same network with a part of the subscriptions; one run each."
-    return (
-        "Around a network and workload of an eighth of the size, one thing changed at a time; "
-        "one run each. Skew 0 gives every publisher equally many subscribers."
-    )
+        text = "The same network with a part of the subscriptions; one run each."
+    else:
+        text = (
+            "Around a network and workload of an eighth of the size, one thing changed at a time; "
+            "one run each. Skew 0 gives every publisher equally many subscribers."
+        )
+    if len(possible_rows(results.comparison)) < len(results.comparison.rows):
+        text += " Without the rows that the limits rule out whatever the workload."
+    return text
 
 
 def _estimates(results: Results) -> list[list[str]]:

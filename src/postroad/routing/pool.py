@@ -44,9 +44,9 @@ class FilterPool:
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
         self._recent: dict[Publication, list[Filter]] = {}
-        # Per filter, by the identity of an advertisement's filter: that filter, and whether they
-        # intersect. The filters themselves would be slow keys: there are many such questions.
-        self._meetings: dict[Filter, dict[int, tuple[Filter, bool]]] = {}
+        # Per filter the filters of advertisements it was compared with, by identity, and which of
+        # them it intersects. The filters themselves would be slow keys: there are many questions.
+        self._meetings: dict[Filter, tuple[dict[int, Filter], set[int]]] = {}
         self._elder: dict[Publication, list[Filter]] = {}
         # Filters by the values they pin: a filter that demands class = 'A' is only covered
         # by filters that demand the same or nothing of `class`, and covers only the former.
@@ -114,20 +114,20 @@ class FilterPool:
 
     def meeting(self, filter: Filter, offers: Iterable[Offer]) -> list[Offer]:
         """Those of the advertisements that intersect the filter, in the same order."""
-        known = self._meetings.get(filter)
-        if known is None or len(known) > _MEETINGS_MAX:
-            known = {}
+        compared, met = self._meetings.get(filter, ({}, set()))
+        if not compared or len(compared) > _MEETINGS_MAX:
+            compared, met = {}, set()
             if filter in self.uses:
-                self._meetings[filter] = known
-        offers_met = []
-        for offer in offers:
-            other = offer[0].filter
-            meets = known.get(id(other))
-            if meets is None:
-                meets = known[id(other)] = (other, intersects(other, filter))
-            if meets[1]:
-                offers_met.append(offer)
-        return offers_met
+                self._meetings[filter] = compared, met
+        offers = list(offers)
+        numbers = [id(advertisement.filter) for advertisement, _ in offers]
+        if not compared.keys() >= set(numbers):
+            for number, (advertisement, _) in zip(numbers, offers, strict=True):
+                if number not in compared:
+                    compared[number] = advertisement.filter
+                    if intersects(advertisement.filter, filter):
+                        met.add(number)
+        return [offer for number, offer in zip(numbers, offers, strict=True) if number in met]
 
     def _relate(self, filter: Filter) -> None:
         pins = _pins(filter)
