@@ -48,7 +48,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
-from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
     CancelTimer,
@@ -434,6 +434,18 @@ class Broker:
             if self.repair.full():
                 self.congested = True
         self.onward = None
+
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        """To whom each publication of a client to this topic goes, whatever it says, if it goes
+        nowhere else and nothing is noted of it; None if a router has to be asked each time."""
+        if self.traces is not None or self.repair is not None or self.shares.groups:
+            return None
+        return self.router.recipients(topic)
+
+    def passed(self, count: int) -> None:
+        """So many publications went to their recipients."""
+        self.steps += count
+        self.router.matches_count += count
 
     def _obey(self, orders: Iterable[repair.Order], now: TimeUs) -> None:
         """Do what the repair of the tree asks for."""

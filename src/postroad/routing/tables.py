@@ -110,6 +110,21 @@ class SourceTable:
             peers.discard(LOCAL)
         return sorted(peers)
 
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        """The local subscriptions to this class; None if others, or what it says, matter too."""
+        filters = self.pool.of_class(topic)
+        if filters is None:
+            return None
+        names: list[SubscriptionId] = []
+        for filter in filters:
+            wanted = self.sources.get(filter)
+            if wanted is not None:
+                if len(wanted) > 1 or LOCAL not in wanted:
+                    return None
+                names += self.holders[filter]
+        names.sort()
+        return names
+
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))
         assert self.sources.keys() <= self.pool.uses.keys()
