@@ -1896,25 +1896,19 @@ class Clients:
         first = effects[at]
         assert type(first) is Deliver
         publication = first.publication
-        try:
-            letter = Letter(publication.payload)
-        except Malformed as error:
-            log.warning("publication dropped", extra={"reason": str(error)})
-            self.dropped += 1
-            letter = None
-            self._stopped(publication, MALFORMED, now)
-        passed = letter  # as those get it who need nothing of their own
-        if letter is not None and len(letter.properties) > 1:
-            passed = _fresh(letter, publication.time_us, now)
-            if passed is None:
+        plain: bytes | None = publication.payload  # as those get it who need nothing of their own
+        letter = passed = None
+        if not mqtt.is_plain(publication.payload):
+            letter = self._letter(publication, now)
+            passed = None if letter is None else _fresh(letter, publication.time_us, now)
+            plain = None if passed is None else passed.plain(V5)
+            if letter is not None and passed is None:
                 self._stopped(publication, EXPIRED, now)
-                letter = None
         self._handed += 1
         if self._handed % TIMED == 0:
             self.latency.add(now - publication.time_us)
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
-        plain = passed.plain(V5) if passed is not None else b""
         plain3: bytes | None = None
         copied: set[Connection] = set()
         start, count = at, 0
@@ -1923,7 +1917,7 @@ class Clients:
                 break
             at += 1
             held = holders.get(effect.subscription_id)
-            if held is None or letter is None:
+            if held is None or plain is None:
                 continue
             connection = held.direct
             if connection is not None and not connection.full:
@@ -1935,18 +1929,27 @@ class Clients:
                     connection.out.append(plain)
                 else:
                     if plain3 is None:
-                        assert passed is not None
-                        plain3 = passed.plain(V3)
+                        plain3 = (passed or Letter(plain)).plain(V3)
                     connection.out.append(plain3)
                 dirty[connection] = None
                 count += 1
                 continue
             several.setdefault(held.session, []).append(held)
         for session, wanted in several.items():
-            assert letter is not None
+            letter = letter or Letter(publication.payload)
             self._hand(session, wanted, letter, publication, now)
         self.delivered += count
         return at
+
+    def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
+        """What is to be delivered; None of a peer that sent no such thing."""
+        try:
+            return Letter(publication.payload)
+        except Malformed as error:
+            log.warning("publication dropped", extra={"reason": str(error)})
+            self.dropped += 1
+            self._stopped(publication, MALFORMED, now)
+            return None
 
     def lacks(self, subscription_id: SubscriptionId, origin: BrokerId) -> bool:
         """Whether a session that came from another broker may lack a publication that has been

@@ -264,6 +264,17 @@ class Letter:
         return framed(first, b"".join((topic, number, properties, self.payload)))
 
 
+def is_plain(kept: bytes) -> bool:
+    """Whether a letter is delivered as it is kept: at most once, not retained, no properties."""
+    if len(kept) < 5 or kept[0] != 0x30:
+        return False
+    at = 2 if kept[1] < 128 else 3
+    if kept[at - 1] >= 128:
+        return False
+    topic_end = at + 2 + (kept[at] << 8 | kept[at + 1])
+    return topic_end < len(kept) and kept[topic_end] == 0
+
+
 def keep(data: bytes, level: int) -> bytes:
     """The bytes of a `Letter` from those of a client's PUBLISH."""
     first = data[0]
