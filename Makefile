@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures notebooks fuzz java
+.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures notebooks fuzz java bench-peers
 
 help:  ## List these targets.
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(STAMP) java  ## Create the virtual environment and install everything pinned.
 
@@ -71,3 +71,7 @@ fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (S
 bench: setup  ## Benchmarks; each prints ratios measured in one run.
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m postroad.bench
+
+bench-peers: setup  ## Postroad beside its peers; those that are missing are named (ROWS="latency chain").
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(BIN)/python -m postroad.bench.peers $(ROWS)

@@ -313,8 +313,8 @@ def test_a_command_without_its_extra_says_which_it_is() -> None:
 def test_pages_name_only_commands_and_files_that_exist(page: str) -> None:
     path = ROOT / page if page == "README.md" else ROOT / "docs" / page
     text = path.read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z]+)`", text)) <= targets
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)`", text)) <= targets
     for command in re.findall(r"^(?:    |\$ |`)?postroad ([a-z]+)", text, re.MULTILINE):
         assert command in COMMANDS, command
     for link in re.findall(r"\]\(([^)#:]+)\)", text):

@@ -1,9 +1,16 @@
-"""`python -m postroad.bench [part …]`: run all parts, or the named ones."""
+"""`python -m postroad.bench [part …]`: run all parts, or the named ones.
+
+With `--against REF` each runs in turn with an older version's, and ratios are printed; `--times N`
+says how often (3).
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
+
+from postroad.bench import against
 
 PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
@@ -17,6 +24,7 @@ PARTS = {
     "matching": "postroad.bench.matching",
     "matching-awkward": "postroad.bench.matching_awkward",
     "parsing": "postroad.bench.parsing",
+    "fan-out": "postroad.bench.fan_out",
     "pipeline": "postroad.bench.pipeline",
     "pipeline-stages": "postroad.bench.stages",
     "relocation": "postroad.bench.relocation",
@@ -30,12 +38,21 @@ PARTS = {
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(PARTS)
+    parser = argparse.ArgumentParser(prog="python -m postroad.bench")
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--against", metavar="REF", help="an older version, as git names it")
+    parser.add_argument("--times", type=int, default=3, help="that both run, with --against")
+    chosen = parser.parse_args()
+    wanted = chosen.parts or list(PARTS)
     unknown = [part for part in wanted if part not in PARTS]
     if unknown:
         sys.exit(f"bench: no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
     for part in wanted:
-        importlib.import_module(PARTS[part]).main()
+        if chosen.against is None:
+            importlib.import_module(PARTS[part]).main()
+        else:
+            print(f"{part}, this version beside {chosen.against}")
+            print(against.run(part, chosen.against, max(1, chosen.times)), flush=True)
 
 
 if __name__ == "__main__":

@@ -415,8 +415,8 @@ def beside_rabbitmq(folder: Path, ours: float) -> None:
     if reason is not None:
         print(f"  RabbitMQ not measured: {reason}")
         return
-    with rabbitmq.server(folder) as port:
-        theirs = rabbitmq.publications_per_s(port, FILTERS, HEADERS_PUBLICATIONS)
+    with rabbitmq.server(folder) as server:
+        theirs = rabbitmq.publications_per_s(server.amqp, FILTERS, HEADERS_PUBLICATIONS)
     print(f"  RabbitMQ, {FILTERS:,} bindings of a headers exchange, one scheduler")
     print(f"  publications/s          {theirs:>12,.0f}   ours to RabbitMQ's {ours / theirs:,.0f}")
 

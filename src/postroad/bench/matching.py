@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from postroad.bench import growth
 from postroad.filters import Filter
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
@@ -258,11 +259,14 @@ def main() -> None:
     for workload in (Mixed, Quotes):
         print(f"Matching, {workload.name}: µs of CPU time per match")
         print("  " + "".join(f"{title:>12}" for title in TITLES))
-        spent = []
+        spent, costs = [], []
         for count in SIZES:
             figures, parts = measure(workload(count), count)
             spent.append(parts)
+            costs.append(float(figures[2].replace(",", "")))
             print("  " + "".join(f"{figure:>12}" for figure in figures), flush=True)
+        # Matches are a share of the filters: their list alone grows with exponent 1.
+        print("  " + growth.said("cost of a match by filters", SIZES, costs, "below 1"))
         print(f"Matching, {workload.name}: what a match reads, and what of its µs goes elsewhere")
         print("  " + "".join(f"{title:>12}" for title in SPENT))
         for parts in spent:

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,28 @@ def missing() -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class RabbitMQ:
+    amqp: int  # ports
+    mqtt: int
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
-def server(folder: Path) -> Iterator[int]:
-    """A broker with its own name server, both ended on leaving; its AMQP port."""
-    sockets = [socket.socket() for _ in range(3)]
+def server(folder: Path, mqtt: bool = False) -> Iterator[RabbitMQ]:
+    """A broker with its own name server, both ended on leaving; with its MQTT plugin or without."""
+    sockets = [socket.socket() for _ in range(4)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
-    port, nodes, names = (each.getsockname()[1] for each in sockets)
+    port, nodes, names, mqtt_port = (each.getsockname()[1] for each in sockets)
     for each in sockets:
         each.close()
     home = folder / "rabbitmq"
     home.mkdir()
     plugins = home / "plugins"
-    plugins.write_text("[].\n")
+    plugins.write_text("[rabbitmq_mqtt].\n" if mqtt else "[].\n")
+    settings = home / "rabbitmq.conf"
+    settings.write_text(f"mqtt.listeners.tcp.default = 127.0.0.1:{mqtt_port}\n" if mqtt else "")
     environment = {
         **os.environ,
         "HOME": str(home),
@@ -56,14 +66,14 @@ def server(folder: Path) -> Iterator[int]:
         "RABBITMQ_DIST_PORT": str(nodes),
         "RABBITMQ_MNESIA_BASE": str(home),
         "RABBITMQ_LOG_BASE": str(home),
-        "RABBITMQ_CONFIG_FILE": str(home / "none"),
+        "RABBITMQ_CONFIG_FILE": str(settings),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1",
     }
     with (home / "out").open("wb") as out:
         process = subprocess.Popen([str(SERVER)], env=environment, stdout=out, stderr=out)
     try:
-        yield port
+        yield RabbitMQ(port, mqtt_port, process)
     finally:
         process.terminate()
         try:

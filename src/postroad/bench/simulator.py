@@ -12,6 +12,7 @@ import heapq
 import time
 from dataclasses import replace
 
+from postroad.bench import growth
 from postroad.overlay.trees import random_tree
 from postroad.routing import SCHEMES
 from postroad.sim.run import run
@@ -41,6 +42,7 @@ def bare_heap(count: int) -> float:
 def main() -> None:
     print("simulator: inputs per second of the reference simulator")
     print(f"{'scheme':<26}{'brokers':>8}{'inputs':>11}{'inputs/s':>11}{'of a bare heap':>16}")
+    spent: dict[str, list[float]] = {}
     for brokers, publications in SIZES:
         base = scenario(brokers, publications)
         for name in SCHEMES:
@@ -50,5 +52,9 @@ def main() -> None:
                 result = run(replace(base, scheme=name))
                 seconds = min(seconds, time.process_time() - start)
             count = result.steps_count
+            spent.setdefault(name, []).append(seconds / count)
             share = bare_heap(count) / seconds
             print(f"{name:<26}{brokers:>8}{count:>11,}{count / seconds:>11,.0f}{share:>16.1%}")
+    sizes = [brokers for brokers, _ in SIZES]
+    for name, costs in spent.items():
+        print("  " + growth.said(f"{name}: cost of an input by brokers", sizes, costs, "0"))

@@ -48,7 +48,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
-from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
     CancelTimer,
@@ -408,6 +408,9 @@ class Broker:
             self._obey(self.repair.local(input, now), now)
         effects = self.router.step(input, now)
         self.steps += 1
+        return self._performed(input, effects, now)
+
+    def _performed(self, input: Input, effects: list[Effect], now: TimeUs) -> bool:
         if effects:
             return self.perform(input, effects, now)
         traces = self.traces
@@ -425,7 +428,12 @@ class Broker:
         """An own client published; what that causes is noted in `onward`."""
         self.onward = onward
         if self.repair is None or not self.repair.keeps(publication):
-            self.step(Publish(publication), now)
+            input = Publish(publication)
+            effects = self.router.step(input, now)
+            self.now = now
+            self.steps += 1
+            if effects or self.traces is not None:
+                self._performed(input, effects, now)
             if self.shares.groups:
                 for group in self.shares.matching(publication.attributes):
                     self._hand_over(_handoff(publication, group), now)
@@ -434,6 +442,18 @@ class Broker:
             if self.repair.full():
                 self.congested = True
         self.onward = None
+
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        """To whom each publication of a client to this topic goes, whatever it says, if it goes
+        nowhere else and nothing is noted of it; None if a router has to be asked each time."""
+        if self.traces is not None or self.repair is not None or self.shares.groups:
+            return None
+        return self.router.recipients(topic)
+
+    def passed(self, count: int) -> None:
+        """So many publications went to their recipients."""
+        self.steps += count
+        self.router.matches_count += count
 
     def _obey(self, orders: Iterable[repair.Order], now: TimeUs) -> None:
         """Do what the repair of the tree asks for."""
@@ -1096,7 +1116,9 @@ class Broker:
             type(message) is PublicationMessage and not traces.sampled(message.publication)
         ):
             traces.received(sender, message, size, None, now)
-        if isinstance(message, Retain):
+        if type(message) is PublicationMessage and self.repair is None:  # by far the most
+            self.step(Received(message, sender), now)
+        elif isinstance(message, Retain):
             if message.kept:
                 Letter(message.kept)  # refuse now what could never be delivered
             self._keep(message, sender)

@@ -43,6 +43,7 @@ log = logging.getLogger("postroad.server")
 FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time
+QUIET_US = 500  # since the last turn: then what comes is dealt with at once
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
@@ -92,6 +93,8 @@ class Server:
         self._long_read = False  # whether the last turn was long in dealing with what peers sent
         self._wrote_ns = 0  # when all was written that there was, by this thread's CPU time
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_us: TimeUs = 0  # when it fires
+        self._turned_us: TimeUs = 0  # when the last turn was over
         self._tasks: set[asyncio.Task[None]] = set()
         self._agreeing: dict[Wire, asyncio.Task[None]] = {}  # on TLS
         self.asked: dict[http.Protocol, None] = {}
@@ -310,6 +313,19 @@ class Server:
             self._scheduled = True
             self.loop.call_soon(self._turn)
 
+    def came(self, now: TimeUs) -> None:
+        """Something came: a quiet broker deals with it at once, a busy one with all that comes
+        meanwhile together."""
+        if now - self._turned_us > QUIET_US and not self._scheduled:
+            self._turn()
+        else:
+            self.soon()
+
+    def _due(self) -> None:
+        """The time has come, or nearly: loops round it."""
+        self._timer = None
+        self._turn()
+
     def _turn(self) -> None:
         self._scheduled = False
         if self.failure is not None:
@@ -378,12 +394,16 @@ class Server:
             self._start(self._dial(peer))
         for work, then in broker.take_work():
             self._start(self._aside(work, then))
-        if self._timer is not None:
-            self._timer.cancel()
         if self.inbox or clients.busy:
             self.soon()
-        wait_s = max(0, broker.next_due_us() - now) / 1e6
-        self._timer = self.loop.call_later(wait_s, self._turn)
+        due_us = broker.next_due_us()
+        # One that fires sooner than need be does no harm, and to set another takes time.
+        if self._timer is None or due_us < self._timer_us:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_us = due_us
+            self._timer = self.loop.call_later(max(0, due_us - now) / 1e6, self._due)
+        self._turned_us = self.now()
 
     def _load(self) -> dict[str, Any]:
         """What traces say of this broker's load now and then: sums since it started."""
@@ -514,8 +534,9 @@ class ClientProtocol(asyncio.Protocol):
             data = self.web.received(data)
             if not data:
                 return
-        self.clients.received(self.connection, data, self.server.now())
-        self.server.soon()
+        now = self.server.now()
+        self.clients.received(self.connection, data, now)
+        self.server.came(now)
 
     def _upgrade(self, connection: Connection) -> None:
         from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it

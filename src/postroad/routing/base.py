@@ -382,6 +382,15 @@ class Router(ABC):
             case Received(message, sender):
                 return self.on_message(message, sender, now)
 
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        """The subscriptions that get each publication of this class that a client makes here, in
+        the order of the effects, if a step does nothing else with it whatever else it says; None
+        where the router cannot say so.
+
+        A driver may ask once for many publications, until it gives the router another input.
+        """
+        return None
+
     @abstractmethod
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]: ...
 

@@ -21,6 +21,8 @@ _MEETINGS_MAX = 8192  # remembered per filter; advertisements come and go
 
 COMPARING = 500  # steps that comparing two filters takes besides those for what they hold
 
+CLASS = "class"  # the attribute that a topic is
+
 LEFT_MAX = 4_096  # that have left, and
 FEW = 512  # that are left: then a new index takes little time
 
@@ -53,6 +55,9 @@ class FilterPool:
         self._pinned: dict[Pin, dict[Filter, None]] = {}
         self._unpinned: dict[Filter, None] = {}
         self._left = 0  # filters, since the index was begun
+        # Filters that ask for more than the class: how many of any class, and of each.
+        self._asking_any = 0
+        self._asking: dict[Scalar, int] = {}
 
     def load_beside(self) -> None:
         """Never stop to load the matching kernels: a table that needs them grows on meanwhile."""
@@ -65,6 +70,7 @@ class FilterPool:
         if count == 0:
             self._index.insert(filter, filter)
             self._recent, self._elder = {}, {}
+            self._count_asking(filter, 1)
             if self.covering:
                 self._relate(filter)
 
@@ -78,6 +84,7 @@ class FilterPool:
         self._meetings.pop(filter, None)
         self._index.remove(filter)
         self._recent, self._elder = {}, {}
+        self._count_asking(filter, -1)
         if self.covering:
             for other in self.above.pop(filter):
                 del self.below[other][filter]
@@ -111,6 +118,25 @@ class FilterPool:
                     self._recent, self._elder = {}, self._recent
                 self._recent[publication] = filters
         return filters
+
+    def of_class(self, topic: str) -> list[Filter] | None:
+        """All filters that match each publication of this class; None if some may match one that
+        says this and not one that says that."""
+        if self._asking_any or topic in self._asking:
+            return None
+        return self._index.match({CLASS: topic})
+
+    def _count_asking(self, filter: Filter, step: int) -> None:
+        classes = _asking(filter)
+        if classes is None:
+            self._asking_any += step
+            return
+        for name in classes:
+            count = self._asking.get(name, 0) + step
+            if count:
+                self._asking[name] = count
+            else:
+                del self._asking[name]
 
     def meeting(self, filter: Filter, offers: Iterable[Offer]) -> list[Offer]:
         """Those of the advertisements that intersect the filter, in the same order."""
@@ -176,6 +202,19 @@ class FilterPool:
     def _buckets(self, filter: Filter) -> list[dict[Filter, None]]:
         pins = _pins(filter)
         return [self._pinned.setdefault(pin, {}) for pin in pins] or [self._unpinned]
+
+
+def _asking(filter: Filter) -> set[Scalar] | None:
+    """The classes of which the filter asks for more; None if that may be any."""
+    classes: set[Scalar] = set()
+    for conjunction in filter.conjunctions:
+        constraints = dict(conjunction)
+        own = constraints.pop(CLASS, None)
+        if constraints:
+            if not isinstance(own, TextSet):
+                return None
+            classes.update(own.values)
+    return classes
 
 
 def _pins(filter: Filter) -> list[Pin]:

@@ -77,6 +77,9 @@ class SubscriptionForwarding(Router):
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         return self._route(publication, 0, LOCAL)
 
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        return self.table.recipients(topic) if self.stateless else None
+
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):
             return self._route(message.publication, message.hops, sender)

@@ -88,7 +88,6 @@ class SourceTable:
         filters = self.pool.match(publication)
         if not filters:
             return []
-        peers: set[BrokerId] = set()
         local: list[SubscriptionId] = []
         sources, holders = self.sources, self.holders
         if self.entries_count == len(holders):  # no neighbour wants anything
@@ -96,19 +95,37 @@ class SourceTable:
                 names = holders.get(filter)
                 if names is not None:
                     local += names
+            peers = []
         else:
+            among: set[BrokerId] = set()
             for filter in filters:
                 wanted = sources.get(filter)
                 if wanted is not None:
-                    peers.update(wanted)
+                    among.update(wanted)
                     if LOCAL in wanted:
                         local += holders[filter]
+            among.discard(LOCAL)
+            peers = sorted(among)
         if local:
             # Sorted, because the pool's order is not this broker's own.
             local.sort()
             effects.extend([Deliver(name, publication, hops) for name in local])
-            peers.discard(LOCAL)
-        return sorted(peers)
+        return peers
+
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        """The local subscriptions to this class; None if others, or what it says, matter too."""
+        filters = self.pool.of_class(topic)
+        if filters is None:
+            return None
+        names: list[SubscriptionId] = []
+        for filter in filters:
+            wanted = self.sources.get(filter)
+            if wanted is not None:
+                if len(wanted) > 1 or LOCAL not in wanted:
+                    return None
+                names += self.holders[filter]
+        names.sort()
+        return names
 
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))

@@ -94,6 +94,10 @@ def test_whatever_one_client_sends_others_are_answered_between_its_shares(
     net = memory(tmp_path, ["A"], [])
     hostile, other = net.client(0, "h"), net.client(0, "o", level=level)
     broker = net.brokers[0]
+    # Somebody wants some of what comes, so that the router is asked about each publication.
+    net.client(0, "w").send(
+        mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("t")], user_properties=[("$where", "x > 5")])
+    )
     hostile.raw(mqtt5.PublishPacket("t", b"").write())
     broker.clients.clock = clock = Clock(50_000)
     hostile.raw(flood(kind) + PING)

@@ -43,7 +43,7 @@ def test_letter_gives_back_what_was_published(
 def test_letter_from_3_1_1_is_a_level_5_packet(topic: str, payload: bytes, qos: int) -> None:
     body = len(topic.encode()).to_bytes(2, "big") + topic.encode()
     body += (b"\x01\x02" if qos else b"") + payload
-    data = mqtt._packet(0x30 | qos << 1, body)
+    data = mqtt.framed(0x30 | qos << 1, body)
     first = mqtt.read(data, V3)
     assert isinstance(first, mqtt5.PublishPacket)
     again = mqtt.read(Letter(mqtt.keep(data, V3)).plain(V5), V5)
@@ -53,7 +53,7 @@ def test_letter_from_3_1_1_is_a_level_5_packet(topic: str, payload: bytes, qos: 
 
 def test_connect_of_3_1_1() -> None:
     body = b"\x00\x04MQTT\x04\xee\x00\x3c\x00\x02id\x00\x01w\x00\x02by\x00\x01u\x00\x01p"
-    data = mqtt._packet(0x10, body)
+    data = mqtt.framed(0x10, body)
     assert mqtt.level_of(data) == V3
     packet = mqtt.read(data, V3)
     assert isinstance(packet, mqtt5.ConnectPacket)
@@ -87,15 +87,15 @@ BAD = b"\x00\x02\xff\xfe"
 @pytest.mark.parametrize(
     "data",
     [
-        mqtt._packet(0x30, BAD + b"\x00"),
-        mqtt._packet(0x30, b"\x00\x01a\x09\x26" + BAD + BAD),
-        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x00" + BAD),
-        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x06\x00\x00\x00\x00\x00\x00" + BAD + b"\x00\x00"),
-        mqtt._packet(0x10, b"\x00\x04MQTT\x05\x82\x00\x00\x00\x00\x01c" + BAD),
-        mqtt._packet(0x82, b"\x00\x01\x00" + BAD + b"\x00"),
-        mqtt._packet(0xA2, b"\x00\x01\x00" + BAD),
-        mqtt._packet(0x40, b"\x00\x01\x00\x05\x1f" + BAD),
-        mqtt._packet(0xE0, b"\x00\x05\x1f" + BAD),
+        mqtt.framed(0x30, BAD + b"\x00"),
+        mqtt.framed(0x30, b"\x00\x01a\x09\x26" + BAD + BAD),
+        mqtt.framed(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x00" + BAD),
+        mqtt.framed(0x10, b"\x00\x04MQTT\x05\x06\x00\x00\x00\x00\x00\x00" + BAD + b"\x00\x00"),
+        mqtt.framed(0x10, b"\x00\x04MQTT\x05\x82\x00\x00\x00\x00\x01c" + BAD),
+        mqtt.framed(0x82, b"\x00\x01\x00" + BAD + b"\x00"),
+        mqtt.framed(0xA2, b"\x00\x01\x00" + BAD),
+        mqtt.framed(0x40, b"\x00\x01\x00\x05\x1f" + BAD),
+        mqtt.framed(0xE0, b"\x00\x05\x1f" + BAD),
     ],
 )
 def test_strings_that_are_no_text_are_malformed_and_never_reach_the_rust_core(

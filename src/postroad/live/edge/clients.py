@@ -81,6 +81,9 @@ REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
+LONG = 16_000  # bytes: longer publications are not among the usual
+TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
+RUN = 256  # publications to one topic that are handed out in one go
 ALIASES_MAX = 64  # topic aliases that a client may give
 
 
@@ -490,25 +493,55 @@ class Clients:
         topic_of, attributes_of = session.ready.get, content.attributes
         boot, published = broker.boot, 0
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
+        old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
-        while at + 4 < size and data[at] == 0x30 and data[at + 1] < 128:
-            end = at + 2 + data[at + 1]
-            topic_end = at + 4 + (data[at + 2] << 8 | data[at + 3])
-            if end > size or topic_end >= end or data[topic_end]:
+        apart: set[str] = set()  # topics whose publications do not all go the same way
+        left_bytes = TURN_BYTES
+        while at + 4 < size and data[at] == 0x30:
+            body = at + 2
+            length = data[at + 1]
+            if length >= 128:
+                if not 0 < data[body] < 128:
+                    break
+                length = length & 127 | data[body] << 7
+                body += 1
+            end = body + length
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            if end > size or end - at > longest or topic_end > end:
                 break
-            topic = topic_of(data[at + 4 : topic_end])
+            if not old and (topic_end == end or data[topic_end]):
+                break
+            topic = topic_of(data[body + 2 : topic_end])
             if topic is None:
                 break
-            self._count = count = self._count + 1
-            attributes = attributes_of(topic, data[topic_end + 1 : end])
-            name = f"{boot}.{count}"
-            broker.publish(Publication(publisher, name, attributes, data[at:end], now), now)
-            at = end
-            published += 1
-            if broker.congested or filling:
-                self._pause(connection, now)
-                if connection.stopped:
+            run = None
+            if topic not in apart:
+                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest)
+            if run is not None:
+                count, copies, later = run
+                left_bytes -= copies * (later - at)
+                at = later
+                published += count
+                if left_bytes <= 0:
+                    self._end_ns = 0  # it is to be written before there is more
                     break
+            else:
+                apart.add(topic)
+                self._count = count = self._count + 1
+                if old:
+                    payload = data[topic_end:end]
+                    kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
+                else:
+                    payload, kept = data[topic_end + 1 : end], data[at:end]
+                attributes = attributes_of(topic, payload)
+                name = f"{boot}.{count}"
+                broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                at = end
+                published += 1
+                if broker.congested or filling:
+                    self._pause(connection, now)
+                    if connection.stopped:
+                        break
             if clock is not None and published >= look:
                 # To look at the clock takes time too: less often while there is much left.
                 left_ns = end_ns - clock()
@@ -518,6 +551,80 @@ class Clients:
                 last_ns = left_ns
         self.published += published
         return at
+
+    def _pass_on(
+        self,
+        data: bytes,
+        at: int,
+        body: int,
+        topic_end: int,
+        end: int,
+        topic: str,
+        old: bool,
+        longest: int,
+    ) -> tuple[int, int, int] | None:
+        """Hand out the publications from `at` on, as many as follow each other to this topic, where
+        all go to the same clients as they are: how many, to how many, and where they end.
+
+        None if they do not, or if one of these clients needs a further look.
+        """
+        names = self.broker.recipients(topic)
+        if names is None:
+            return None
+        targets: dict[Connection, None] = {}
+        holders, mixed = self.holders, False
+        for name in names:
+            held = holders.get(name)
+            target = None if held is None else held.direct
+            if target is None or target.full:
+                return None
+            targets[target] = None
+            mixed |= (target.level == V3) != old
+        others: list[bytes] = []  # the same for clients of the other level
+        start, count, size = at, 0, len(data)
+        begins = 0 if old else 1  # how far after the topic the payload begins
+        head, field = data[at : topic_end + begins], data[body:topic_end]
+        same, within = end - at, topic_end - at
+        most = TURN_BYTES // max(1, len(targets))
+        while True:
+            if mixed:
+                parts = (field, b"\0" if old else b"", data[topic_end + begins : end])
+                others.append(mqtt.framed(0x30, b"".join(parts)))
+            at = end
+            count += 1
+            if count == RUN or at - start >= most:
+                break
+            if data.startswith(head, at):
+                topic_end, end = at + within, at + same
+            else:  # perhaps one of another length
+                if at + 4 >= size or data[at] != 0x30:
+                    break
+                body, length = at + 2, data[at + 1]
+                if length >= 128:
+                    if not 0 < data[body] < 128:
+                        break
+                    length = length & 127 | data[body] << 7
+                    body += 1
+                topic_end, end = body + len(field), body + length
+                if end - at > longest or topic_end + begins > end:
+                    break
+                if not data.startswith(field, body) or (
+                    begins and data[topic_end : topic_end + 1] != b"\0"
+                ):
+                    break
+            if end > size:
+                break
+        whole = data[start:at]
+        converted = b"".join(others)
+        for target in targets:
+            target.out.append(whole if (target.level == V3) == old else converted)
+        self.dirty.update(targets)
+        self._count += count
+        self.broker.passed(count)
+        before, self._handed = self._handed, self._handed + (count if targets else 0)
+        self.latency.add(0, self._handed // TIMED - before // TIMED)
+        self.delivered += count * len(targets)
+        return count, len(targets), at
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
@@ -1504,7 +1611,7 @@ class Clients:
         ):
             self._forbid(connection, session, packet)
             return True
-        if connection.level == V5 and (user is None or user.publish_where is None):
+        if user is None or user.publish_where is None:
             if len(session.ready) >= TOPICS_READY:
                 session.ready.clear()
             session.ready[topic.encode()] = topic
@@ -1789,25 +1896,20 @@ class Clients:
         first = effects[at]
         assert type(first) is Deliver
         publication = first.publication
-        try:
-            letter = Letter(publication.payload)
-        except Malformed as error:
-            log.warning("publication dropped", extra={"reason": str(error)})
-            self.dropped += 1
-            letter = None
-            self._stopped(publication, MALFORMED, now)
-        passed = letter  # as those get it who need nothing of their own
-        if letter is not None and len(letter.properties) > 1:
-            passed = _fresh(letter, publication.time_us, now)
-            if passed is None:
+        plain: bytes | None = publication.payload  # as those get it who need nothing of their own
+        letter = passed = None
+        if not mqtt.is_plain(publication.payload):
+            letter = self._letter(publication, now)
+            passed = None if letter is None else _fresh(letter, publication.time_us, now)
+            plain = None if passed is None else passed.plain(V5)
+            if letter is not None and passed is None:
                 self._stopped(publication, EXPIRED, now)
-                letter = None
         self._handed += 1
         if self._handed % TIMED == 0:
             self.latency.add(now - publication.time_us)
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
-        plain = passed.plain(V5) if passed is not None else b""
+        plain3: bytes | None = None
         copied: set[Connection] = set()
         start, count = at, 0
         for effect in effects[start:] if start else effects:
@@ -1815,7 +1917,7 @@ class Clients:
                 break
             at += 1
             held = holders.get(effect.subscription_id)
-            if held is None or letter is None:
+            if held is None or plain is None:
                 continue
             connection = held.direct
             if connection is not None and not connection.full:
@@ -1823,16 +1925,31 @@ class Clients:
                     if connection in copied:
                         continue
                     copied.add(connection)
-                connection.out.append(plain)
+                if connection.level == V5:
+                    connection.out.append(plain)
+                else:
+                    if plain3 is None:
+                        plain3 = (passed or Letter(plain)).plain(V3)
+                    connection.out.append(plain3)
                 dirty[connection] = None
                 count += 1
                 continue
             several.setdefault(held.session, []).append(held)
         for session, wanted in several.items():
-            assert letter is not None
+            letter = letter or Letter(publication.payload)
             self._hand(session, wanted, letter, publication, now)
         self.delivered += count
         return at
+
+    def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
+        """What is to be delivered; None of a peer that sent no such thing."""
+        try:
+            return Letter(publication.payload)
+        except Malformed as error:
+            log.warning("publication dropped", extra={"reason": str(error)})
+            self.dropped += 1
+            self._stopped(publication, MALFORMED, now)
+            return None
 
     def lacks(self, subscription_id: SubscriptionId, origin: BrokerId) -> bool:
         """Whether a session that came from another broker may lack a publication that has been

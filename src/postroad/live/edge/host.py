@@ -10,7 +10,7 @@ from postroad.live.links.messages import Handoff, Retain, SessionMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
-from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
 from postroad.routing.base import Input, Message
 from postroad.traces.recorder import Recorder
 
@@ -48,6 +48,11 @@ class Host(Protocol):
     def publish(
         self, publication: Publication, now: TimeUs, onward: Onward | None = None
     ) -> None: ...
+
+    # To whom each publication to a topic goes, if it goes nowhere else; that so many went there.
+    def recipients(self, topic: str) -> list[SubscriptionId] | None: ...
+
+    def passed(self, count: int) -> None: ...
 
     def settle(self, then: Reached) -> None: ...
 

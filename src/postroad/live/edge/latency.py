@@ -17,10 +17,10 @@ class Latency:
         self.counts = [0] * (len(BOUNDS_US) + 1)
         self.sum_us = 0
 
-    def add(self, took_us: TimeUs) -> None:
+    def add(self, took_us: TimeUs, times: int = 1) -> None:
         took_us = max(0, took_us)  # clocks of two brokers may differ
-        self.counts[bisect_left(BOUNDS_US, took_us)] += 1
-        self.sum_us += took_us
+        self.counts[bisect_left(BOUNDS_US, took_us)] += times
+        self.sum_us += times * took_us
 
     def cumulated(self) -> tuple[list[tuple[str, float]], float]:
         """Buckets as Prometheus has them, and the sum in seconds."""

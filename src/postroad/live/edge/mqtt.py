@@ -233,7 +233,7 @@ class Letter:
             return plain
         plain = self._plain3
         if plain is None:
-            plain = self._plain3 = _packet(0x30, self.topic + self.payload)
+            plain = self._plain3 = framed(0x30, self.topic + self.payload)
         return plain
 
     def addressed(
@@ -251,7 +251,7 @@ class Letter:
         first = 0x30 | duplicate << 3 | qos << 1 | retain
         number = packet_id.to_bytes(2, "big") if qos else b""
         if level == V3:
-            return _packet(first, b"".join((self.topic, number, self.payload)))
+            return framed(first, b"".join((self.topic, number, self.payload)))
         properties = self.properties
         if identifiers or alias:
             start, _ = _varint(properties, 0)
@@ -261,7 +261,18 @@ class Letter:
             properties = _as_varint(len(properties) - start + len(added)) + added
             properties += self.properties[start:]
         topic = self.topic if named else b"\0\0"
-        return _packet(first, b"".join((topic, number, properties, self.payload)))
+        return framed(first, b"".join((topic, number, properties, self.payload)))
+
+
+def is_plain(kept: bytes) -> bool:
+    """Whether a letter is delivered as it is kept: at most once, not retained, no properties."""
+    if len(kept) < 5 or kept[0] != 0x30:
+        return False
+    at = 2 if kept[1] < 128 else 3
+    if kept[at - 1] >= 128:
+        return False
+    topic_end = at + 2 + (kept[at] << 8 | kept[at + 1])
+    return topic_end < len(kept) and kept[topic_end] == 0
 
 
 def keep(data: bytes, level: int) -> bytes:
@@ -277,7 +288,7 @@ def keep(data: bytes, level: int) -> bytes:
     rest = data[topic_end + 2 :] if first & 6 else data[topic_end:]
     if level == V3:
         rest = b"\0" + rest
-    return _packet(first & ~8, data[at:topic_end] + rest)
+    return framed(first & ~8, data[at:topic_end] + rest)
 
 
 def unaliased(data: bytes, topic: str) -> bytes:
@@ -294,10 +305,11 @@ def unaliased(data: bytes, topic: str) -> bytes:
     name = topic.encode()
     body = len(name).to_bytes(2, "big") + name + data[topic_end:number_end]
     body += _as_varint(len(properties)) + properties + data[start + length :]
-    return _packet(data[0], body)
+    return framed(data[0], body)
 
 
-def _packet(first: int, body: bytes) -> bytes:
+def framed(first: int, body: bytes) -> bytes:
+    """A packet of its first byte and all that comes after its length."""
     length = len(body)
     if length < 128:
         return bytes((first, length)) + body
@@ -550,7 +562,7 @@ def _write3(packet: Packet) -> bytes:
         return pubcomp(packet.packet_id)
     if isinstance(packet, mqtt5.SubAckPacket):
         codes = bytes(min(int(code), 0x80) for code in packet.reason_codes)
-        return _packet(0x90, packet.packet_id.to_bytes(2, "big") + codes)
+        return framed(0x90, packet.packet_id.to_bytes(2, "big") + codes)
     if isinstance(packet, mqtt5.UnsubAckPacket):
         return b"\xb0\x02" + packet.packet_id.to_bytes(2, "big")
     if isinstance(packet, mqtt5.PingRespPacket):

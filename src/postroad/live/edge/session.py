@@ -652,7 +652,6 @@ class Session:
         connection = self.connection
         short = (
             connection is not None
-            and connection.level == V5
             and self.packet_max is None
             and not connection.aliases_max
             and self.had is None

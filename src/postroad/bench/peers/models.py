@@ -1,0 +1,231 @@
+"""Rows of simulation and planning, beside libraries for them, in this process.
+
+*Simulate*: publications flood a tree; a message is an event, and all must count the same number.
+*Plan*: the cheapest tree over measured latencies, and latencies between all brokers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from postroad.bench.peers import workloads
+from postroad.bench.peers.figures import OURS, PeerFigure
+from postroad.bench.peers.workloads import Graph
+from postroad.overlay import from_links, latencies
+from postroad.sim.run import run
+from postroad.sim.scenario import Scenario
+from postroad.workloads.model import Posting, Workload
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    best, answer = float("inf"), None
+    for _ in range(3):
+        start = time.process_time()
+        answer = work()
+        best = min(best, time.process_time() - start)
+    return best, answer
+
+
+def compared(
+    systems: Mapping[str, tuple[Callable[[Graph], Callable[[], Any]], str]],
+    graph: Graph,
+    units: int,
+) -> list[PeerFigure]:
+    """Each system's CPU time for the same answer as the first one's."""
+    figures: list[PeerFigure] = []
+    first: Any = None
+    for name, (prepare, module) in systems.items():
+        if module and find_spec(module) is None:
+            note = f"skipped: {module} is not installed (extra `peers`)"
+            figures.append(PeerFigure(name, note=note))
+            continue
+        used_s, answer = _timed(prepare(graph))
+        first = answer if first is None else first
+        if answer != first:
+            figures.append(PeerFigure(name, note=f"failed: {answer} instead of {first}"))
+            continue
+        figures.append(PeerFigure(name, {"cpu_s": used_s, "per_cpu_s": units / used_s}))
+    return figures
+
+
+def simulated(folder: Path, name: str) -> list[PeerFigure]:
+    graph = workloads.graph(folder, name)
+    return compared(
+        {
+            OURS: (_ours, ""),
+            "SimPy": (_simpy, "simpy"),
+            "a bare heap": (_bare, ""),
+        },
+        graph,
+        len(graph.publications) * (graph.nodes - 1),
+    )  # fmt: skip
+
+
+def _neighbours(graph: Graph) -> list[list[tuple[int, int]]]:
+    beside: list[list[tuple[int, int]]] = [[] for _ in range(graph.nodes)]
+    for a, b, us in graph.links:
+        beside[a].append((b, us))
+        beside[b].append((a, us))
+    return beside
+
+
+def _ours(graph: Graph) -> Callable[[], int]:
+    names = [str(n) for n in range(graph.nodes)]
+    overlay = from_links([(names[a], names[b], us) for a, b, us in graph.links])
+    place = {name: broker for broker, name in enumerate(overlay.names)}
+    postings = tuple(
+        Posting(us, place[str(n)], "p", str(k), {"class": "c"})
+        for k, (n, us) in enumerate(graph.publications)
+    )
+    scenario = Scenario("flooding", overlay, Workload((), (), postings))
+    return lambda: sum(link.copies for link in run(scenario).links)
+
+
+def _simpy(graph: Graph) -> Callable[[], int]:
+    import simpy
+
+    beside = _neighbours(graph)
+
+    def simulate() -> int:
+        environment = simpy.Environment()
+        count = 0
+
+        def arrive(node: int, sender: int, _: object) -> None:
+            nonlocal count
+            for other, us in beside[node]:
+                if other != sender:
+                    count += 1
+                    timeout = environment.timeout(us)
+                    timeout.callbacks.append(partial(arrive, other, node))
+
+        for node, us in graph.publications:
+            timeout = environment.timeout(us)
+            timeout.callbacks.append(partial(arrive, node, -1))
+        environment.run()
+        return count
+
+    return simulate
+
+
+def _bare(graph: Graph) -> Callable[[], int]:
+    beside = _neighbours(graph)
+
+    def simulate() -> int:
+        events = [(us, k, node, -1) for k, (node, us) in enumerate(graph.publications)]
+        heapq.heapify(events)
+        sequence, count = len(events), 0
+        while events:
+            now, _, node, sender = heapq.heappop(events)
+            for other, us in beside[node]:
+                if other != sender:
+                    heapq.heappush(events, (now + us, sequence, other, node))
+                    sequence += 1
+                    count += 1
+        return count
+
+    return simulate
+
+
+def planned_tree(folder: Path, name: str) -> list[PeerFigure]:
+    graph = workloads.graph(folder, name)
+    systems = {
+        OURS: (_tree, ""), "igraph": (_igraph_tree, "igraph"),
+        "networkx": (_networkx_tree, "networkx"),
+    }  # fmt: skip
+    return compared(systems, graph, 1)
+
+
+def planned_paths(folder: Path, name: str) -> list[PeerFigure]:
+    graph = workloads.graph(folder, name)
+    systems = {
+        OURS: (_paths, ""), "igraph": (_igraph_paths, "igraph"),
+        "networkx": (_networkx_paths, "networkx"),
+    }  # fmt: skip
+    return compared(systems, graph, 1)
+
+
+def _arrays(graph: Graph) -> tuple[Any, Any]:
+    table = np.array(graph.links, dtype=np.int64)
+    return table[:, :2], table[:, 2]
+
+
+def _tree(graph: Graph) -> Callable[[], int]:
+    ends, us = _arrays(graph)
+    direct = np.zeros((graph.nodes, graph.nodes), dtype=np.int64)
+    direct[ends[:, 0], ends[:, 1]] = direct[ends[:, 1], ends[:, 0]] = us
+    members = np.arange(graph.nodes)
+
+    def plan() -> int:
+        tree = latencies.spanning_tree(direct, members)
+        return int(direct[tree[:, 0], tree[:, 1]].sum())
+
+    return plan
+
+
+def _igraph_tree(graph: Graph) -> Callable[[], int]:
+    import igraph
+
+    ends, us = _arrays(graph)
+
+    def plan() -> int:
+        whole = igraph.Graph(n=graph.nodes, edges=ends)
+        return int(us[whole.spanning_tree(weights=us.tolist(), return_tree=False)].sum())
+
+    return plan
+
+
+def _networkx_tree(graph: Graph) -> Callable[[], int]:
+    import networkx
+
+    def plan() -> int:
+        whole = networkx.Graph()
+        whole.add_weighted_edges_from(graph.links)
+        return int(
+            sum(us for _, _, us in networkx.minimum_spanning_tree(whole).edges(data="weight"))
+        )
+
+    return plan
+
+
+def _paths(graph: Graph) -> Callable[[], int]:
+    ends, us = _arrays(graph)
+
+    def plan() -> int:
+        paths = latencies.shortest_paths(graph.nodes, ends, us)
+        assert paths is not None
+        return int(paths.sum())
+
+    return plan
+
+
+def _igraph_paths(graph: Graph) -> Callable[[], int]:
+    import igraph
+
+    ends, us = _arrays(graph)
+
+    def plan() -> int:
+        whole = igraph.Graph(n=graph.nodes, edges=ends)
+        return int(sum(map(sum, whole.distances(weights=us.tolist()))))
+
+    return plan
+
+
+def _networkx_paths(graph: Graph) -> Callable[[], int]:
+    import networkx
+
+    def plan() -> int:
+        whole = networkx.Graph()
+        whole.add_weighted_edges_from(graph.links)
+        return int(
+            sum(sum(to.values()) for _, to in networkx.all_pairs_dijkstra_path_length(whole))
+        )
+
+    return plan

@@ -1,0 +1,180 @@
+"""Publications that are handed out in runs arrive as those do that the router is asked about."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import mqtt5
+import pytest
+
+from filter_texts import expression, row
+from live_harness import write_network
+from postroad.filters import conjoin, parse
+from postroad.live.broker import Broker
+from postroad.live.edge import clients as edge
+from postroad.live.edge.session import Connection
+from postroad.live.network import load
+from postroad.model import Publication, Subscription
+from postroad.routing.base import Deliver, LinkUp, Publish, Subscribe, Unsubscribe
+from postroad.routing.pool import FilterPool
+from postroad.routing.subscription_forwarding import Config, SubscriptionForwarding
+
+TOPICS = ["a", "a/b", "a/c", "b", "x/" + "y" * 130]
+PATTERNS = [*TOPICS, "#", "a/+", "+"]
+
+
+def v3_connect(name: str) -> bytes:
+    body = b"\x00\x04MQTT\x04\x02\x00\x00" + len(name).to_bytes(2, "big") + name.encode()
+    return bytes((0x10, len(body))) + body
+
+
+def v3(first: int, body: bytes) -> bytes:
+    length, size = len(body), b""
+    while length > 127:
+        size += bytes((length & 127 | 128,))
+        length >>= 7
+    return bytes((first,)) + size + bytes((length,)) + body
+
+
+def field(text: str) -> bytes:
+    return len(text.encode()).to_bytes(2, "big") + text.encode()
+
+
+class Side:
+    """A broker in memory and its clients."""
+
+    def __init__(self, path: Path, runs: bool) -> None:
+        self.broker = Broker(load(path), 0, 1_000_000)
+        self.connections: dict[str, Connection] = {}
+        if not runs:
+            self.broker.recipients = lambda topic: None  # type: ignore[method-assign]
+
+    def connect(self, name: str, level: int) -> None:
+        connection = self.broker.clients.opened("memory:1", 1_000_000)
+        assert connection is not None
+        self.connections[name] = connection
+        first = mqtt5.ConnectPacket(name, clean_start=True).write()
+        self.send(name, first if level == 5 else v3_connect(name))
+
+    def send(self, name: str, data: bytes) -> None:
+        self.broker.clients.received(self.connections[name], data, 1_000_000)
+        self.broker.flush(1_000_000)
+
+    def got(self, name: str) -> bytes:
+        return b"".join(self.connections[name].out)
+
+
+def subscribe(draw: random.Random, level: int, number: int) -> bytes:
+    pattern, qos = draw.choice(PATTERNS), draw.choice([0, 0, 0, 0, 1])
+    if level != 5:
+        return v3(0x82, number.to_bytes(2, "big") + field(pattern) + bytes((qos,)))
+    wanted = mqtt5.TopicFilter(
+        pattern, max_qos=mqtt5.QoS(qos), retain_as_published=False,
+        no_local=draw.random() < 0.05,
+    )  # fmt: skip
+    properties = [("$where", "n >= 5")] if draw.random() < 0.15 else []
+    return mqtt5.SubscribePacket(number, [wanted], user_properties=properties).write()
+
+
+def publication(draw: random.Random, level: int, topic: str) -> bytes:
+    payload = b'{"n": %d, "pad": "%s"}' % (
+        draw.randrange(10), b"x" * draw.choice([0, 0, 0, 1, 60, 200, 20_000]),
+    )  # fmt: skip
+    payload = draw.choice([payload, payload, b"", b"\x00text"])
+    if level == 5:
+        expiry = 60 if draw.random() < 0.05 else None
+        return mqtt5.PublishPacket(topic, payload, message_expiry_interval=expiry).write()
+    return v3(0x30, field(topic) + payload)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_runs_deliver_what_single_steps_do(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    sides = [Side(write_network(tmp_path, ["A"], []), runs)
+             for runs in (True, False)]  # fmt: skip
+    levels = {f"c{n}": draw.choice([4, 5]) for n in range(6)}
+    for name, level in levels.items():
+        for side in sides:
+            side.connect(name, level)
+    busy = 0
+    for step in range(40):
+        name = draw.choice(list(levels))
+        level = levels[name]
+        if draw.random() < 0.4:
+            data = subscribe(draw, level, step + 1)
+        else:
+            topics = [draw.choice(TOPICS)] * draw.randrange(1, 30) + [draw.choice(TOPICS)]
+            data = b"".join(publication(draw, level, topic) for topic in topics)
+            busy += len(topics)
+        cuts = sorted(draw.randrange(len(data) + 1) for _ in range(draw.randrange(3)))
+        full = draw.random() < 0.1
+        for side in sides:
+            side.connections["c0"].full = full
+            for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+                if start < end:
+                    side.send(name, data[start:end])
+    for name in levels:
+        assert sides[0].got(name) == sides[1].got(name), (seed, name)
+    first, second = (side.broker.clients for side in sides)
+    assert (first.published, first.delivered, first.dropped) == (
+        second.published, second.delivered, second.dropped,
+    )  # fmt: skip
+    assert first.published == busy
+    assert sum(first.latency.counts) == sum(second.latency.counts)
+    assert sides[0].broker.steps == sides[1].broker.steps
+    assert sides[0].broker.router.matches_count == sides[1].broker.router.matches_count
+
+
+def test_a_turn_hands_out_a_bounded_number_of_bytes(tmp_path: Path) -> None:
+    side = Side(write_network(tmp_path, ["A"], []), True)
+    for name in ("p", *map(str, range(20))):
+        side.connect(name, 5)
+        if name != "p":
+            wanted = mqtt5.TopicFilter("a", max_qos=mqtt5.QoS(0), retain_as_published=False)
+            side.send(name, mqtt5.SubscribePacket(1, [wanted]).write())
+    side.send("p", mqtt5.PublishPacket("a", b"").write())
+    clients = side.broker.clients
+    clients.take_turns(lambda: 0)  # a clock that stands still: only bytes end a turn
+    for connection in side.connections.values():
+        connection.out.clear()
+    clients.received(
+        side.connections["p"], mqtt5.PublishPacket("a", b"x" * 1_000).write() * 500, 1_000_000
+    )
+    turns = []
+    while clients.busy:
+        clients.work(1_000_000)
+        turns.append(sum(len(c.take_out()) for c in side.connections.values() if c.out))
+    assert sum(turns) == 500 * 20 * 1_007
+    assert max(turns) <= edge.TURN_BYTES + 20 * 1_007
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
+    draw = random.Random(seed)
+    router = SubscriptionForwarding(0, Config(), FilterPool())
+    router.step(LinkUp(1), 0)
+    held: list[str] = []
+    said = 0
+    for n in range(120):
+        if held and draw.random() < 0.4:
+            router.step(Unsubscribe(held.pop(draw.randrange(len(held)))), 0)
+        elif draw.random() < 0.5:
+            topic = draw.choice(TOPICS)
+            wanted = parse(draw.choice(
+                [f"class = '{topic}'", f"class IN ('{topic}', 'b')", "class LIKE 'a%'", "TRUE"]
+            ))  # fmt: skip
+            if draw.random() < 0.3:
+                content = parse(expression(draw, 1))
+                wanted = conjoin(wanted, content)
+            held.append(f"s{n}")
+            router.step(Subscribe(Subscription(held[-1], wanted, "c")), 0)
+        topic = draw.choice(TOPICS)
+        names = router.recipients(topic)
+        for _ in range(4):
+            item = Publication("p", str(n), {**row(draw), "class": topic}, b"", 0)
+            effects = router.step(Publish(item), 0)
+            if names is not None:
+                assert effects == [Deliver(name, item, 0) for name in names]
+                said += 1
+    assert said > 20
