@@ -37,7 +37,7 @@ from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.routing import SCHEMES
 from postroad.routing.beaconvey import ROUTINGS
-from postroad.routing.popsub import MECHANISMS
+from postroad.routing.popsub import ENTRIES, MECHANISMS, RULES
 from postroad.routing.ring import LONG, OVERLAYS
 from postroad.sim.run import run
 from postroad.traces.files import read
@@ -85,6 +85,8 @@ POP, GRAPE = {"window_s": 1.0, "threshold": 20}, {"threshold": 20}
 # Fields of parameters that take one of a few words; every word must be tried.
 CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("popsub", "unpopular"): MECHANISMS,
+    ("popsub", "entries"): ENTRIES,
+    ("popsub", "rule"): RULES,
     ("beaconvey", "routing"): tuple(ROUTINGS),
     **{(scheme, "overlay"): tuple(OVERLAYS) for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "long"): tuple(LONG) for scheme in ("beaconvey", "scribe", "iscribe")},
@@ -109,7 +111,7 @@ VARIANTS: list[Variant] = [
     Variant("advertisement_forwarding"),
     Variant("advertisement_forwarding", {"covering": True}),
     *(Variant("popsub", {"unpopular": word, **POPSUB}) for word in MECHANISMS),
-    Variant("popsub", {"unpopular": "direct", "reorder_s": 0.1, **POPSUB}),
+    Variant("popsub", {"unpopular": "direct", "reorder_s": 0.1, "covering": True, **POPSUB}),
     Variant("beaconvey", {"routing": "po", "overlay": "S"}),
     Variant("beaconvey", {"routing": "pal", "overlay": "L", "long": LONG[-1]}),
     Variant("beaconvey", {"routing": "pie", "overlay": "-"}),
@@ -135,7 +137,9 @@ VARIANTS: list[Variant] = [
     Variant("advertisement_forwarding", {}, "pop", POP),
     Variant("advertisement_forwarding", {"covering": True}, "grape", GRAPE),
     Variant("popsub", {"unpopular": "direct", **POPSUB}, "grape", {"priority": "delay", **GRAPE}),
-    Variant("popsub", {"unpopular": "gossip", **POPSUB}, "pop", POP),
+    Variant(
+        "popsub", {"unpopular": "gossip", "entries": "own", "rule": "prose", **POPSUB}, "pop", POP
+    ),
     *(Variant(scheme, kept=True) for scheme in DURABLE),
     *(Variant(scheme, kept=True, links=tuple(CYCLE)) for scheme in DURABLE),
     Variant("advertisement_forwarding", {"covering": True}, kept=True, links=tuple(CYCLE)),

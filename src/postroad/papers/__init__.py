@@ -34,6 +34,7 @@ class Cell:
     samples: int = 0  # and how many those are
     standard_error: float = 0.0
     counts: bool = True  # not if it is 1 by definition, or stands in an earlier table already
+    ci95: tuple[float, float] | None = None  # of the mean, over the seeds
 
     @property
     def off(self) -> float:

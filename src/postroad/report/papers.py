@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from postroad.papers import Measures, Replicate
+    from postroad.papers import Cell, Measures, Replicate
 
 Rows = list[dict[str, Any]]
 
@@ -38,6 +38,7 @@ class Findings:
     page: Callable[[str, str], str]  # from how it was made, and the figures' folder
     summary: Sequence[str]  # lines for the terminal
     failure: str | None = None  # what must not be
+    readings: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # ours first
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _popsub(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) 
     def router(broker: BrokerId, config: popsub.Config, pool: FilterPool) -> Router:
         return popsub.PopSub(broker, config, pool, seed)
 
-    return TreePlan(overlay, router, config, FilterPool(), seed)
+    return TreePlan(overlay, router, config, FilterPool(config.covering), seed)
 
 
 def _fbr(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
