@@ -31,12 +31,13 @@ from postroad.live.client import Client
 from postroad.live.edge import mqtt
 from postroad.live.network import DURABLE, load
 from postroad.live.server import Server
+from postroad.planning.swico import INCOMING
 from postroad.relocation import RELOCATIONS
 from postroad.relocation.grape import PRIORITIES
 from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.routing import SCHEMES
-from postroad.routing.beaconvey import ROUTINGS
+from postroad.routing.beaconvey import ROUTINGS, SENDS
 from postroad.routing.popsub import ENTRIES, MECHANISMS, RULES
 from postroad.routing.ring import LONG, OVERLAYS
 from postroad.sim.run import run
@@ -88,6 +89,8 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("popsub", "entries"): ENTRIES,
     ("popsub", "rule"): RULES,
     ("beaconvey", "routing"): tuple(ROUTINGS),
+    ("beaconvey", "send"): SENDS,
+    **{(scheme, "incoming"): INCOMING for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "overlay"): tuple(OVERLAYS) for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "long"): tuple(LONG) for scheme in ("beaconvey", "scribe", "iscribe")},
     ("grape", "priority"): PRIORITIES,
@@ -112,16 +115,16 @@ VARIANTS: list[Variant] = [
     Variant("advertisement_forwarding", {"covering": True}),
     *(Variant("popsub", {"unpopular": word, **POPSUB}) for word in MECHANISMS),
     Variant("popsub", {"unpopular": "direct", "reorder_s": 0.1, "covering": True, **POPSUB}),
-    Variant("beaconvey", {"routing": "po", "overlay": "S"}),
+    Variant("beaconvey", {"routing": "po", "overlay": "S", "long": LONG[1], "send": SENDS[1]}),
     Variant("beaconvey", {"routing": "pal", "overlay": "L", "long": LONG[-1]}),
     Variant("beaconvey", {"routing": "pie", "overlay": "-"}),
-    Variant("beaconvey", {"overlay": "SL", "cells": 8}),
-    Variant("scribe"),
-    Variant("scribe", {"overlay": "S"}),
+    Variant("beaconvey", {"overlay": "SL", "cells": 8, "incoming": INCOMING[1]}),
+    Variant("scribe", {"incoming": INCOMING[1]}),
+    Variant("scribe", {"overlay": "S", "long": LONG[1]}),
     Variant("scribe", {"overlay": "L", "long": LONG[-1]}),
     Variant("scribe", {"overlay": "-", "cells": 8}),
-    Variant("iscribe"),
-    Variant("iscribe", {"overlay": "S"}),
+    Variant("iscribe", {"incoming": INCOMING[1]}),
+    Variant("iscribe", {"overlay": "S", "long": LONG[1]}),
     Variant("iscribe", {"overlay": "L", "long": LONG[-1]}),
     Variant("iscribe", {"overlay": "-", "cells": 8}),
     Variant("kyra"),

@@ -135,7 +135,7 @@ def test_king_lines_become_a_matrix_with_its_gaps_filled(tmp_path: Path) -> None
 
 
 def test_zipf_is_over_classes_or_over_publishers() -> None:
-    """Section 5.1: the classes' popularity follows Zipf's law; the reading before ranks publishers."""
+    """Section 5.1: the popularity of classes follows Zipf's law; or that of publishers."""
     point = Point(zipf=1.0, publishers=200)
     by_class = weights(point, np.random.default_rng(1))
     classes = np.random.default_rng(1).integers(0, CLASSES, 200)

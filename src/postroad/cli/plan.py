@@ -35,10 +35,17 @@ def plan() -> None:
 )
 @click.option(
     "--long",
-    type=click.Choice(["chord", "random"]),
+    type=click.Choice(["chord", "chord_begun", "random"]),
     default="chord",
     show_default=True,
-    help="The long fingers if they are not planned.",
+    help="The long fingers if they are not planned; chord_begun: one more, of the last phase.",
+)
+@click.option(
+    "--incoming",
+    type=click.Choice(["one", "any"]),
+    default="one",
+    show_default=True,
+    help="How many planned fingers of one phase may point to a node.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Settles ties.")
 @click.option(
@@ -53,6 +60,7 @@ def swico(
     interests: Path,
     overlay: str,
     long: str,
+    incoming: str,
     seed: int,
     approximate: bool,
     out: Path,
@@ -69,6 +77,10 @@ def swico(
         raise InputError(
             f"--approximate with --overlay {overlay}", remedy="the approximate planner makes SL"
         )
+    if approximate and incoming != "one":
+        raise InputError(
+            f"--approximate with --incoming {incoming}", remedy="leave one of the two out"
+        )
     names, topics, wanted = read(interests)
     began = perf_counter()
     if approximate:
@@ -83,7 +95,7 @@ def swico(
         edges = guarded(candidates)
         world = swico_candidates.build(wanted, edges, seed)
     else:
-        world = build(wanted, overlay, long, seed)
+        world = build(wanted, overlay, long, seed, incoming)
     took = perf_counter() - began
     assert world.has_property_1()
     components = components_count(wanted, world)
@@ -91,6 +103,7 @@ def swico(
     facts = {
         "overlay": overlay,
         "long": "greedy" if "L" in overlay else long,
+        "incoming": incoming,
         "seed": seed,
         "approximate": approximate,
         "components": {"without_links": most, "least": least, "overlay": components},
