@@ -7,6 +7,7 @@ pipeline's: a paper says which of its rows are replicates of one setting.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -104,6 +105,14 @@ def _setting(values: Mapping[str, Any]) -> Setting:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def any_case(run: Row) -> dict[str, Any]:
+    """A case of any paper in one sweep: `{"entry": module:function, "row": ...}`."""
+    case = run["parameters"]["case"]
+    module, _, name = case["entry"].partition(":")
+    entry: Callable[[Row], dict[str, Any]] = getattr(importlib.import_module(module), name)
+    return entry({**run, "parameters": {**run["parameters"], "case": case["row"]}})
 
 
 def run_alone(run_point: Callable[[Row], Row], run: Row) -> dict[str, Any]:

@@ -150,6 +150,12 @@ OF_PAPERS: dict[str, dict[str, tuple[str, str]]] = {
         "overhead_every_relay": ("overhead with relays that are interested", "messages"),
         "overhead_without_publisher": ("overhead if trees leave out the publisher", "messages"),
         "overhead_with_singles": ("overhead with topics of one subscriber too", "messages"),
+        "overhead_clockwise": ("overhead if no message passes its target", "messages"),
+        "path_clockwise": ("mean path length then", "hops"),
+        "overhead_incoming_any": ("overhead if GSwicoL limits no incoming fingers", "messages"),
+        "path_incoming_any": ("mean path length then", "hops"),
+        "overhead_chord_begun": ("overhead if Chord has ⌈log2 n⌉ fingers", "messages"),
+        "path_chord_begun": ("mean path length then", "hops"),
         "tco_support": (
             "TcoSuppR: of the merges of topic-connected components that are possible, those made",
             "share",

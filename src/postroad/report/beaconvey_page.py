@@ -199,6 +199,7 @@ def findings(ran: Rows, measures: Measures, asked: Asked) -> Findings:
         lambda how, folder: page(readings, claims, runs.expo(measured), plans, how, drawn, folder),
         said,
         readings=readings,
+        claims=claims,
     )
 
 

@@ -147,6 +147,10 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
         lambda how, folder: page(cells, claims, checks, beyond.approximations(), how, folder),
         claim_lines(claims),
         f"the exact model and the simulation differ: {', '.join(unlike)}" if unlike else None,
+        readings={"ours": cells},
+        claims=claims,
+        met=lambda cell: abs(cell.measured) <= max(STATED_ERROR, abs(cell.paper or 0.0)),
+        criterion=f"the model's error is within the {STATED_ERROR:g}% that the paper states",
     )
 
 

@@ -133,6 +133,8 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
         drawn,
         lambda how, folder: page(cells, claims, fit, results, how, drawn, folder),
         [*claim_lines(claims), f"{near} of {len(cells)} published numbers within {FAR:.0%}"],
+        readings={"ours": cells},
+        claims=claims,
     )
 
 

@@ -10,7 +10,7 @@ from postroad.papers.popsub.runs import EXPERIMENTS, MECHANISMS, TRENDS, MeanOf,
 from postroad.report.figures import popsub as figures
 from postroad.report.figures.popsub import LABELS
 from postroad.report.markdown import grid, reading_lines, results, stated_lines, summary
-from postroad.report.papers import Asked, Findings, Paper, Rows
+from postroad.report.papers import POINTS, Asked, Findings, Paper, Rows, within_points
 
 SHOWN = {
     "phi": ["gain_ratio", "unpopular_deliveries", "pure_forwards"],
@@ -144,6 +144,8 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
         lambda how, folder: page(table, readings, sample, topologies, ratios, how, folder),
         summary(cells),
         readings=readings,
+        met=within_points,
+        criterion=POINTS,
     )
 
 
