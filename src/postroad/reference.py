@@ -130,6 +130,10 @@ EXPERIMENT: Written = {
 
 SCHEME: Mapping[str, Mapping[str, str]] = {
     "subscription_forwarding": {"covering": "do not send a filter that one already sent covers"},
+    "hierarchical": {
+        "covering": "do not send a filter up if one already sent covers it",
+        "root": "the broker where all meet; the first one if it is empty",
+    },
     "advertisement_forwarding": {"covering": "do not send a filter that one already sent covers"},
     "popsub": {
         "unpopular": "how unpopular publications travel: `direct`, `batching`, `gossip` or `tree`",

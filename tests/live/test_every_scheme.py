@@ -95,7 +95,7 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     **{(scheme, "long"): tuple(LONG) for scheme in ("beaconvey", "scribe", "iscribe")},
     ("grape", "priority"): PRIORITIES,
 }
-FREE = {"topic", "attributes"}  # texts that name attributes
+FREE = {"topic", "attributes", "root"}  # texts that name attributes, or a broker
 MIX: dict[str, Any] = {"parts": [
     {"scheme": "unicast", "where": "x < 3"},
     {"scheme": "popsub", "where": "x < 6 AND s LIKE 'a%'", "parameters": POPSUB},
@@ -111,6 +111,8 @@ VARIANTS: list[Variant] = [
     Variant("flooding"),
     Variant("subscription_forwarding"),
     Variant("subscription_forwarding", {"covering": True}),
+    Variant("hierarchical"),
+    Variant("hierarchical", {"covering": True, "root": "C"}),
     Variant("advertisement_forwarding"),
     Variant("advertisement_forwarding", {"covering": True}),
     *(Variant("popsub", {"unpopular": word, **POPSUB}) for word in MECHANISMS),
