@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,9 @@ def swico(
     "--subscriptions", type=TABLE, required=True, help="As a scenario's: CSV, JSONL or Parquet."
 )
 @click.option("--publications", type=TABLE, help="Likewise; without them filters stand for them.")
+@click.option(
+    "--weight", help="The attribute of a publication that says how much it weighs; else 1 each."
+)
 @click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
 @click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
 @click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")
@@ -155,6 +159,7 @@ def kyra(
     multi_homed: float,
     subscriptions: Path,
     publications: Path | None,
+    weight: str | None,
     clique_ms: float,
     clique_max: int,
     trees: int,
@@ -192,9 +197,10 @@ def kyra(
     wanted = files.workload(tables, overlay.names)
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
+    weights = None if weight is None else _weights(points, weight, publications)
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
     cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
-    divide = planning.divider(filters, points, names, alpha)
+    divide = planning.divider(filters, points, names, alpha, weights)
     layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
     joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
     facts = {
@@ -218,6 +224,29 @@ def kyra(
     )
     attributes_cut = sorted({side[0] for zone in layout.tree_zones for side in zone.sides})
     click.echo(f"cut on {', '.join(attributes_cut) or 'nothing'}; written to {out}")
+
+
+def _weights(
+    points: Sequence[Mapping[str, object]], name: str, publications: Path | None
+) -> list[float]:
+    """What each publication weighs in the load of its zone."""
+    if publications is None:
+        raise InputError("--weight without publications", remedy="give --publications")
+    weights = []
+    for number, point in enumerate(points, 1):
+        value = point.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            raise InputError(
+                f"publication {number} has {name} = {value!r}",
+                where=str(publications),
+                remedy=f"give every publication a {name} of 0 or more",
+            )
+        weights.append(float(value))
+    if not any(weights):
+        raise InputError(
+            f"no publication has a {name} above 0", where=str(publications), remedy="give weights"
+        )
+    return weights
 
 
 @plan.command()

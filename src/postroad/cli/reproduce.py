@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 ALL = "all"
 CASE = ("entry", "row")
 DOTS_PER_INCH = 110
+RECENT = 50  # reports by which the time left is told: runs of papers differ in length
 TOLD_EVERY_S = 30.0  # without a terminal
 
 
@@ -271,17 +273,17 @@ def _write(findings: Findings, out: Path, page: Path, how: str) -> None:
 def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar with the time left on a terminal; elsewhere a line now and then."""
     console = Console(stderr=True)
-    began = told = perf_counter()
-    first: int | None = None
+    told = perf_counter()
+    seen: deque[tuple[float, int]] = deque(maxlen=RECENT)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("starting Spark", total=total)
 
         def report(done: int) -> None:
-            nonlocal told, first, began
+            nonlocal told
             progress.update(task, description=name, completed=done)
             now = perf_counter()
-            if first is None:
-                first, began = done, now
+            seen.append((now, done))
+            began, first = seen[0]
             if not console.is_terminal and now - told > TOLD_EVERY_S and done > first:
                 told = now
                 left_s = (now - began) / (done - first) * (total - done)

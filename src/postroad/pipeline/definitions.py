@@ -138,6 +138,8 @@ OF_PAPERS: dict[str, dict[str, tuple[str, str]]] = {
         "node_mean": ("messages sent and received per server and 1,000 publications", "messages"),
         "node_max": ("the same, busiest server", "messages"),
         "link_mean": ("messages per used link of the underlay and 1,000 publications", "messages"),
+        "link_mean_between": ("the same per link between any two servers", "messages"),
+        "link_mean_all": ("the same per link", "messages"),
         "link_max": ("the same, busiest link", "messages"),
         "nru": ("latency times messages, against ideal multicast", "ratio"),
     },
