@@ -7,6 +7,7 @@ splitmix64 finaliser). Purposes are words; `purpose_key` turns one into its 64-b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -45,6 +46,11 @@ def uniform(seed: int, purpose: str, node: int, n: int) -> float:
 def below(bound: int, seed: int, purpose: str, node: int, n: int) -> int:
     """An integer in [0, bound), by the high half of a 128-bit product."""
     return (bits(seed, purpose, node, n) * bound) >> 64
+
+
+def throughput(choices: Sequence[float], seed: int, broker: int) -> float:
+    """What one broker serves in a second, of the rates that brokers may have."""
+    return choices[below(len(choices), seed, "broker.throughput", broker, 0)]
 
 
 def bits_of_nodes(count: int, seed: int, purpose: str, n: int) -> npt.NDArray[np.uint64]:

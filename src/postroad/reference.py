@@ -47,6 +47,12 @@ SCENARIO: Written = {
     "relocation": ("text", "none", "`pop` or `grape`: publishers move"),
     "parameters": ("table", "the defaults", "the scheme's own keys"),
     "brokers.rate_per_s": ("per second", "no time", "messages that a broker takes in a second"),
+    "brokers.rates_per_s": ("list", "none", "of these each broker draws its own `rate_per_s`"),
+    "brokers.direct_cost": (
+        "number", "as measured", "publications served for one direct send, of its sender's time"
+    ),
+    "brokers.batch_cost": ("number", "as measured", "for each but the first of a batch"),
+    "brokers.gossip_cost": ("number", "as measured", "for each publication of a gossip"),
     "brokers.buffer": ("messages", "no bound", "that wait at a broker; more are dropped"),
     "brokers.copy_us": ("microseconds", "0", "so long a broker takes for each copy that it sends"),
     "workload.subscriptions": ("file or list", "none", "who subscribes to what, where and when"),
@@ -128,9 +134,17 @@ EXPERIMENT: Written = {
 
 SCHEME: Mapping[str, Mapping[str, str]] = {
     "subscription_forwarding": {"covering": "do not send a filter that one already sent covers"},
+    "hierarchical": {
+        "covering": "do not send a filter up if one already sent covers it",
+        "root": "the broker where all meet; the first one if it is empty",
+    },
     "advertisement_forwarding": {"covering": "do not send a filter that one already sent covers"},
     "popsub": {
         "unpopular": "how unpopular publications travel: `direct`, `batching`, `gossip` or `tree`",
+        "entries": "what fills the capacity: `all` that a broker forwards, or its `own`",
+        "rule": "Algorithm 1: as `printed`, or as the paper's `prose` has it",
+        "covering": "match only against filters that none from the same link covers",
+        "throughputs_per_s": "or a set of which each broker draws its τ",
         "phi": "φ: the share of a broker's throughput that is for popular publications",
         "throughput_per_s": "τ: publications that a broker takes in a second",
         "reevaluate_s": "how often popularity is worked out anew, in seconds",
@@ -143,15 +157,18 @@ SCHEME: Mapping[str, Mapping[str, str]] = {
         "priority": "classes that are popular before all others",
     },
     "beaconvey": {
+        "send": "to the finger `nearest` to the target, or `clockwise` and never past it",
         "routing": "`po`, `pal` or `pie`",
         "overlay": "what is planned for interest: S the ring, L the fingers, - neither",
-        "long": "the fingers: `chord` or `random`",
+        "long": "the fingers: `chord`, `chord_begun` (one more, of the last phase) or `random`",
+        "incoming": "how many planned fingers of one phase may point to a broker: `one` or `any`",
         "topic": "the attribute whose text is the topic",
         "cells": "instead of topics: cells of the content space; 0 for topics",
     },
     "scribe": {
         "overlay": "what is planned for interest: S the ring, L the fingers, - neither",
-        "long": "the fingers: `chord` or `random`",
+        "long": "the fingers: `chord`, `chord_begun` (one more, of the last phase) or `random`",
+        "incoming": "how many planned fingers of one phase may point to a broker: `one` or `any`",
         "topic": "the attribute whose text is the topic",
         "cells": "instead of topics: cells of the content space; 0 for topics",
     },

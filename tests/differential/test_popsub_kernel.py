@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import networks
-from postroad.cost import batches
+from postroad import draws
+from postroad.cost.service import Costs
 from postroad.filters import parse
 from postroad.kernels import popsub as kernel
 from postroad.overlay import Overlay, from_parents
-from postroad.routing.popsub import Config, PopSub
+from postroad.routing.popsub import ENTRIES, RULES, Config, PopSub
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Interest, Posting, Workload
@@ -96,28 +97,46 @@ def test_kernel_equals_core_counter_by_counter(mechanism: str, service_us: int) 
         draw = random.Random(seed)
         overlay = random_overlay(draw)
         workload = random_workload(draw, overlay.brokers_count)
-        capacity = draw.choice([1.0, 10.0, 40.0])
+        capacities = draw.choice([[1.0], [10.0], [40.0], [200.0], [5.0, 20.0, 80.0]])
         timeout_us = draw.choice([100_000, 1_000_000])
+        entries, rule = draw.choice(ENTRIES), draw.choice(RULES)
+        costs = Costs(direct=draw.choice([0.0, 0.3, 1.2]))
+        numbers = range(overlay.brokers_count)
+        times_us = tuple(draw.choice([service_us, 2 * service_us]) for _ in numbers)
         ours = kernel.simulate(
             overlay,
             workload,
             kernel.Settings(
                 mechanism,
-                capacity,
+                np.array([draws.throughput(capacities, 7, broker) for broker in numbers]),
+                entries,
+                rule,
                 reevaluate_us=200_000,
                 batch_timeout_us=timeout_us,
-                service_us=service_us,
-                batch_cost=np.array([batches.units(size) for size in range(1, 257)]),
+                service_us=np.array(times_us),
+                batch_cost=costs.table("batch", 256),
+                direct_cost=costs.sending,
             ),
         )
         config = Config(
             unpopular=mechanism,
+            entries=entries,
+            rule=rule,
+            covering=draw.random() < 0.5,
             phi=1.0,
-            throughput_per_s=capacity,
+            throughputs_per_s=capacities,
             reevaluate_s=0.2,
             batch_timeout_s=timeout_us / 1e6,
         )
-        scenario = Scenario("popsub", overlay, in_filters(workload), config, service_us=service_us)
+        scenario = Scenario(
+            "popsub",
+            overlay,
+            in_filters(workload),
+            config,
+            seed=7,
+            services_us=times_us if service_us else (),
+            costs=costs,
+        )
         theirs = run(scenario)
         summary = theirs.summary()
         wanted = {"publication", "direct", "batch"}

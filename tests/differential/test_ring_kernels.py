@@ -37,11 +37,12 @@ def test_exactly_once_and_the_kernel_counts_the_same(routing: str, overlay: str,
     count, topics = draw.randint(1, 40), draw.randint(1, 5)
     share = draw.choice([0.05, 0.3, 0.8])
     pairs = [(v, t) for v in range(count) for t in range(topics) if draw.random() < share]
-    long = draw.choice(["chord", "random"])
+    long = draw.choice(["chord", "chord_begun", "random"])
     name = routing if "scribe" in routing else "beaconvey"
-    parameters: dict[str, Any] = {"overlay": overlay, "long": long}
+    incoming, clockwise = draw.choice(["one", "any"]), draw.random() < 0.5
+    parameters: dict[str, Any] = {"overlay": overlay, "long": long, "incoming": incoming}
     if name == "beaconvey":
-        parameters["routing"] = routing
+        parameters |= {"routing": routing, "send": "clockwise" if clockwise else "nearest"}
     filters = [parse(f"class = 't{t}'") for t in range(topics)]
     network: Overlay = from_parents([0] * count)
     known = Interests([(v, filters[t]) for v, t in pairs])
@@ -88,6 +89,7 @@ def test_exactly_once_and_the_kernel_counts_the_same(routing: str, overlay: str,
         [t for t, _ in published],
         [v for _, v in published],
         [rendezvous(f"t{t}", count, seed) for t in range(topics)],
+        clockwise=clockwise,
     )
     for number, (_, publisher) in enumerate(published):
         key = str(number)

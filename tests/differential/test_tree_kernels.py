@@ -168,7 +168,7 @@ def test_barring_where_no_advertisement_came_from_is_advertisement_forwarding(se
 
 
 def climbed(tree: Rooted, members: list[int], publishers: list[int]) -> tuple[Counters, Counters]:
-    """Hierarchical forwarding, written out naively: there is no such scheme in SCHEMES."""
+    """Hierarchical forwarding, written out naively."""
     subscriptions, publications = Counters.zero(tree), Counters.zero(tree)
     wanted_below: set[int] = set()  # brokers whose parent has an entry for them
     for broker in members:
@@ -194,7 +194,7 @@ def climbed(tree: Rooted, members: list[int], publishers: list[int]) -> tuple[Co
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_barring_the_way_down_is_hierarchical_forwarding(seed: int) -> None:
-    _, tree = some_tree(seed)
+    overlay, tree = some_tree(seed)
     members = workload.subscribers(tree, 0.3, seed, 0)
     publishers = [workload.publisher(tree, seed, number) for number in range(5)]
     network = FilterState(tree)
@@ -210,3 +210,10 @@ def test_barring_the_way_down_is_hierarchical_forwarding(seed: int) -> None:
     ):
         assert ours.up.tolist() == naive.up.tolist()
         assert ours.down.tolist() == naive.down.tolist()
+    postings = [
+        Posting((1000 + i) * SECOND_US, int(tree.broker[v]), "p", str(i), {"x": 1})
+        for i, v in enumerate(publishers)
+    ]
+    result = simulate("hierarchical", overlay, interests("s", tree, "x = 1", members, 0), postings)
+    assert_equal(result, tree, "subscription", network.subscriptions)
+    assert_equal(result, tree, "publication", network.publications)

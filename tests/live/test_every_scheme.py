@@ -31,13 +31,14 @@ from postroad.live.client import Client
 from postroad.live.edge import mqtt
 from postroad.live.network import DURABLE, load
 from postroad.live.server import Server
+from postroad.planning.swico import INCOMING
 from postroad.relocation import RELOCATIONS
 from postroad.relocation.grape import PRIORITIES
 from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.routing import SCHEMES
-from postroad.routing.beaconvey import ROUTINGS
-from postroad.routing.popsub import MECHANISMS
+from postroad.routing.beaconvey import ROUTINGS, SENDS
+from postroad.routing.popsub import ENTRIES, MECHANISMS, RULES
 from postroad.routing.ring import LONG, OVERLAYS
 from postroad.sim.run import run
 from postroad.traces.files import read
@@ -85,12 +86,16 @@ POP, GRAPE = {"window_s": 1.0, "threshold": 20}, {"threshold": 20}
 # Fields of parameters that take one of a few words; every word must be tried.
 CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("popsub", "unpopular"): MECHANISMS,
+    ("popsub", "entries"): ENTRIES,
+    ("popsub", "rule"): RULES,
     ("beaconvey", "routing"): tuple(ROUTINGS),
+    ("beaconvey", "send"): SENDS,
+    **{(scheme, "incoming"): INCOMING for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "overlay"): tuple(OVERLAYS) for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "long"): tuple(LONG) for scheme in ("beaconvey", "scribe", "iscribe")},
     ("grape", "priority"): PRIORITIES,
 }
-FREE = {"topic", "attributes"}  # texts that name attributes
+FREE = {"topic", "attributes", "root"}  # texts that name attributes, or a broker
 MIX: dict[str, Any] = {"parts": [
     {"scheme": "unicast", "where": "x < 3"},
     {"scheme": "popsub", "where": "x < 6 AND s LIKE 'a%'", "parameters": POPSUB},
@@ -106,20 +111,22 @@ VARIANTS: list[Variant] = [
     Variant("flooding"),
     Variant("subscription_forwarding"),
     Variant("subscription_forwarding", {"covering": True}),
+    Variant("hierarchical"),
+    Variant("hierarchical", {"covering": True, "root": "C"}),
     Variant("advertisement_forwarding"),
     Variant("advertisement_forwarding", {"covering": True}),
     *(Variant("popsub", {"unpopular": word, **POPSUB}) for word in MECHANISMS),
-    Variant("popsub", {"unpopular": "direct", "reorder_s": 0.1, **POPSUB}),
-    Variant("beaconvey", {"routing": "po", "overlay": "S"}),
+    Variant("popsub", {"unpopular": "direct", "reorder_s": 0.1, "covering": True, **POPSUB}),
+    Variant("beaconvey", {"routing": "po", "overlay": "S", "long": LONG[1], "send": SENDS[1]}),
     Variant("beaconvey", {"routing": "pal", "overlay": "L", "long": LONG[-1]}),
     Variant("beaconvey", {"routing": "pie", "overlay": "-"}),
-    Variant("beaconvey", {"overlay": "SL", "cells": 8}),
-    Variant("scribe"),
-    Variant("scribe", {"overlay": "S"}),
+    Variant("beaconvey", {"overlay": "SL", "cells": 8, "incoming": INCOMING[1]}),
+    Variant("scribe", {"incoming": INCOMING[1]}),
+    Variant("scribe", {"overlay": "S", "long": LONG[1]}),
     Variant("scribe", {"overlay": "L", "long": LONG[-1]}),
     Variant("scribe", {"overlay": "-", "cells": 8}),
-    Variant("iscribe"),
-    Variant("iscribe", {"overlay": "S"}),
+    Variant("iscribe", {"incoming": INCOMING[1]}),
+    Variant("iscribe", {"overlay": "S", "long": LONG[1]}),
     Variant("iscribe", {"overlay": "L", "long": LONG[-1]}),
     Variant("iscribe", {"overlay": "-", "cells": 8}),
     Variant("kyra"),
@@ -135,7 +142,9 @@ VARIANTS: list[Variant] = [
     Variant("advertisement_forwarding", {}, "pop", POP),
     Variant("advertisement_forwarding", {"covering": True}, "grape", GRAPE),
     Variant("popsub", {"unpopular": "direct", **POPSUB}, "grape", {"priority": "delay", **GRAPE}),
-    Variant("popsub", {"unpopular": "gossip", **POPSUB}, "pop", POP),
+    Variant(
+        "popsub", {"unpopular": "gossip", "entries": "own", "rule": "prose", **POPSUB}, "pop", POP
+    ),
     *(Variant(scheme, kept=True) for scheme in DURABLE),
     *(Variant(scheme, kept=True, links=tuple(CYCLE)) for scheme in DURABLE),
     Variant("advertisement_forwarding", {"covering": True}, kept=True, links=tuple(CYCLE)),

@@ -17,7 +17,7 @@ from postroad.model import Advertisement, Publication, Subscription
 from postroad.overlay import from_links
 from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Advertise, Publish, Subscribe, Unsubscribe
-from postroad.routing.popsub import Config, Gain, PopSub
+from postroad.routing.popsub import ENTRIES, Config, Gain, PopSub
 from postroad.routing.popsub.messages import Batch, DirectPost
 from postroad.sim.engine import Fault, Simulator
 from postroad.sim.oracle import compare
@@ -118,6 +118,80 @@ def test_algorithm_1_fills_the_capacity_by_descending_gain() -> None:
     # An entry is popular while what was filled before it is below the capacity.
     assert evaluated(config, [(9, 50), (5, 1)]) == [True, False]
     assert evaluated(config, [(9, 49), (5, 1000), (4, 1)]) == [True, True, False]
+
+
+def test_the_prose_rule_leaves_out_the_entry_that_would_exceed_and_its_equals() -> None:
+    """Section 4.2, below Algorithm 1."""
+    config = Config(throughput_per_s=100, phi=0.5, rule="prose")
+    assert evaluated(config, [(1, 30), (9, 30), (5, 30)]) == [False, True, False]
+    assert evaluated(config, [(9, 50), (5, 1)]) == [True, False]
+    assert evaluated(config, [(9, 49), (5, 1000), (4, 1)]) == [True, False, False]
+    # The second of two equal gains does not fit, so the first is unpopular too.
+    assert evaluated(config, [(9, 10), (5, 20), (5, 30)]) == [True, False, False]
+
+
+@pytest.mark.parametrize("entries", ENTRIES)
+def test_what_is_forwarded_for_others_fills_the_capacity_too(entries: str) -> None:
+    """Section 4.2 evaluates all entries: at B2 the ten a second of B1 leave no room for its own."""
+    config = replace(SMALL, entries=entries, unpopular="direct")
+    simulator, at = network("B1-B2 B2-B3 B3-B4", config)
+    for name, broker in (("others", "B1"), ("own", "B2")):
+        offer = Advertisement(name, parse(f"class = '{name}'"), name)
+        simulator.at(0, at[broker], Advertise(offer))
+    simulator.run()
+    for number in range(3):
+        subscribe(simulator, at["B3"], f"o{number}", "class = 'others'")
+    subscribe(simulator, at["B4"], "far", "class = 'own'")
+    simulator.run()
+    start = simulator.now
+    for number in range(60):
+        for name, broker, every in (("others", "B1", 1), ("own", "B2", 5)):
+            if number % every == 0:
+                publication = Publication(name, str(number), {"class": name})
+                simulator.at(start + 100_000 * number, at[broker], Publish(publication))
+    simulator.run()
+    assert len(simulator.deliveries) == 3 * 60 + 12
+    far = [via for _, name, _, _, _, via in simulator.deliveries if name == "far"]
+    # Its own two a second fit into five; with the ten a second of B1 they do not.
+    assert far.count("direct") == (7 if entries == "all" else 0)
+
+
+def test_covering_keeps_covered_filters_out_of_the_table_and_every_gain() -> None:
+    """Section 4.1: all subscriptions propagate, for the gains; tables shrink."""
+    sizes = {}
+    for covering in (False, True):
+        config = Config(unpopular="batching", covering=covering)
+        simulator, at = network("B1-B2 B2-B3", config)
+        simulator.at(0, at["B1"], Advertise(Advertisement("a", parse("x > 0"), "a")))
+        simulator.run()
+        for number in range(10):
+            subscribe(simulator, at["B3"], f"s{number}", f"x > {number}")
+        simulator.run()
+        gain = router(simulator, at["B1"]).gains[at["B2"]]["a"]
+        assert (gain.count, gain.hops) == (10, 20)
+        sizes[covering] = [broker.router.table_entries() for broker in simulator.brokers]
+        start = simulator.now
+        for value in range(12):
+            publication = Publication("a", str(value), {"x": value})
+            simulator.at(start + value, at["B1"], Publish(publication))
+        simulator.run()
+        assert len(simulator.deliveries) == sum(min(value, 10) for value in range(12))
+        simulator.at(simulator.now, at["B3"], Unsubscribe("s0"))  # uncovers the others
+        simulator.run()
+        simulator.at(simulator.now, at["B1"], Publish(Publication("a", "z", {"x": 2})))
+        simulator.run()
+        assert len([key for key, *_ in simulator.deliveries if key[1] == "z"]) == 1
+    assert sizes == {False: [11, 11, 11], True: [2, 2, 11]}
+
+
+def test_brokers_draw_their_throughput_from_a_set() -> None:
+    """Section 5.1 speaks of a set of measured throughputs."""
+    config = Config(phi=0.5, throughputs_per_s=[100.0, 300.0])
+    overlay = from_links([(str(n), str(n + 1), 0) for n in range(40)])
+    plan = SCHEMES["popsub"].plan(overlay, Interests(), config, 3)
+    capacities = [plan.router(broker).capacity for broker in range(40)]
+    assert set(capacities) == {50.0, 150.0}
+    assert 8 < capacities.count(50.0) < 32
 
 
 def test_priority_classes_are_filled_first() -> None:

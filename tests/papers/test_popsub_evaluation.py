@@ -11,8 +11,8 @@ import pytest
 from postroad.errors import InputError
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
-from postroad.papers.popsub import runs
-from postroad.papers.popsub.workload import Point, workload
+from postroad.papers.popsub import protocol, runs
+from postroad.papers.popsub.workload import CLASSES, Point, throughputs, weights, workload
 from postroad.workloads.followed import shipped_followers
 from postroad.workloads.graphs import most_followed
 
@@ -132,3 +132,32 @@ def test_king_lines_become_a_matrix_with_its_gaps_filled(tmp_path: Path) -> None
     path.write_text("1 2\n")
     with pytest.raises(InputError, match="or lines from,to,value"):
         files.matrix(path, "round-trip")[1]
+
+
+def test_zipf_is_over_classes_or_over_publishers() -> None:
+    """Section 5.1: the popularity of classes follows Zipf's law; or that of publishers."""
+    point = Point(zipf=1.0, publishers=200)
+    by_class = weights(point, np.random.default_rng(1))
+    classes = np.random.default_rng(1).integers(0, CLASSES, 200)
+    shares = np.bincount(classes, by_class, minlength=CLASSES)
+    assert shares == pytest.approx((1 / np.arange(1, 21)) / (1 / np.arange(1, 21)).sum())
+    for number in range(CLASSES):  # even within a class
+        assert len(set(by_class[classes == number])) == 1
+    ranked = weights(replace(point, zipf_over="publishers"), np.random.default_rng(1))
+    assert ranked[0] / ranked[9] == pytest.approx(10)
+
+
+def test_brokers_draw_five_throughputs_around_the_middle() -> None:
+    drawn = throughputs(Point(brokers=100), seed=1)
+    assert sorted(set(drawn)) == pytest.approx([2250, 2375, 2500, 2625, 2750])
+
+
+def test_the_gossip_model_stands_beside_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(protocol.POINT, brokers=20, subscriptions=400, publishers=8, seconds=12.0)
+    monkeypatch.setattr(protocol, "POINT", small)
+    overlay = topology(generated_matrix(60, seed=1), 20, 2)
+    posed = workload(small, overlay, 2)
+    model, real = protocol.modelled(overlay, posed), protocol.observed(overlay, posed)
+    assert model["deliveries"] == real["deliveries"] > 1000
+    assert real["deliveries by gossip"] > 100
+    assert model["false positives"] == pytest.approx(real["false positives"], abs=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroad.cli import cli
-from postroad.cost import exact, forwarding, shapes
+from postroad.cost import exact, forwarding, shapes, variants
+from postroad.cost.variants import VARIANTS, PerBroker
 from postroad.kernels.subscription_forwarding import FilterState
 from postroad.overlay import rooted, trees
 from postroad.papers.subscription_forwarding_model import beyond, pictures, runs
@@ -248,3 +250,41 @@ def test_the_root_s_load_is_overestimated_by_the_published_equation() -> None:
     assert abs(errors[4, 7, 0.02, 0]) < 1e-6
     assert 0.3 < errors[4, 4, 0.02, 0] < 0.4
     assert 26 < errors[2, 5, 0.02, 0] < 27
+
+
+def test_three_terms_explain_equations_11_and_15_on_tiny_trees() -> None:
+    """Section 3.2.1: what the paper's loads are above the exact ones, term by term."""
+    for item in beyond.approximations():
+        if item.level < item.height:
+            terms = beyond.error_terms(item.fanout, item.height, item.sigma, item.level)
+            assert terms.total == pytest.approx(item.paper - item.exact, abs=1e-12)
+            assert min(terms.first, terms.children, terms.father) >= 0
+    root = beyond.error_terms(2, 5, 0.02, 0)
+    assert root.children > 0.9 * root.total
+    assert beyond.error_terms(4, 7, 0.02, 0).total < 1e-100
+
+
+def test_figure_8_has_no_saddle_in_any_setting() -> None:
+    search = pictures.saddle_search(steps=16)
+    assert search.settings == 56
+    assert search.turning_subscriptions == search.turning_publications == 0
+    assert pictures._turns(np.array([2.0, 1.0, 3.0]))
+
+
+@pytest.mark.parametrize("scheme", VARIANTS)
+def test_each_variant_of_the_model_agrees_with_its_simulation(scheme: str) -> None:
+    """With probabilities of every broker's own, and a few publishers."""
+    tree = rooted.from_overlay(trees.random_tree(60, 3))
+    own = beyond.chances_of(tree, 3)
+    brokers = PerBroker(
+        gamma=own.gamma if scheme == "covering" else 0.0,
+        advertise=own.advertise if scheme == "advertisement_forwarding" else 1.0,
+        publisher=own.publisher,
+    )
+    checks = beyond.validated(tree, scheme, own.sigma, own.mu, brokers, rounds=600)
+    assert [check.scheme for check in checks] == ["subscriptions", "publications"]
+    for check in checks:
+        assert check.agrees, check
+        assert check.simulated > 1
+    wrong = replace(brokers, publisher=own.publisher[::-1])
+    assert variants.publications(tree, scheme, own.mu, wrong).traffic != checks[1].expected

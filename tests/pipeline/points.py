@@ -51,3 +51,9 @@ def place(row: dict[str, Any]) -> dict[str, Any]:
     assert os.getcwd() != row["parameters"]["driver"]
     assert "postroad_shipped" in Path(postroad.__file__).parts, postroad.__file__
     return {}
+
+
+def case(row: dict[str, Any]) -> dict[str, Any]:
+    """A number near the case's own."""
+    case = row["parameters"]["case"]
+    return {"value": case["x"] + case["seed"] / 10}

@@ -14,10 +14,10 @@ import click
     "-o",
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the table as CSV; the package's own is src/postroad/cost/batches.csv.",
+    help="Write the table as CSV; the package's own is src/postroad/cost/service.csv.",
 )
 def calibrate(as_json: bool, out: Path | None) -> None:
-    """Measure what serving a batch of publications costs our own broker code."""
+    """Measure what batches, gossip and direct sends cost our own broker code."""
     from postroad.bench.calibrate import costs, table
     from postroad.cli.simulate import written
 
@@ -26,7 +26,9 @@ def calibrate(as_json: bool, out: Path | None) -> None:
         with written(out) as file:
             file.write(table(rows))
     if as_json:
-        click.echo(json.dumps({str(size): cost for size, cost in rows}))
+        click.echo(json.dumps([{"message": m, "size": n, "cost": cost} for m, n, cost in rows]))
     else:
-        for size, cost in rows:
-            click.echo(f"batch of {size:>3}: {cost:7.2f} units, {cost / size:.3f} a publication")
+        for message, size, cost in rows:
+            click.echo(
+                f"{message:<6} of {size:>3}: {cost:7.2f} units, {cost / size:.3f} a publication"
+            )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from postroad.errors import InputError
 if TYPE_CHECKING:
     from postroad.cost.estimate import Chances
     from postroad.cost.shapes import Links, Shape
+    from postroad.cost.variants import PerBroker
     from postroad.overlay.rooted import Rooted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,6 +58,32 @@ def probabilities(command: Command) -> Command:
 COUNT = click.IntRange(min=0)
 
 
+def variant(command: Command) -> Command:
+    """The scheme, and what its neighbours of subscription forwarding need to know."""
+    for option in (
+        click.option(
+            "--chances",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Every broker's own probabilities, with --tree: CSV with broker and any of sigma, "
+            "mu, gamma, advertise, publisher.",
+        ),
+        click.option("--advertise", type=float,
+                     help="Probability that a broker advertises a pattern; else all do."),
+        click.option("--gamma", type=float,
+                     help="Probability that a broker holds a subscription covering the pattern."),
+        click.option(
+            "--scheme",
+            type=click.Choice(
+                ["subscription_forwarding", "covering", "hierarchical", "advertisement_forwarding"]
+            ),
+            default="subscription_forwarding",
+            show_default=True,
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @click.command()
 @network
 @probabilities
@@ -76,6 +103,12 @@ COUNT = click.IntRange(min=0)
 @click.option(
     "--exact", is_flag=True, help="Exact expected loads instead of the paper's approximation."
 )
+@variant
+@click.option(
+    "--simulate",
+    type=click.IntRange(min=2),
+    help="Also simulate so many patterns and publications, and say how far the model is off.",
+)
 @JSON
 def estimate(
     fanout: float | None,
@@ -91,9 +124,16 @@ def estimate(
     patterns_per_node: float | None,
     zipf_publications: float | None,
     exact: bool,
+    scheme: str,
+    gamma: float | None,
+    advertise: float | None,
+    chances: Path | None,
+    simulate: int | None,
     as_json: bool,
 ) -> None:
     """Message traffic and forwarding load of subscription forwarding, in closed form.
+
+    With --scheme, --chances or --simulate: the exact expectation of that scheme on the tree.
 
     Loads are messages that one broker of the level sends over the whole workload. On a tree
     given by its links they are means, and the maximum is shown beside.
@@ -118,6 +158,17 @@ def estimate(
     if zipf_publications is not None:
         issued = model.zipf(publications, zipf_publications, mu * publications)
 
+    if scheme != "subscription_forwarding" or chances is not None or simulate is not None:
+        rooted, own = _variant_of(
+            tree, fanout, height, mean_fanout, brokers, scheme, gamma, advertise, chances
+        )
+        if own.sigma is not None and zipf_patterns is not None:
+            raise InputError("--chances gives sigma", remedy="leave out --zipf-patterns")
+        if own.mu is not None and zipf_publications is not None:
+            raise InputError("--chances gives mu", remedy="leave out --zipf-publications")
+        _tell_variant(rooted, scheme, wanted, issued, own, simulate, as_json)
+        return
+    _refuse_parameters(scheme, gamma, advertise)
     if tree is not None:
         hung = _tree(tree, fanout, height, mean_fanout, brokers)
         answer = model.of_tree(hung, wanted, issued, exact)
@@ -134,13 +185,7 @@ def estimate(
     )
     _tell_capped(wanted, issued)
     click.echo(_compare(answer.total_subscription_forwarding, answer.total_event_forwarding))
-    table = Table("level", "brokers", title="messages sent per broker")
-    for name in list(answer.load[0])[2:]:
-        table.add_column(name.replace("_", "\n"), justify="right")
-    for row in answer.load:
-        level, nodes, *loads = row.values()
-        table.add_row(str(level), f"{nodes:,.10g}", *(f"{load:,.2f}" for load in loads))
-    show(table)
+    _show_load(answer.load)
 
 
 @click.command()
@@ -148,6 +193,7 @@ def estimate(
 @probabilities
 @click.option("--patterns", type=COUNT, help="F_p: which protocol is cheaper for this workload?")
 @click.option("--publications", type=COUNT, help="F_e, with --patterns.")
+@variant
 @click.option(
     "--surface",
     type=click.IntRange(min=1, max=500),
@@ -164,6 +210,10 @@ def breakeven(
     mu: float,
     patterns: int | None,
     publications: int | None,
+    scheme: str,
+    gamma: float | None,
+    advertise: float | None,
+    chances: Path | None,
     surface: int | None,
     as_json: bool,
 ) -> None:
@@ -178,6 +228,16 @@ def breakeven(
         raise InputError(
             "one of --patterns and --publications is missing", remedy="give both, or neither"
         )
+    if scheme != "subscription_forwarding" or chances is not None:
+        if surface is not None:
+            raise InputError("--surface with --scheme or --chances", remedy="leave one of them out")
+        rooted, own = _variant_of(
+            tree, fanout, height, mean_fanout, brokers, scheme, gamma, advertise, chances
+        )
+        counts = (1, 1) if patterns is None or publications is None else (patterns, publications)
+        _tell_variant_ratio(rooted, scheme, sigma, mu, counts, own, patterns is not None, as_json)
+        return
+    _refuse_parameters(scheme, gamma, advertise)
     links: Links
     if tree is not None:
         links = trees.links_of(_tree(tree, fanout, height, mean_fanout, brokers))
@@ -208,6 +268,116 @@ def breakeven(
         }
         lines.append(_compare(*totals))
     click.echo(json.dumps(answer) if as_json else "\n".join(lines))
+
+
+def _variant_of(
+    tree: Path | None, fanout: float | None, height: int | None, mean_fanout: float | None,
+    brokers: int | None, scheme: str, gamma: float | None, advertise: float | None,
+    chances: Path | None,
+) -> tuple[Rooted, PerBroker]:  # fmt: skip
+    """The tree itself, and what its brokers do."""
+    from postroad.cost import variants
+    from postroad.cost.forwarding import check_probability
+    from postroad.overlay import files, rooted, trees
+
+    _refuse_parameters(scheme, gamma, advertise)
+    own = variants.PerBroker()
+    if tree is not None:
+        hung = _tree(tree, fanout, height, mean_fanout, brokers)
+        if chances is not None:
+            names = files.tree(tree, 0).names
+            own = variants.read(chances, [names[number] for number in hung.broker.tolist()])
+    else:
+        if chances is not None:
+            raise InputError("--chances needs brokers with names", remedy="give the tree by --tree")
+        _shape(fanout, height, mean_fanout, brokers)
+        if fanout is None or height is None or not float(fanout).is_integer():
+            raise InputError(
+                f"--scheme {scheme} needs the tree itself",
+                remedy="give --tree, or --fanout as a whole number and --height",
+            )
+        hung = rooted.from_overlay(trees.full_tree(int(fanout), height))
+    if gamma is not None:
+        own = replace(own, gamma=float(check_probability("gamma", gamma)))
+    if advertise is not None:
+        own = replace(own, advertise=float(check_probability("advertise", advertise)))
+    return hung, own
+
+
+def _refuse_parameters(scheme: str, gamma: float | None, advertise: float | None) -> None:
+    for name, value, needed in (
+        ("gamma", gamma, "covering"),
+        ("advertise", advertise, "advertisement_forwarding"),
+    ):
+        if value is not None and scheme != needed:
+            raise InputError(f"--{name} with --scheme {scheme}", remedy=f"give --scheme {needed}")
+
+
+def _tell_variant(
+    tree: Rooted, scheme: str, wanted: Chances, issued: Chances, own: PerBroker,
+    rounds: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    from postroad.cost import variants
+    from postroad.papers.subscription_forwarding_model import beyond
+
+    answer = variants.of_tree(tree, scheme, wanted, issued, own)
+    checks = []
+    if rounds is not None:
+        if len(wanted.values) > 1 or len(issued.values) > 1:
+            raise InputError("--simulate with Zipf", remedy="leave out the Zipf exponents")
+        sigma = float(wanted.values[0]) if own.sigma is None else own.sigma
+        mu = float(issued.values[0]) if own.mu is None else own.mu
+        checks = beyond.validated(tree, scheme, sigma, mu, own, rounds)
+    if as_json:
+        simulated = [
+            {**asdict(check), "error_percent": check.error, "agrees": check.agrees}
+            for check in checks
+        ]
+        click.echo(json.dumps({**asdict(answer), "simulated": simulated}))
+        return
+    click.echo(
+        f"{answer.brokers:,} brokers, {scheme}; T(p) = "
+        f"{answer.subscription_traffic_per_pattern:,.1f} messages per pattern, T(e) = "
+        f"{answer.publication_traffic_per_publication:,.1f} per publication"
+    )
+    besides = f" ({answer.other_traffic:,.0f} of them besides)" if answer.other_traffic else ""
+    click.echo(
+        f"{scheme} {answer.total:,.0f} messages{besides}, event forwarding "
+        f"{answer.total_event_forwarding:,.0f}"
+    )
+    for check in checks:
+        click.echo(
+            f"simulated {rounds:,} times: {check.simulated:,.2f} ± {check.standard_error:.2f} "
+            f"messages of {check.scheme}; the model is off by {check.error:+.2f}%, of the largest "
+            f"load by at most {check.load_error_max:.1f}%"
+        )
+    _show_load(answer.load)
+
+
+def _tell_variant_ratio(
+    tree: Rooted, scheme: str, sigma: float, mu: float, counts: tuple[int, int], own: PerBroker,
+    compared: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from postroad.cost import estimate as model
+    from postroad.cost import variants
+
+    chances = model.uniform(sigma, counts[0]), model.uniform(mu, counts[1])
+    answer = variants.of_tree(tree, scheme, *chances, own)
+    ratio = answer.breakeven_ratio
+    facts: dict[str, Any] = {
+        "brokers": answer.brokers, "scheme": scheme, "breakeven_ratio": ratio,
+    }  # fmt: skip
+    said = (
+        "is cheaper at any ratio" if ratio is None else f"costs the same at F_p/F_e = {ratio:.6g}"
+    )
+    lines = [f"{scheme} {said}, against event forwarding"]
+    if compared:
+        facts |= {"total": answer.total, "total_event_forwarding": answer.total_event_forwarding}
+        lines.append(
+            f"{scheme} {answer.total:,.0f} messages, event forwarding "
+            f"{answer.total_event_forwarding:,.0f}"
+        )
+    click.echo(json.dumps(facts) if as_json else "\n".join(lines))
 
 
 def _surface(links: Links, steps: int, as_json: bool) -> None:
@@ -273,6 +443,16 @@ def _tell_capped(wanted: Chances, issued: Chances) -> None:
                 f"{chances.capped} of {chances.total:,.0f} {name} reach probability 1 and stay "
                 f"there: the mean is {chances.mean:.4g}"
             )
+
+
+def _show_load(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = Table("level", "brokers", title="messages sent per broker")
+    for name in list(rows[0])[2:]:
+        table.add_column(name.replace("_", "\n"), justify="right")
+    for row in rows:
+        level, nodes, *loads = row.values()
+        table.add_row(str(level), f"{nodes:,.10g}", *(f"{load:,.2f}" for load in loads))
+    show(table)
 
 
 def show(table: Table) -> None:

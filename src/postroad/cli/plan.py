@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,17 @@ def plan() -> None:
 )
 @click.option(
     "--long",
-    type=click.Choice(["chord", "random"]),
+    type=click.Choice(["chord", "chord_begun", "random"]),
     default="chord",
     show_default=True,
-    help="The long fingers if they are not planned.",
+    help="The long fingers if they are not planned; chord_begun: one more, of the last phase.",
+)
+@click.option(
+    "--incoming",
+    type=click.Choice(["one", "any"]),
+    default="one",
+    show_default=True,
+    help="How many planned fingers of one phase may point to a node.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Settles ties.")
 @click.option(
@@ -56,6 +64,7 @@ def swico(
     interests: Path,
     overlay: str,
     long: str,
+    incoming: str,
     seed: int,
     approximate: bool,
     names: tuple[str, ...],
@@ -73,6 +82,10 @@ def swico(
         raise InputError(
             f"--approximate with --overlay {overlay}", remedy="the approximate planner makes SL"
         )
+    if approximate and incoming != "one":
+        raise InputError(
+            f"--approximate with --incoming {incoming}", remedy="leave one of the two out"
+        )
     nodes, topics, wanted = read(interests, pairs(names))
     began = perf_counter()
     if approximate:
@@ -88,7 +101,7 @@ def swico(
         world = swico_candidates.build(wanted, edges, seed)
     else:
         with waiting("planning"):
-            world = build(wanted, overlay, long, seed)
+            world = build(wanted, overlay, long, seed, incoming)
     took = perf_counter() - began
     assert world.has_property_1()
     components = components_count(wanted, world)
@@ -96,6 +109,7 @@ def swico(
     facts = {
         "overlay": overlay,
         "long": "greedy" if "L" in overlay else long,
+        "incoming": incoming,
         "seed": seed,
         "approximate": approximate,
         "components": {"without_links": most, "least": least, "overlay": components},
@@ -139,6 +153,9 @@ def swico(
 )
 @click.option("--publications", type=TABLE, help="Likewise; without them filters stand for them.")
 @MAP
+@click.option(
+    "--weight", help="The attribute of a publication that says how much it weighs; else 1 each."
+)
 @click.option("--clique-ms", type=float, default=100.0, show_default=True, help="Within a clique.")
 @click.option("--clique-max", type=int, default=0, help="Most servers in a clique.")
 @click.option("--trees", type=int, default=0, help="By default as many as the largest clique.")
@@ -157,6 +174,7 @@ def kyra(
     subscriptions: Path,
     publications: Path | None,
     names: tuple[str, ...],
+    weight: str | None,
     clique_ms: float,
     clique_max: int,
     trees: int,
@@ -195,10 +213,11 @@ def kyra(
         click.echo(f"postroad: warning: there is no subscription in {subscriptions}", err=True)
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
+    weights = None if weight is None else _weights(points, weight, publications)
     cut = [name.strip() for name in config.attributes.split(",") if name.strip()]
     with waiting("planning"):
         cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
-        divide = planning.divider(filters, points, cut, alpha)
+        divide = planning.divider(filters, points, cut, alpha, weights)
         layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
     joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
     facts = {
@@ -222,6 +241,29 @@ def kyra(
     )
     attributes_cut = sorted({side[0] for zone in layout.tree_zones for side in zone.sides})
     click.echo(f"cut on {', '.join(attributes_cut) or 'nothing'}; written to {out}")
+
+
+def _weights(
+    points: Sequence[Mapping[str, object]], name: str, publications: Path | None
+) -> list[float]:
+    """What each publication weighs in the load of its zone."""
+    if publications is None:
+        raise InputError("--weight without publications", remedy="give --publications")
+    weights = []
+    for number, point in enumerate(points, 1):
+        value = point.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            raise InputError(
+                f"publication {number} has {name} = {value!r}",
+                where=str(publications),
+                remedy=f"give every publication a {name} of 0 or more",
+            )
+        weights.append(float(value))
+    if not any(weights):
+        raise InputError(
+            f"no publication has a {name} above 0", where=str(publications), remedy="give weights"
+        )
+    return weights
 
 
 @plan.command()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -15,15 +17,21 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from postroad import __version__
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
-    from postroad.papers import Measures
+    from postroad.papers import Replicate
     from postroad.pipeline.run import Job
-    from postroad.report.papers import Asked, Paper, Rows
+    from postroad.report.papers import Asked, Findings, Paper, Rows
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+ALL = "all"
+CASE = ("entry", "row")
+DOTS_PER_INCH = 110
+RECENT = 50  # reports by which the time left is told: runs of papers differ in length
+TOLD_EVERY_S = 30.0  # without a terminal
 
 
 class Papers(click.Group):
@@ -32,11 +40,13 @@ class Papers(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from postroad.report.papers import papers
 
-        return list(papers())
+        return [*papers(), ALL]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         from postroad.report.papers import papers
 
+        if name == ALL:
+            return _all_command(papers())
         paper = papers().get(name)
         return None if paper is None else _command(name, paper)
 
@@ -46,10 +56,9 @@ def reproduce() -> None:
     """Regenerate a paper's tables and figures."""
 
 
-def _command(name: str, paper: Paper) -> click.Command:
-    out = Path("results") / name
-    parameters: list[click.Parameter] = [
-        click.Option(["--quick/--full"], default=True, help=paper.modes),
+def _options(modes: str, out: Path, page: str, files: Mapping[str, str]) -> list[click.Parameter]:
+    return [
+        click.Option(["--quick/--full"], default=True, help=modes),
         click.Option(
             ["-o", "--out"],
             type=click.Path(path_type=Path, file_okay=False),
@@ -57,9 +66,7 @@ def _command(name: str, paper: Paper) -> click.Command:
             show_default=True,
             help="Folder for results.csv, the page and the figures.",
         ),
-        click.Option(
-            ["--page"], type=FILE, help="Where to write the page, if not to page.md in that folder."
-        ),
+        click.Option(["--page"], type=FILE, help=page),
         click.Option(
             ["--workers"],
             type=click.IntRange(min=1),
@@ -70,76 +77,107 @@ def _command(name: str, paper: Paper) -> click.Command:
         click.Option(
             ["--force"], is_flag=True, help="Run again what an earlier call to this folder has run."
         ),
-        *(click.Option([f"--{file}"], type=FILE, help=help) for file, help in paper.files.items()),
-        *(
-            click.Option(
-                [f"--{choice}"], type=click.Choice(list(known)), default=known[0], show_default=True
-            )
-            for choice, known in paper.choices.items()
-        ),
+        *(click.Option([f"--{file}"], type=FILE, help=help) for file, help in files.items()),
+    ]
+
+
+def _where(options: Mapping[str, Any]) -> Job:
+    """Where the sweep runs: on the cluster that was asked for, else on this machine's cores."""
+    from postroad.pipeline.session import is_submitted
+
+    where = job(dict(options), light=True)
+    if where.master is None and not is_submitted():
+        return replace(where, master=f"local[{options['workers']}]")
+    return where
+
+
+def _files(names: Iterable[str], options: Mapping[str, Any]) -> dict[str, Path]:
+    files = {name: options[name].resolve() for name in names if options[name] is not None}
+    for path in files.values():
+        if not path.is_file():
+            raise InputError(f"cannot read {str(path)!r}", remedy="check the file's name")
+    return files
+
+
+def _command(name: str, paper: Paper) -> click.Command:
+    parameters = _options(
+        paper.modes,
+        Path("results") / name,
+        "Where to write the page, if not to page.md in that folder.",
+        paper.files,
+    )
+    parameters += [
+        click.Option(
+            [f"--{choice}"], type=click.Choice(list(known)), default=known[0], show_default=True
+        )
+        for choice, known in paper.choices.items()
     ]
 
     @on_spark
     def callback(**options: Any) -> None:
         from postroad.pipeline import store
-        from postroad.pipeline.session import is_submitted
         from postroad.report.papers import Asked
 
-        files = {file: options[file].resolve() for file in paper.files if options[file] is not None}
-        for path in files.values():
-            if not path.is_file():
-                raise InputError(f"cannot read {str(path)!r}", remedy="check the file's name")
         choices = {choice: options[choice] for choice in paper.choices}
-        asked = Asked(not options["quick"], files, choices)
+        asked = Asked(not options["quick"], _files(paper.files, options), choices)
         page = options["page"] or options["out"] / "page.md"
-        workers, where = options["workers"], job(options, light=True)
-        alone = where.master is None and not is_submitted()
-        if alone:
-            where = replace(where, master=f"local[{workers}]")
+        where = _where(options)
         with store.locked(str(options["out"]), where.command):
             _reproduce(name, paper, asked, options["out"], page, where)
 
     return click.command(name, params=parameters, help=paper.about)(callback)
 
 
-def _reproduce(name: str, paper: Paper, asked: Asked, out: Path, page: Path, where: Job) -> None:
-    todo = paper.rows(asked)
-    folder = out / "figures"
-    for needed in (folder, page.parent):
-        try:
-            needed.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot make the folder {str(needed)!r}: {error.strerror}",
-                remedy="choose --out and --page",
-            ) from None
-    began = perf_counter()
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("starting Spark", total=len(todo))
-
-        def report(done: int) -> None:
-            progress.update(task, description=name, completed=done)
-
-        rows, ran, measured = _sweep(paper, asked, todo, out, where, report)
-    took = perf_counter() - began
-    findings = paper.findings(rows, measured, asked)
-    for title, figure in findings.figures.items():
-        figure.savefig(folder / f"{title}.png", dpi=80)
-    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows(findings.results)
-    mode = "full" if asked.full else "quick"
-    words = [f"--{mode}", *(f"--{key} {value}" for key, value in asked.choices.items())]
-    sources = f" with {' and '.join(path.name for path in asked.files.values())}"
-    how = (
-        f"Made by `postroad reproduce {name} {' '.join(words)}`{sources if asked.files else ''}: "
-        f"{len(todo):,} runs, {ran:,} of them in the last call, which took {took:.0f} s on "
+def _all_command(papers: Mapping[str, Paper]) -> click.Command:
+    parameters = _options(
+        "Few points of each paper (default), or all.",
+        Path("results"),
+        "Where to write the page of all, if not to index.md in that folder.",
+        {file: help for paper in papers.values() for file, help in paper.files.items()},
     )
-    local = re.fullmatch(r"local\[(\d+)\]", where.master or "")
-    how += ("1 core" if local[1] == "1" else f"{local[1]} cores") if local else "a Spark cluster"
-    how += ", Spark's start included."
-    shown = Path(os.path.relpath(folder, page.parent)).as_posix()
-    page.write_text(findings.page(how, shown), encoding="utf-8")
+
+    @on_spark
+    def callback(**options: Any) -> None:
+        from postroad.pipeline import store
+        from postroad.report.papers import Asked
+
+        files = _files({file for paper in papers.values() for file in paper.files}, options)
+        asked = {
+            name: Asked(
+                not options["quick"],
+                {file: files[file] for file in paper.files if file in files},
+                {choice: known[0] for choice, known in paper.choices.items()},
+            )
+            for name, paper in papers.items()
+        }
+        page = options["page"] or options["out"] / "index.md"
+        where = _where(options)
+        with store.locked(str(options["out"]), where.command):
+            _reproduce_all(papers, asked, options["out"], page, where)
+
+    about = (
+        "All papers in one sweep: their tables and figures, and one page with every published "
+        "number beside ours. A call that was stopped goes on where it was."
+    )
+    return click.command(ALL, params=parameters, help=about)(callback)
+
+
+def _reproduce(name: str, paper: Paper, asked: Asked, out: Path, page: Path, where: Job) -> None:
+    from postroad.papers import read
+    from postroad.pipeline.session import kept
+
+    todo = paper.rows(asked)
+    _make_folders(out / "figures", page.parent)
+    began = perf_counter()
+    inputs, folder = asked.files.values(), str(out / "sweep")
+    with kept(), _progress(name, len(todo)) as report:
+        rows, ran = _sweep(paper.run, todo, folder, inputs, where, report)
+        _measure(paper, paper.replicates(asked), folder, folder, where)
+    took = perf_counter() - began
+    findings = paper.findings(rows, read(folder), asked)
+    words = [f"--{_mode(asked)}", *(f"--{key} {value}" for key, value in asked.choices.items())]
+    how = _how(f"{name} {' '.join(words)}", asked.files.values(), len(todo), ran, took, where)
+    _write(findings, out, page, how)
     for line in findings.summary:
         click.echo(line)
     click.echo(f"{len(todo):,} runs in {took:.1f} s; results.csv and figures in {out}, page {page}")
@@ -147,20 +185,127 @@ def _reproduce(name: str, paper: Paper, asked: Asked, out: Path, page: Path, whe
         raise RunFailed(findings.failure)
 
 
+def _reproduce_all(
+    papers: Mapping[str, Paper], asked: Mapping[str, Asked], out: Path, page: Path, where: Job
+) -> None:
+    """One sweep of all papers' rows, then each paper's page, and the page of all."""
+    from postroad.papers import read
+    from postroad.pipeline.session import kept
+    from postroad.report import all_page
+
+    rows_of = {name: paper.rows(asked[name]) for name, paper in papers.items()}
+    todo: Rows = [
+        {"entry": papers[name].run, "row": row} for name, rows in rows_of.items() for row in rows
+    ]
+    _make_folders(*(out / name / "figures" for name in papers), page.parent)
+    began = perf_counter()
+    sweep = str(out / "sweep")
+    files = {path for each in asked.values() for path in each.files.values()}
+    findings: dict[str, Findings] = {}
+    with kept(), _progress("papers", len(todo)) as report:
+        outcomes, ran = _sweep("postroad.papers:any_case", todo, sweep, files, where, report)
+        done = iter(outcomes)
+        for name, paper in papers.items():
+            replicates = [
+                replace(one, row={"entry": paper.run, "row": dict(one.row)})
+                for one in paper.replicates(asked[name])
+            ]
+            measured = str(out / "sweep" / name)
+            _measure(paper, replicates, sweep, measured, where)
+            rows = [
+                {**row, **{key: value for key, value in outcome.items() if key not in CASE}}
+                for row, outcome in zip(rows_of[name], done, strict=False)
+            ]
+            findings[name] = paper.findings(rows, read(measured), asked[name])
+    took = perf_counter() - began
+    mode = _mode(next(iter(asked.values())))
+    how = _how(f"{ALL} --{mode}", files, len(todo), ran, took, where)
+    for name, each in findings.items():
+        _write(each, out / name, out / f"{name}.md", how)
+        click.echo(all_page.summary(name, each))
+    shown = Path(os.path.relpath(out, page.parent)).as_posix()
+    page.write_text(all_page.page(findings, how, "" if shown == "." else f"{shown}/"), "utf-8")
+    click.echo(f"{len(todo):,} runs in {took:.1f} s; pages, tables and figures in {out}")
+    wrong = [f"{name}: {each.failure}" for name, each in findings.items() if each.failure]
+    if wrong:
+        raise RunFailed("; ".join(wrong))
+
+
+def _mode(asked: Asked) -> str:
+    return "full" if asked.full else "quick"
+
+
+def _how(command: str, files: Iterable[Path], runs: int, ran: int, took: float, where: Job) -> str:
+    names = sorted(path.name for path in files)
+    how = (
+        f"Made by `postroad reproduce {command}`"
+        f"{' with ' + ' and '.join(names) if names else ''}, version {__version__}: "
+        f"{runs:,} runs, {ran:,} of them in the last call, which took {took:.0f} s on "
+    )
+    local = re.fullmatch(r"local\[(\d+)\]", where.master or "")
+    how += ("1 core" if local[1] == "1" else f"{local[1]} cores") if local else "a Spark cluster"
+    return how + ", Spark's start included."
+
+
+def _make_folders(*folders: Path) -> None:
+    for needed in folders:
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {str(needed)!r}: {error.strerror}",
+                remedy="choose --out and --page",
+            ) from None
+
+
+def _write(findings: Findings, out: Path, page: Path, how: str) -> None:
+    """results.csv and the figures into a folder, and the page that shows them."""
+    folder = out / "figures"
+    for title, figure in findings.figures.items():
+        figure.savefig(folder / f"{title}.png", dpi=DOTS_PER_INCH)
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(findings.results)
+    shown = Path(os.path.relpath(folder, page.parent)).as_posix()
+    page.write_text(findings.page(how, shown), encoding="utf-8")
+
+
+@contextmanager
+def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left on a terminal; elsewhere a line now and then."""
+    console = Console(stderr=True)
+    told = perf_counter()
+    seen: deque[tuple[float, int]] = deque(maxlen=RECENT)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("starting Spark", total=total)
+
+        def report(done: int) -> None:
+            nonlocal told
+            progress.update(task, description=name, completed=done)
+            now = perf_counter()
+            seen.append((now, done))
+            began, first = seen[0]
+            if not console.is_terminal and now - told > TOLD_EVERY_S and done > first:
+                told = now
+                left_s = (now - began) / (done - first) * (total - done)
+                click.echo(
+                    f"{done:,} of {total:,} runs, about {left_s / 60:.0f} min left", err=True
+                )
+
+        yield report
+
+
 def _sweep(
-    paper: Paper,
-    asked: Asked,
+    entry: str,
     todo: Rows,
-    out: Path,
+    folder: str,
+    files: Iterable[Path],
     where: Job,
     report: Callable[[int], None],
-) -> tuple[Rows, int, Measures]:
-    """All rows as a sweep, how many were left to run, and the measures; an earlier sweep is gone
+) -> tuple[Rows, int]:
+    """All rows with what they measured, and how many were left to run; an earlier sweep is gone
     on with."""
-    from postroad.papers import read
     from postroad.pipeline import store
-    from postroad.pipeline.run import cases, measure
-    from postroad.pipeline.session import kept
+    from postroad.pipeline.run import cases
 
     ran = 0
 
@@ -169,17 +314,20 @@ def _sweep(
         ran = ran or total - done
         report(done)
 
-    inputs = {str(path): store.fingerprint(str(path)) for path in asked.files.values()}
-    folder = str(out / "sweep")
-    with kept():
-        outcomes = cases(paper.run, todo, folder, where, inputs=inputs, report=progressed)
-        for row, (_, error) in zip(todo, outcomes, strict=True):
-            if error is not None:
-                again = "call again to run only what failed"
-                raise RunFailed(f"the point {row} failed: {error}; {again}")
-        settings = [one.case() for one in paper.replicates(asked)]
-        measure(
-            store.join(folder, "runs"), folder, where, cases=settings, baselines=paper.baselines
-        )
-    rows = [{**row, **metrics} for row, (metrics, _) in zip(todo, outcomes, strict=True)]
-    return rows, ran, read(folder)
+    inputs = {str(path): store.fingerprint(str(path)) for path in sorted(files)}
+    outcomes = cases(entry, todo, folder, where, inputs=inputs, report=progressed)
+    for row, (_, error) in zip(todo, outcomes, strict=True):
+        if error is not None:
+            again = "call again to run only what failed"
+            raise RunFailed(f"the point {row} failed: {error}; {again}")
+    return [{**row, **metrics} for row, (metrics, _) in zip(todo, outcomes, strict=True)], ran
+
+
+def _measure(
+    paper: Paper, replicates: Iterable[Replicate], sweep: str, folder: str, where: Job
+) -> None:
+    from postroad.pipeline import store
+    from postroad.pipeline.run import measure
+
+    settings = [one.case() for one in replicates]
+    measure(store.join(sweep, "runs"), folder, where, cases=settings, baselines=paper.baselines)

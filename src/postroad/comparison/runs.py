@@ -187,7 +187,7 @@ def on_ring(scenario: Scenario, config: Any) -> Scenario:
         [broker for broker, _ in pairs], [topic for _, topic in pairs], overlay.brokers_count,
         len(number),
     )  # fmt: skip
-    world = build(interests, config.overlay, config.long, scenario.seed)
+    world = build(interests, config.overlay, config.long, scenario.seed, config.incoming)
     direct = overlay.direct_us
     if direct is None:
         direct = np.array([overlay.path_us(broker) for broker in range(overlay.brokers_count)])

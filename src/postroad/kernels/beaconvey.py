@@ -45,12 +45,14 @@ def route(
     publishers: npt.ArrayLike,
     rendezvous: npt.ArrayLike = (),
     back: bool = True,
+    clockwise: bool = False,
 ) -> RouteCounts:
     """Route one publication per topic and publisher (a node) given.
 
     `scheme` is po, pal or pie for BeaConvey, scribe or iscribe; these need the position of each
     topic's rendezvous point. Without `back` their trees leave out the publisher, as if it were
-    no subscriber (the cores do not do that).
+    no subscriber (the cores do not do that). With `clockwise` BeaConvey's messages never pass
+    their target.
     """
     placed = interests.at_positions(world.order)
     starts, members = placed.subscribers
@@ -59,7 +61,9 @@ def route(
     origins = world.position[np.asarray(publishers, np.int64)]
     counts = np.zeros((6, len(wanted)), np.int64)
     if scheme in RULES:
-        _beaconvey(RULES[scheme], peers_start, peers, starts, members, wanted, origins, counts)
+        _beaconvey(
+            RULES[scheme], clockwise, peers_start, peers, starts, members, wanted, origins, counts
+        )
     else:
         roots = np.ascontiguousarray(rendezvous, np.int64)
         run = _scribe if scheme == "scribe" else _iscribe
@@ -102,6 +106,21 @@ def _nearest(at, target, start, peers, count):
     return peers[_nearest_link(at, target, start, peers, count)]
 
 
+@njit(cache=True)
+def _before(at, target, start, peers):
+    """The neighbour that is furthest clockwise without passing the target."""
+    low = start[at]
+    high = start[at + 1]
+    last = high - 1
+    while low < high:
+        middle = (low + high) // 2
+        if peers[middle] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return peers[low - 1] if low > start[at] else peers[last]
+
+
 @njit(cache=True, inline="always")
 def _last_nearest(link, first, end, peers, count):
     """The last position, clockwise, to which this of all links first:end leads nearest."""
@@ -127,7 +146,7 @@ def _following(members, first, end, position):
 
 
 @njit(cache=True)
-def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, counts):
+def _beaconvey(rule, clockwise, peers_start, peers, starts, members, topics, origins, counts):
     count = len(peers_start) - 1
     interested = np.full(count, -1, np.int64)  # the topic it was last found interested in
     depth = 64 * count + 64
@@ -204,7 +223,10 @@ def _beaconvey(rule, peers_start, peers, starts, members, topics, origins, count
                 relay = at
                 path = hops
                 while relay != target:
-                    relay = _nearest(relay, target, peers_start, peers, count)
+                    if clockwise:
+                        relay = _before(relay, target, peers_start, peers)
+                    else:
+                        relay = _nearest(relay, target, peers_start, peers, count)
                     path += 1
                     messages += 1
                     pure += interested[relay] != topic

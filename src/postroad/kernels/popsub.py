@@ -6,7 +6,8 @@ Data. Everything is an array of integers; a thing is its row number in a table.
   `pointers[b + 1]` are those of b), the way from each publisher's broker to every other, the gain
   of each advertisement and link, subscriptions as boxes over two attributes, and publications.
 - A *slot* is one advertisement at one link of its publisher's broker (its *home*): what PopSub
-  decides about. `slots` says whether it is popular, and holds its buffer.
+  decides about. `slots` says whether it is popular, and holds its buffer. Where Algorithm 1 looks
+  at all entries, further slots stand for advertisements of other homes: they only fill capacity.
 - An *item* is whatever happens at a time: a message that arrives, a publication, a timer. Its
   columns say what it is, for which broker, from whom, and what it carries.
 - A publication in flight has a *row* of `reach`: per broker, 0 where no match lies at or beyond
@@ -26,13 +27,14 @@ Algorithm 1), gossip. Three short cuts change no counter. Where brokers take no 
 the tree is handled when it is sent, under the time of its arrival, and `_pass_on` does a
 publication's whole way in one loop. Where they do, it is handled on arrival, under the time at
 which it will have been served, unless that is far ahead. And *calm* brokers, which hear from one
-link only, pass on in the order in which they receive, so what lies beyond is handled at once.
+link only, pass on in the order in which they receive, so what lies beyond is handled at once; where
+homes count what they forward for others, only these are handled at once.
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
 Subscriptions stand still and belong to one advertisement each, as in the paper's workload. Left
-out: churn, faults, bounded buffers, the reorder buffer, priority classes; only here a direct send
-can cost its sender time. Gossip is a model of the core, not its equal: groups form at once, a
+out: churn, faults, bounded buffers, the reorder buffer, priority classes, covering (which changes
+no message). Gossip is a model of the core, not its equal: groups form at once, a
 member's view is drawn anew each time, membership and digests cost nothing, a publication that
 makes one link switch goes over the tree on all, and whom the first wave of relays does not reach
 asks at its next round.
@@ -41,7 +43,7 @@ asks at its next round.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -121,14 +123,17 @@ class WorkloadArrays:
 @dataclass(frozen=True)
 class Settings:
     mechanism: str = "tree"
-    capacity_per_s: float = 125.0  # τ·φ
+    capacity_per_s: float | Floats = 125.0  # τ·φ, of all brokers or of each
+    entries: str = "all"
+    rule: str = "printed"
     reevaluate_us: int = 2_000_000
     hysteresis: float = 0.1
     batch_timeout_us: int = 3_000_000
     fanout: int = 2
     gossip_interval_us: int = 10_000_000
-    service_us: int = 0
+    service_us: int | Ints = 0  # of all brokers or of each
     batch_cost: Floats | None = None  # service of a batch of i+1 in units of one publication
+    gossip_cost: Floats | None = None  # and of a gossip; as a batch if None
     direct_cost: float = 0.0  # what a direct send costs its sender, in the same units
     seed: int = 0
 
@@ -181,8 +186,10 @@ class _Inputs(NamedTuple):
     slot_offer: Ints
     listed: Ints  # per broker, the slots with subscriptions behind them
     ranked: Ints  # the same by descending gain
+    passing: npt.NDArray[np.int32]  # per advertisement and link the slot that only fills, or -1
     listed_of: Ints  # per broker, where they begin
-    calm: npt.NDArray[np.bool_]  # per broker
+    counting: npt.NDArray[np.bool_]  # per broker, whether it counts what it forwards for others
+    calm: npt.NDArray[np.bool_]
     entry_us: Ints  # per calm broker, the latency of the link by which it hears
     members: Ints  # per advertisement, the brokers with a subscription
     member_slot: Ints
@@ -195,18 +202,21 @@ class _Inputs(NamedTuple):
     pub_offer: Ints
     values: Ints
     cost: Floats
+    gossip_cost: Floats
+    capacity: Floats  # per broker
+    service_us: Ints
+    direct_us: Ints  # of one direct send
 
 
 class _Rules(NamedTuple):
     mechanism: int
-    capacity: float
+    prose: bool
+    timed: bool  # whether brokers take time
     period_us: int
     hysteresis: float
     timeout_us: int
     fanout: int
     interval_us: int
-    service_us: int
-    direct_us: float
     key: np.uint64
 
 
@@ -241,17 +251,18 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
     """Run the workload on a tree."""
     if settings.mechanism not in MECHANISMS:
         raise Unsupported(f"no mechanism {settings.mechanism!r}; {', '.join(MECHANISMS)}")
+    if settings.mechanism == "tree":  # popularity changes nothing
+        settings = replace(settings, entries="own")
     inputs = _inputs(overlay, workload, settings)
     rules = _Rules(
         MECHANISMS[settings.mechanism],
-        float(settings.capacity_per_s),
+        settings.rule == "prose",
+        bool(np.any(inputs.service_us)),
         settings.reevaluate_us,
         settings.hysteresis,
         settings.batch_timeout_us,
         settings.fanout,
         settings.gossip_interval_us,
-        settings.service_us,
-        settings.service_us * settings.direct_cost,
         keyed.base(settings.seed, "popsub.kernel"),
     )
     kept = _kept(inputs)
@@ -315,6 +326,17 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
     slot_offer = np.repeat(np.arange(offers), degrees)
     slot_link = pointers[workload.homes][slot_offer] + np.arange(slot_of[-1]) - slot_of[slot_offer]
     slot_home = workload.homes[slot_offer]
+    passing = np.full(ratio.shape, -1, np.int32)
+    if settings.entries == "all":
+        link_at = np.repeat(np.arange(len(peers)), np.diff(pointers))
+        others = ratio > 0
+        others &= np.isin(link_at, homes)[None, :]
+        others &= workload.homes[:, None] != link_at[None, :]
+        further, links = np.nonzero(others)
+        passing[further, links] = len(slot_link) + np.arange(len(further))
+        slot_offer = np.concatenate([slot_offer, further])
+        slot_link = np.concatenate([slot_link, links])
+        slot_home = np.concatenate([slot_home, link_at[links]])
     gains = ratio[slot_offer, slot_link]
     listed = np.flatnonzero(gains > 0)
     listed = listed[np.lexsort((slot_offer[listed], slot_link[listed], slot_home[listed]))]
@@ -330,6 +352,10 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         member_slot.append(slot_of[offer] + first_link[rows[offer], away] - pointers[home])
         sizes.append(len(away))
     calm, entry_us = _calm(peers, homes, above, settings)
+    service_us = np.broadcast_to(np.asarray(settings.service_us, np.int64), len(peers)).copy()
+    if service_us.any() and not service_us.all():
+        raise Unsupported("brokers of which only some take time")
+    batch_cost = np.arange(1.0, 2.0) if settings.batch_cost is None else settings.batch_cost
     none = np.empty(0, np.int64)
     return _Inputs(
         pointers,
@@ -346,7 +372,9 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         slot_offer,
         listed,
         ranked,
+        passing,
         np.searchsorted(slot_home[listed], np.arange(len(peers) + 1)),
+        np.isin(np.arange(len(peers)), homes) & (settings.entries == "all"),
         calm,
         entry_us,
         np.concatenate([none, *members]),
@@ -359,7 +387,11 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         workload.time_us,
         workload.advertisement,
         workload.values,
-        settings.batch_cost if settings.batch_cost is not None else np.arange(1.0, 2.0),
+        batch_cost,
+        batch_cost if settings.gossip_cost is None else settings.gossip_cost,
+        np.broadcast_to(np.asarray(settings.capacity_per_s, np.float64), len(peers)).copy(),
+        service_us,
+        np.round(service_us * settings.direct_cost).astype(np.int64),
     )
 
 
@@ -409,9 +441,10 @@ def _calm(
     peers: Sequence[Mapping[int, int]], homes: Ints, above: Ints, settings: Settings
 ) -> tuple[npt.NDArray[np.bool_], Ints]:
     """Which brokers hear from one link only, or need no time; and that link's latency."""
-    calm = np.full(len(peers), settings.service_us == 0)
+    timed = bool(np.any(settings.service_us))
+    calm = np.full(len(peers), not timed and settings.entries == "own")
     entry_us = np.zeros(len(peers), np.int64)
-    if settings.mechanism in ("tree", "batching"):
+    if settings.mechanism in ("tree", "batching") or not (timed or calm[0]):
         one_way = (above == above[0]).all(axis=0) & ~np.isin(np.arange(len(peers)), homes)
         for broker in np.flatnonzero(one_way).tolist():
             calm[broker] = True
@@ -636,7 +669,8 @@ def _deliver(state, delays, kind, delay_us, count, hop):
 
 @_compiled
 def _evaluate(inputs, rules, kept, home):
-    """Algorithm 1 at one broker; whether it has published since the evaluation before the last."""
+    """Algorithm 1 at one broker; whether anything was counted since that before the last."""
+    capacity = inputs.capacity[home]
     slots, rate = kept.slots, kept.rate
     first, last = inputs.listed_of[home], inputs.listed_of[home + 1]
     active = False
@@ -649,13 +683,23 @@ def _evaluate(inputs, rules, kept, home):
         if slots[slot, _POPULAR]:
             filled += rate[slot]
     fresh = kept.brokers[home, _FRESH]
-    if fresh or abs(filled - rules.capacity) > rules.hysteresis * rules.capacity:
-        filled = 0.0
+    if fresh or abs(filled - capacity) > rules.hysteresis * capacity:
+        filled, cut = 0.0, -1.0
         for at in range(first, last):
             slot = inputs.ranked[at]
-            slots[slot, _POPULAR] = filled < rules.capacity
+            if rules.prose:
+                slots[slot, _POPULAR] = cut < 0 and filled + rate[slot] <= capacity
+            else:
+                slots[slot, _POPULAR] = filled < capacity
             if slots[slot, _POPULAR]:
                 filled += rate[slot]
+            elif cut < 0:
+                cut = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
+        if rules.prose:
+            for at in range(first, last):
+                slot = inputs.ranked[at]
+                if inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]] <= cut:
+                    slots[slot, _POPULAR] = 0
     kept.brokers[home, _FRESH] = 0
     kept.least[home] = -1.0
     for at in range(first, last):
@@ -663,6 +707,25 @@ def _evaluate(inputs, rules, kept, home):
         if slots[slot, _POPULAR]:
             kept.least[home] = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
     return active
+
+
+@_compiled
+def _count_forwarded(inputs, rules, kept, broker, offer, link, count):
+    """Publications of another home go on over a link: what this home can do is filled with them."""
+    slot = inputs.passing[offer, link]
+    if slot >= 0:
+        kept.slots[slot, _OFFERED] += count
+        _evaluate_later(rules, kept, broker)
+
+
+@_compiled
+def _evaluate_later(rules, kept, broker):
+    if not kept.brokers[broker, _EVALUATES]:
+        kept.brokers[broker, _EVALUATES] = 1
+        _send(
+            kept.state, kept.items, kept.near, kept.far, rules.period_us,
+            _EVALUATE, broker, -1, 0, 0, 0,
+        )  # fmt: skip
 
 
 @_compiled
@@ -683,8 +746,11 @@ def _send_batch(inputs, kept, slot):
 
 
 @_compiled
-def _send_directly(inputs, kept, row, link, offer):
-    """A publication to each broker behind a link that it matches at; how many."""
+def _send_directly(inputs, kept, row, link, offer, late_us):
+    """A publication to each broker behind a link that it matches at, so late; how many.
+
+    With a negative `late_us` they are only counted.
+    """
     state, stack, reach = kept.state, kept.stack, kept.reach
     broker, peer = inputs.homes[offer], inputs.neighbours[link]
     straight = 0
@@ -695,18 +761,21 @@ def _send_directly(inputs, kept, row, link, offer):
         at = stack[depth]
         if reach[row, at] > 1:
             straight += 1
-            way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
-            _send(
-                state, kept.items, kept.near, kept.far, way, _DIRECT, at, broker, 1, row, 1
-            )  # fmt: skip
+            if late_us >= 0:
+                way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
+                _send(
+                    state, kept.items, kept.near, kept.far, late_us + way,
+                    _DIRECT, at, broker, 1, row, 1,
+                )  # fmt: skip
         for other in range(inputs.pointers[at], inputs.pointers[at + 1]):
             below = inputs.neighbours[other]
             if reach[row, below] > 0 and inputs.above[inputs.rows[offer], below] == at:
                 stack[depth] = below
                 depth += 1
-    kept.rows[row, _REFS] += straight
-    state[_FORWARDS] += straight
-    state[_SENT + 1] += straight
+    if late_us >= 0:
+        kept.rows[row, _REFS] += straight
+        state[_FORWARDS] += straight
+        state[_SENT + 1] += straight
     return straight
 
 
@@ -790,7 +859,8 @@ def _publish(inputs, rules, kept, row):
             )  # fmt: skip
             forwarded = True
         elif rules.mechanism == _DIRECTLY:
-            straight += _send_directly(inputs, kept, row, link, offer)
+            late_us = -1 if inputs.direct_us[broker] > 0 else 0
+            straight += _send_directly(inputs, kept, row, link, offer, late_us)
         elif rules.mechanism == _GOSSIPING:
             if not waits:  # once, however many links gossip
                 waits = True
@@ -813,18 +883,20 @@ def _publish(inputs, rules, kept, row):
         _pass_on(inputs, kept, row, offer)
     if straight > 0:
         kept.histogram[straight] += 1
-        sending_us = round(straight * rules.direct_us)
-        kept.brokers[broker, _BUSY] = max(state[_NOW], kept.brokers[broker, _BUSY]) + sending_us
-    if asked and not kept.brokers[broker, _EVALUATES]:
-        kept.brokers[broker, _EVALUATES] = 1
-        _send(
-            state, items, near, far, rules.period_us, _EVALUATE, broker, -1, 0, 0, 0
-        )  # fmt: skip
+        if inputs.direct_us[broker] > 0:  # the sends join the line of their sender
+            now, took_us = state[_NOW], straight * inputs.direct_us[broker]
+            done = _served(state, kept.nodes, kept.brokers, broker, now, took_us)
+            for slot in range(first, last):
+                link = inputs.slot_link[slot]
+                if kept.reach[row, inputs.neighbours[link]] > 0 and not slots[slot, _POPULAR]:
+                    _send_directly(inputs, kept, row, link, offer, done - now)
+    if asked:
+        _evaluate_later(rules, kept, broker)
     return forwarded
 
 
 @_compiled
-def _on_batch(inputs, kept, item):
+def _on_batch(inputs, rules, kept, item):
     """A batch is delivered and split among the links; whether each happened.
 
     The message carries the whole bundle: what has come this way is what matches further on.
@@ -861,6 +933,7 @@ def _on_batch(inputs, kept, item):
                 state, items, kept.near, kept.far, inputs.latencies[link],
                 _BATCH, peer, broker, hop + 1, bundle, size,
             )  # fmt: skip
+            _count_forwarded(inputs, rules, kept, broker, offer, link, size)
             forwarded = True
     _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
     return delivered, forwarded
@@ -1063,9 +1136,10 @@ def _run(inputs, rules, kept, limits):
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
     reach, rows, brokers = kept.reach, kept.rows, kept.brokers
     pointers, neighbours, latencies = inputs.pointers, inputs.neighbours, inputs.latencies
-    pub_time, pub_offer, cost = inputs.pub_time, inputs.pub_offer, inputs.cost
+    pub_time, pub_offer = inputs.pub_time, inputs.pub_offer
+    cost, gossip_cost = inputs.cost, inputs.gossip_cost
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
-    service_us, calm, entry_us = rules.service_us, inputs.calm, inputs.entry_us
+    calm, entry_us, counting = inputs.calm, inputs.entry_us, inputs.counting
     while True:
         for n in range(len(_USED)):
             if state[_USED[n]] > limits[n]:
@@ -1091,11 +1165,15 @@ def _run(inputs, rules, kept, limits):
         if kind >= _SERVED:
             kind -= _SERVED
             items[item, _WHAT] = kind
-        elif service_us > 0 and kind <= _PUBLISH:
-            units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
-            took_us = round(service_us * units)
+        elif rules.timed and kind <= _PUBLISH:
+            if kind == _GOSSIP:
+                units = gossip_cost[min(items[item, _SIZE], gossip_cost.shape[0]) - 1]
+            else:
+                units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
+            took_us = round(inputs.service_us[broker] * units)
             done = _served(state, kept.nodes, brokers, broker, sent_us, took_us)
-            if kind > _BATCH or (done - now > _HORIZON // 2 and not calm[broker]):
+            late = done - now > _HORIZON // 2 and not calm[broker]
+            if kind > _BATCH or counting[broker] or late:
                 items[item, _WHAT] = kind + _SERVED
                 state[_WAITING] += 1
                 _schedule(state, items, near, far, done, item, done - took_us)
@@ -1127,6 +1205,8 @@ def _run(inputs, rules, kept, limits):
                         state, items, near, far, latencies[link], _TREE, peer, broker, hop + 1,
                         row, 1,
                     )  # fmt: skip
+                    if counting[broker]:
+                        _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
                     forwarded = True
             _release(state, rows, row)
         elif kind == _PUBLISH:
@@ -1145,7 +1225,7 @@ def _run(inputs, rules, kept, limits):
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
         elif kind == _BATCH:
-            delivered, forwarded = _on_batch(inputs, kept, item)
+            delivered, forwarded = _on_batch(inputs, rules, kept, item)
             _free(state, _ITEMS, items, item)
         elif kind == _FLUSH:
             slot = items[item, _LOAD]

@@ -81,13 +81,16 @@ def greedy_ring(interests: TopicInterests, seed: int) -> IntArray:
     return walk([[peer for peer in pair if peer >= 0] for pair in beside.tolist()])
 
 
-def greedy_fingers(interests: TopicInterests, order: IntArray, seed: int) -> IntArray:
+def greedy_fingers(
+    interests: TopicInterests, order: IntArray, seed: int, incoming: str = "one"
+) -> IntArray:
     """GSwicoL: the fingers of each position, as `planning.swico.greedy_fingers` finds them."""
     placed = interests.at_positions(order)
     starts, nodes = placed.subscribers
     rank, begin = finger_ties(placed.nodes_count, seed)
     narrow = nodes.astype(np.int32)
-    fingers: IntArray = _fingers(placed.start, placed.topics, starts, narrow, rank, begin)
+    anyone = incoming == "any"
+    fingers: IntArray = _fingers(placed.start, placed.topics, starts, narrow, rank, begin, anyone)
     return fingers
 
 
@@ -98,7 +101,9 @@ def components_count(interests: TopicInterests, world: SmallWorld) -> int:
     return int(_components(placed.start, placed.topics, starts, nodes, world.edges))
 
 
-def build(interests: TopicInterests, overlay: str, long: str, seed: int) -> SmallWorld:
+def build(
+    interests: TopicInterests, overlay: str, long: str, seed: int, incoming: str = "one"
+) -> SmallWorld:
     """One of the paper's overlays: SL, S, L or -, with Chord's or random fingers where not L."""
     from postroad.overlay import small_world
 
@@ -106,9 +111,9 @@ def build(interests: TopicInterests, overlay: str, long: str, seed: int) -> Smal
     ring = greedy_ring if "S" in overlay else lambda _, seed: small_world.random_ring(count, seed)
     order = ring(interests, seed)
     if "L" in overlay:
-        fingers = greedy_fingers(interests, order, seed)
-    elif long == "chord":
-        fingers = small_world.chord(count)
+        fingers = greedy_fingers(interests, order, seed, incoming)
+    elif long != "random":
+        fingers = small_world.chord(count, begun=long == "chord_begun")
     else:
         fingers = small_world.random_fingers(count, seed)
     return SmallWorld(order, fingers)
@@ -394,7 +399,7 @@ def _lower_outside(outside, lists, low, high, value):
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, rank, begin):
+def _fingers(start, topics, list_start, lists, rank, begin, anyone):
     count, phases = rank.shape
     slots = count * phases
     absent_start, absent = _absentees(list_start, lists, count)
@@ -427,6 +432,8 @@ def _fingers(start, topics, list_start, lists, rank, begin):
                 kept[slot],
             )  # fmt: skip
     for limited in (True, False):
+        if anyone and limited:
+            continue
         heap = [np.int64(0)]
         heap.pop()
         for position in range(count):
@@ -434,7 +441,7 @@ def _fingers(start, topics, list_start, lists, rank, begin):
                 if fingers[position, phase] < 0:
                     most = start[position + 1] - start[position]
                     heap.append(-(most * slots + slots - 1 - rank[position, phase]))
-                    if not limited:  # what was not free is a candidate too
+                    if not limited and not anyone:  # what was not free is a candidate too
                         floor[position * phases + phase] = count * count
         heapq.heapify(heap)
         while heap:

@@ -61,10 +61,11 @@ class SmallWorld:
     def has_property_1(self) -> bool:
         """Whether each position has a finger in each of its phases."""
         count = self.nodes_count
-        if self.fingers.shape != (count, phases_count(count)):
+        nodes, phases = self.fingers.shape
+        if nodes != count or phases not in (phases_count(count), phases_count(count, True)):
             return False
         away = (self.fingers - np.arange(count)[:, None]) % max(1, count)
-        low = 1 << np.arange(self.fingers.shape[1])
+        low = 1 << np.arange(phases)
         return bool(((away >= low) & (away < 2 * low)).all())
 
 
@@ -104,8 +105,7 @@ def load(path: Path, latency_us: int) -> Ring:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         names = [str(name) for name in document["nodes"]]
-        shape = (len(names), phases_count(len(names)))
-        fingers = np.array(document["fingers"], np.int64).reshape(shape)
+        fingers = np.array(document["fingers"], np.int64).reshape(len(names), -1)
     except OSError as error:
         raise InputError(
             f"cannot read {str(path)!r}: {error.strerror}", remedy="check the file's name"
@@ -124,9 +124,9 @@ def load(path: Path, latency_us: int) -> Ring:
     return as_overlay(world, names, latency_us)
 
 
-def phases_count(nodes: int) -> int:
-    """⌊log2 n⌋: as many phases as fit around the ring."""
-    return max(0, nodes.bit_length() - 1)
+def phases_count(nodes: int, begun: bool = False) -> int:
+    """⌊log2 n⌋: as many phases as fit around the ring; or with the one that only begins on it."""
+    return max(0, (nodes - 1).bit_length() if begun else nodes.bit_length() - 1)
 
 
 def random_ring(nodes: int, seed: int) -> IntArray:
@@ -134,9 +134,9 @@ def random_ring(nodes: int, seed: int) -> IntArray:
     return ranked(nodes, seed, "small_world.ring")
 
 
-def chord(nodes: int) -> IntArray:
-    """Chord's fingers: the first position of each phase."""
-    steps = 1 << np.arange(phases_count(nodes))
+def chord(nodes: int, begun: bool = False) -> IntArray:
+    """Chord's fingers: the first position of each phase, also of the one that does not fit."""
+    steps = 1 << np.arange(phases_count(nodes, begun))
     return (np.arange(nodes)[:, None] + steps) % max(1, nodes)
 
 

@@ -7,6 +7,7 @@ pipeline's: a paper says which of its rows are replicates of one setting.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,7 @@ class Cell:
     samples: int = 0  # and how many those are
     standard_error: float = 0.0
     counts: bool = True  # not if it is 1 by definition, or stands in an earlier table already
+    ci95: tuple[float, float] | None = None  # of the mean, over the seeds
 
     @property
     def off(self) -> float:
@@ -103,6 +105,14 @@ def _setting(values: Mapping[str, Any]) -> Setting:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def any_case(run: Row) -> dict[str, Any]:
+    """A case of any paper in one sweep: `{"entry": module:function, "row": ...}`."""
+    case = run["parameters"]["case"]
+    module, _, name = case["entry"].partition(":")
+    entry: Callable[[Row], dict[str, Any]] = getattr(importlib.import_module(module), name)
+    return entry({**run, "parameters": {**run["parameters"], "case": case["row"]}})
 
 
 def run_alone(run_point: Callable[[Row], Row], run: Row) -> dict[str, Any]:

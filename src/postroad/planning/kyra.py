@@ -148,10 +148,16 @@ def divider(
     points: Sequence[zones.Point] = (),
     attributes: Sequence[str] = (),
     alpha: float = zones.ALPHA,
+    weights: Sequence[float] | None = None,
 ) -> Callable[[int], list[Zone]]:
-    """Divides the space by what is asked for and, where known, by what is published."""
+    """Divides the space by what is asked for and, where known, by what is published.
+
+    `weights`: of each point, how many publications it stands for.
+    """
     if points:
         load = zones.loads(filters, points, alpha)
+        if weights is not None:
+            load = load * np.asarray(weights, np.float64)
     else:  # a corner stands for its own filter at least, even if it lies just outside
         points = zones.corners(filters)
         load = np.maximum(zones.loads(filters, points, alpha), max(1, len(filters)) ** -alpha)

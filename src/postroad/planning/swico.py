@@ -17,7 +17,9 @@ Where we read the paper, and how:
   literally, an edge uses up the clockwise phase that it has as seen from either end, and then
   some positions are left without a finger in some phase (Property 1 fails). A greedy choice
   under our reading may still leave a position whose whole phase has its counter-clockwise
-  edges: such a position then takes the best finger of that phase regardless.
+  edges: such a position then takes the best finger of that phase regardless. With
+  `incoming = "any"` nothing limits who is pointed to: after edge (1, 7) the paper's example
+  removes the other edges of node 1's phase and names none of node 7's.
 - Ties. A random order of the nodes (of the positions and phases, for fingers) is drawn from
   the seed. Of the ring edges that contribute most, the one whose earlier end is earliest in
   that order is taken, then whose later end is. Of the fingers that contribute most, the one
@@ -146,8 +148,16 @@ def walk(beside: Sequence[Sequence[int]]) -> IntArray:
     return np.array(order[zero:] + order[:zero], np.int64)
 
 
-def greedy_fingers(interests: TopicInterests, order: IntArray, seed: int) -> IntArray:
-    """GSwicoL: the fingers of each position, on a ring that is already there."""
+INCOMING = ("one", "any")
+
+
+def greedy_fingers(
+    interests: TopicInterests, order: IntArray, seed: int, incoming: str = "one"
+) -> IntArray:
+    """GSwicoL: the fingers of each position, on a ring that is already there.
+
+    `incoming`: how many fingers of one phase may point to a position, where that can be helped.
+    """
     placed = interests.at_positions(order)
     count, phases = placed.nodes_count, phases_count(placed.nodes_count)
     parts = Components(placed)
@@ -158,7 +168,8 @@ def greedy_fingers(interests: TopicInterests, order: IntArray, seed: int) -> Int
         parts.join(position, after)
     rank, start = finger_ties(count, seed)
     pointed = np.zeros((count, phases), bool)
-    for limited in (True, False):  # then the positions that found their whole phase taken
+    # At last the positions that found their whole phase taken.
+    for limited in (True, False) if incoming == "one" else (False,):
         waiting = []
         for position in range(count):
             for phase in range(1, phases):

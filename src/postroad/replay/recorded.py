@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from postroad import relocation
+from postroad.cost.service import Costs
 from postroad.errors import InputError
 from postroad.filters import Filter, parse
 from postroad.model import BrokerId, PublicationKey, SubscriptionId, TimeUs
@@ -106,6 +107,8 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
         config=config,
         seed=network["seed"],
         service_us=network.get("service_us") or 0,
+        services_us=tuple(network.get("services_us") or ()),
+        costs=Costs(**(network.get("costs") or {})),
         copy_us=network.get("copy_us") or 0,
         faults=_faults(known, overlay, zero_us, until_us),
         relocation=moving,

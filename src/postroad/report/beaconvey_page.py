@@ -139,13 +139,17 @@ def rows(asked: Asked) -> Rows:
 
 
 def _graphs(asked: Asked) -> dict[str, Path]:
-    names = {"facebook": "fb", "twitter": "tw"}
-    return {names[name]: path for name, path in asked.files.items()}
+    names = {"facebook": "fb", "twitter": "tw", "college": "college"}
+    return {names[name]: path for name, path in asked.files.items() if name in names}
 
 
 def findings(ran: Rows, measures: Measures, asked: Asked) -> Findings:
     measured = runs.Means(measures, runs.replicates(rows(asked)))
-    readings = {name: runs.cells(measured, name) for name in runs.READINGS}
+    readings = {
+        name: runs.cells(measured, name)
+        for name in runs.READINGS
+        if name != runs.COLLEGE or "college" in asked.files
+    }
     claims = runs.claims(measured)
     drawn = {
         f"figure-{number}": figures.families(measured, workload, metric, f"Figure {number}: {text}")
@@ -194,6 +198,8 @@ def findings(ran: Rows, measures: Measures, asked: Asked) -> Findings:
         drawn,
         lambda how, folder: page(readings, claims, runs.expo(measured), plans, how, drawn, folder),
         said,
+        readings=readings,
+        claims=claims,
     )
 
 
@@ -206,6 +212,10 @@ PAPER = Paper(
     lambda asked: runs.replicates(rows(asked)),
     findings,
     baselines=runs.BASELINES,
-    files={"facebook": "Friendships: lines `a b`.", "twitter": "Lines `a b`: a follows b."},
+    files={
+        "facebook": "Friendships: lines `a b`.",
+        "twitter": "Lines `a b`: a follows b.",
+        "college": "Friendships of a college: measured beside, replacing nothing.",
+    },
     choices={"long": ("chord", "random")},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from postroad.papers import Cell, Claim, Measures
 from postroad.papers.kyra import alpha, runs
@@ -18,10 +18,11 @@ FAR = 0.2
 
 
 def page(
-    cells: Sequence[Cell], claims: Sequence[Claim], fit: Fit, results: Results, how: str,
-    names: Iterable[str], folder: str,
+    readings: Mapping[str, Sequence[Cell]], claims: Sequence[Claim], fit: Fit, results: Results,
+    how: str, names: Iterable[str], folder: str,
 ) -> str:  # fmt: skip
     """Markdown. `how` says what made it; `names` are the figures in `folder`."""
+    cells = readings["ours"]
     lines = ["# Kyra", "", how, ""]
     lines += [
         "Published / measured; the measured number is a mean over networks and seeds, with the",
@@ -75,6 +76,24 @@ def page(
             for c in far
         ],
     )
+    lines += ["", "## Link averages over one fixed set of links", ""]
+    lines += [
+        "Ours divide by the links that a scheme used; the same for all schemes is the set of links",
+        "between any two servers, or that of all links.",
+        "",
+    ]
+    links = [place for place, cell in enumerate(cells) if "link_mean" in cell.row]
+    lines += grid(
+        ["number", "published", *readings],
+        [
+            [
+                f"{cells[at].table}, {cells[at].row}, {cells[at].column}",
+                f"{cells[at].paper:g}",
+                *(_number(each[at].measured) for each in readings.values()),
+            ]
+            for at in links
+        ],
+    )
     lines += ["", "## Figures", ""]
     lines += [f"![{name}]({folder}/{name}.png)" for name in names]
     return "\n".join(lines) + "\n"
@@ -108,7 +127,8 @@ def _spread(cell: Cell) -> str:
 
 def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
     results = Results(measured, runs.replicates(runs.rows(asked.full)))
-    cells, claims = runs.cells(results), runs.claims(results)
+    readings = {name: runs.cells(results, name) for name in runs.READINGS}
+    cells, claims = readings["ours"], runs.claims(results)
     fit = alpha.fit(*alpha.measure(runs.network(0, 500, 0.0), 0))
     drawn = {
         "figure-7": figures.passed(fit),
@@ -131,8 +151,10 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
     return Findings(
         table,
         drawn,
-        lambda how, folder: page(cells, claims, fit, results, how, drawn, folder),
+        lambda how, folder: page(readings, claims, fit, results, how, drawn, folder),
         [*claim_lines(claims), f"{near} of {len(cells)} published numbers within {FAR:.0%}"],
+        readings=readings,
+        claims=claims,
     )
 
 

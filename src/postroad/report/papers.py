@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from postroad.papers import Measures, Replicate
+    from postroad.papers import Cell, Claim, Measures, Replicate
 
 Rows = list[dict[str, Any]]
 
@@ -29,6 +29,21 @@ class Asked:
     choices: Mapping[str, str] = field(default_factory=dict)
 
 
+def within(cell: Cell, share: float = 0.2) -> bool:
+    """Whether ours is so near to the published number."""
+    assert cell.paper is not None
+    return abs(cell.measured - cell.paper) <= share * abs(cell.paper)
+
+
+def within_points(cell: Cell, points: float = 5.0) -> bool:
+    """The same; a change in percent may also be off by so many points."""
+    assert cell.paper is not None
+    return within(cell) or (cell.column == "%" and abs(cell.measured - cell.paper) <= points)
+
+
+POINTS = "within 20%, or 5 points of a change in percent"
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a paper's runs say, ready to be written."""
@@ -38,6 +53,10 @@ class Findings:
     page: Callable[[str, str], str]  # from how it was made, and the figures' folder
     summary: Sequence[str]  # lines for the terminal
     failure: str | None = None  # what must not be
+    readings: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # ours first
+    claims: Sequence[Claim] = ()
+    met: Callable[[Cell], bool] = within  # whether a published number is met
+    criterion: str = "within 20%"  # and what that means
 
 
 @dataclass(frozen=True)

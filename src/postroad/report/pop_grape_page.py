@@ -9,7 +9,7 @@ from postroad.papers.pop_grape import runs
 from postroad.report.figures import pop_grape as figures
 from postroad.report.figures.pop_grape import LABELS
 from postroad.report.markdown import results, stated_lines, summary
-from postroad.report.papers import Asked, Findings, Paper, Rows
+from postroad.report.papers import POINTS, Asked, Findings, Paper, Rows, within_points
 
 # Per experiment: its heading, what it varies, and the metrics shown in the figure.
 SHOWN: dict[str, tuple[str, str, list[str]]] = {
@@ -99,11 +99,12 @@ def _rows(asked: Asked) -> Rows:
 
 def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
     table = runs.means(measured, runs.replicates(_rows(asked)))
+    ranges = runs.ranges(measured, runs.replicates(_rows(asked)))
     cells = runs.cells(table)
     drawn = {
-        name.replace(" ", "-"): figures.weights(table, metrics)
+        name.replace(" ", "-"): figures.weights(table, ranges, metrics)
         if name == "weights"
-        else figures.panels(table, name, axis, metrics)
+        else figures.panels(table, ranges, name, axis, metrics)
         for name, (_, axis, metrics) in SHOWN.items()
     }
     lost = sum(row["lost"] + row["twice"] for row in rows)
@@ -113,6 +114,9 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
         lambda how, folder: page(table, cells, how, folder),
         summary(cells),
         f"{lost:g} publications were lost or delivered twice" if lost else None,
+        readings={"ours": cells},
+        met=within_points,
+        criterion=POINTS,
     )
 
 

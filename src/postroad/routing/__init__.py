@@ -20,6 +20,7 @@ from postroad.routing import (
     direct,
     fbr,
     flooding,
+    hierarchical,
     kyra,
     mbr,
     mix,
@@ -120,7 +121,16 @@ def _popsub(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) 
     def router(broker: BrokerId, config: popsub.Config, pool: FilterPool) -> Router:
         return popsub.PopSub(broker, config, pool, seed)
 
-    return TreePlan(overlay, router, config, FilterPool(), seed)
+    return TreePlan(overlay, router, config, FilterPool(config.covering), seed)
+
+
+def _hierarchical(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
+    parents = hierarchical.parents(overlay, config)
+
+    def router(broker: BrokerId, config: hierarchical.Config, pool: FilterPool) -> Router:
+        return hierarchical.Hierarchical(broker, config, pool, parents[broker])
+
+    return TreePlan(overlay, router, config, FilterPool(config.covering), seed)
 
 
 def _fbr(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> Plan:
@@ -153,6 +163,15 @@ SCHEMES: dict[str, Scheme] = {
         filters_traffic=True,
         messages=_SUBSCRIBING,
         durable=True,
+    ),
+    "hierarchical": Scheme(
+        summary="subscriptions go up to a root, publications too, and down where they are wanted",
+        paper="Castelli, Costa, Picco: Modeling the Communication Costs of Content-based Routing",
+        promise="exact",
+        config=hierarchical.Config,
+        plan=_hierarchical,
+        filters_traffic=False,
+        messages=_SUBSCRIBING,
     ),
     "advertisement_forwarding": Scheme(
         summary="subscriptions travel only towards advertisements they intersect",

@@ -42,7 +42,8 @@ class Message:
 
     `carries` says whether it carries publications, and `size` how many; `forwards` whether
     sending it is forwarding them over the overlay: a broker that does so without a local
-    subscriber for them is a pure forwarder. `chatter` says nothing new by itself: a run need
+    subscriber for them is a pure forwarder. `laborious` says that to send it takes its sender
+    time, where brokers take time at all. `chatter` says nothing new by itself: a run need
     not wait for it. `wire` names it between live brokers: no two messages of a network share a
     name, and one that has been given stays. As text it reads as a transcript has it.
     """
@@ -55,6 +56,7 @@ class Message:
     # Plain attributes, because the simulator asks them of every message.
     size: ClassVar[int] = 1
     chatter: ClassVar[bool] = False
+    laborious: ClassVar[bool] = False
 
     @property
     def publications(self) -> tuple[Publication, ...]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from postroad.model import BrokerId, Publication, TimeUs
+from postroad.planning.swico import INCOMING
 from postroad.routing.base import CarriesOne, Effect, Message
 from postroad.routing.ring import (
     LONG,
@@ -34,6 +35,7 @@ from postroad.routing.ring import (
 )
 
 ROUTINGS = ("po", "pal", "pie")
+SENDS = ("nearest", "clockwise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Config:
     routing: str = "pie"
     overlay: str = "SL"
     long: str = "chord"
+    incoming: str = "one"
+    send: str = "nearest"
     topic: str = "class"
     cells: int = 0
 
@@ -54,6 +58,8 @@ class Config:
         check_choice("routing", self.routing, ROUTINGS)
         check_choice("overlay", self.overlay, OVERLAYS)
         check_choice("long", self.long, LONG)
+        check_choice("incoming", self.incoming, INCOMING)
+        check_choice("send", self.send, SENDS)
         check_cells(self.cells)
 
 
@@ -99,7 +105,7 @@ class BeaConvey(RingRouter):
 
     def _send(self, message: RangeMessage) -> Effect:
         onward = RangeMessage(message.publication, message.low, message.high, message.hops + 1)
-        return self.towards(message.low, onward)
+        return self.towards(message.low, onward, self.plan.config.send == "clockwise")
 
     def next_hops(self, topic: Topic, high: int) -> list[int]:
         """Protocol 5, for a message whose range starts here and ends before `high`."""

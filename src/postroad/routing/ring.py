@@ -42,7 +42,7 @@ from postroad.routing.tables import SourceTable
 Topic = str
 ANY: Final[Topic] = ""
 OVERLAYS = ("SL", "S", "L", "-")
-LONG = ("chord", "random")
+LONG = ("chord", "chord_begun", "random")
 _MET_MAX = 65_536
 
 
@@ -215,7 +215,7 @@ def plan(
 def build(
     brokers: int, wanted: Sequence[tuple[BrokerId, Topic]], config: Any, seed: int
 ) -> SmallWorld:
-    """The overlay that `config.overlay` and `config.long` name, for these interests."""
+    """The overlay that `config.overlay`, `long` and `incoming` name, for these interests."""
     number: dict[Topic, int] = {}
     for _, topic in wanted:
         if topic != ANY:
@@ -233,9 +233,9 @@ def build(
     else:
         order = small_world.random_ring(brokers, seed)
     if "L" in config.overlay:
-        fingers = swico.greedy_fingers(interests, order, seed)
-    elif config.long == "chord":
-        fingers = small_world.chord(brokers)
+        fingers = swico.greedy_fingers(interests, order, seed, config.incoming)
+    elif config.long != "random":
+        fingers = small_world.chord(brokers, begun=config.long == "chord_begun")
     else:
         fingers = small_world.random_fingers(brokers, seed)
     return SmallWorld(order, fingers)
@@ -278,8 +278,15 @@ class RingRouter(Router):
         nearer = plan.distance(peer, target) < plan.distance(self.position, target)
         return peer if nearer else None
 
-    def towards(self, target: int, message: Message) -> Effect:
-        peer = self.nearer(target)
+    def before(self, target: int) -> int | None:
+        """The neighbour that is furthest clockwise without passing a position."""
+        count = len(self.plan.order)
+        left = (target - self.position) % count
+        ahead = [peer for peer in self.up if (peer - self.position) % count <= left]
+        return max(ahead, key=lambda peer: (peer - self.position) % count, default=None)
+
+    def towards(self, target: int, message: Message, clockwise: bool = False) -> Effect:
+        peer = self.before(target) if clockwise else self.nearer(target)
         if peer is None:
             return Note(f"dropped: no link leads nearer to position {target}")
         return Send(self.plan.order[peer], message)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from postroad import draws
 from postroad.model import Publication, TimeUs
+from postroad.planning.swico import INCOMING
 from postroad.routing.base import CarriesOne, Effect, Message, Note, Send, commas
 from postroad.routing.ring import LONG, OVERLAYS, RingRouter, Topic, check_cells, check_choice
 
@@ -37,12 +38,14 @@ class Config:
 
     overlay: str = "SL"
     long: str = "chord"
+    incoming: str = "one"
     topic: str = "class"
     cells: int = 0
 
     def __post_init__(self) -> None:
         check_choice("overlay", self.overlay, OVERLAYS)
         check_choice("long", self.long, LONG)
+        check_choice("incoming", self.incoming, INCOMING)
         check_cells(self.cells)
 
 

@@ -5,7 +5,8 @@ function of its scenario. Links are FIFO: a message never overtakes an earlier o
 link and direction, also when a fault delays that one. A broker with a service rate handles
 one input at a time, first come first served, from a queue that may be bounded: a publication
 that finds it full is dropped and counted; control messages are always admitted, because a
-lost subscription would silently lose every publication after it.
+lost subscription would silently lose every publication after it. What costs its sender time
+(a direct send of PopSub) joins the sender's own queue, and leaves when its turn is over.
 
 Faults are data. A link that is down loses what is on it and both ends are told at once; a
 broker that crashes forgets everything, and when it restarts its clients come back by
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from postroad import draws
-from postroad.cost import batches
+from postroad.cost.service import MEASURED, Costs
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -140,12 +141,19 @@ class Moved:
 
 
 @dataclass(slots=True)
+class Sends:
+    """Messages of one step that cost their sender time, in its queue."""
+
+    messages: list[tuple[Link, Message]]
+
+
+@dataclass(slots=True)
 class Broker:
     """One broker's router, queue and counters."""
 
     router: Router
     up: bool = True
-    queue: deque[tuple[Input, Link | None, int]] = field(default_factory=deque)
+    queue: deque[tuple[Input | Sends, Link | None, int]] = field(default_factory=deque)
     served_count: int = 0
     busy_us: TimeUs = 0
     queue_max: int = 0
@@ -172,8 +180,9 @@ class Simulator:
         plan: Plan,
         *,
         seed: int = 0,
-        service_us: TimeUs = 0,
+        service_us: TimeUs | Sequence[TimeUs] = 0,
         copy_us: TimeUs = 0,
+        costs: Costs = MEASURED,
         buffer_max: int | None = None,
         observer: Observer | None = None,
         check: bool = False,
@@ -183,8 +192,8 @@ class Simulator:
     ) -> None:
         self.plan = plan
         self.seed = seed
-        self.service_us = service_us
         self.copy_us = copy_us
+        self.costs = costs
         self.buffer_max = buffer_max
         self.observer = observer
         self.check = check
@@ -207,6 +216,8 @@ class Simulator:
         self._pending = 0  # messages on links and inputs in service
         self._restless = 0  # timers and chatter on the heap: no reason to go on by themselves
         peers = plan.links()
+        self.service_us = [service_us] * len(peers) if isinstance(service_us, int) else service_us
+        self.sending_us = [round(us * costs.sending) for us in self.service_us]
         self.links: list[dict[BrokerId, Link]] = [
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
@@ -335,7 +346,7 @@ class Simulator:
 
     def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
         """Handle an input at once, or queue it behind what the broker is busy with."""
-        if not self.service_us or self._under_way is not None:
+        if not self.service_us[number] or self._under_way is not None:
             self._step(number, input)
             return
         broker = self.brokers[number]
@@ -348,18 +359,31 @@ class Simulator:
             if self.tracing is not None:
                 self.tracing.stopped(number, input, FULL, self.now)
             return
+        self._queue(number, broker, input, link, epoch)
+
+    def _queue(
+        self,
+        number: BrokerId,
+        broker: Broker,
+        waiting: Input | Sends,
+        link: Link | None,
+        epoch: int,
+    ) -> None:
         self._count_queue(broker)
-        broker.queue.append((input, link, epoch))
+        broker.queue.append((waiting, link, epoch))
         broker.queue_max = max(broker.queue_max, len(broker.queue))
         if len(broker.queue) == 1:
             self._serve(number, broker)
 
     def _serve(self, number: BrokerId, broker: Broker) -> None:
         self._pending += 1
-        input = broker.queue[0][0]
-        took_us = self.service_us
-        if type(input) is Received and input.message.size > 1:
-            took_us = round(took_us * batches.units(input.message.size))
+        first = broker.queue[0][0]
+        took_us = self.service_us[number]
+        if type(first) is Sends:
+            took_us = self.sending_us[number] * len(first.messages)
+        elif type(first) is Received and first.message.carries:
+            units = self.costs.units(first.message.kind, first.message.size)
+            took_us = round(took_us * units)
         broker.served_count += 1
         broker.busy_us += took_us
         self._push(self.now + took_us, self._served, (number, broker.life))
@@ -370,6 +394,12 @@ class Simulator:
         if broker.life != life:
             return
         input, link, epoch = broker.queue[0]
+        if type(input) is Sends:
+            self._next(number, broker)
+            for aside, message in input.messages:
+                self._send(broker, aside, message, 0)
+            return
+        assert not isinstance(input, Sends)
         if self.copy_us and (link is None or link.epoch == epoch):
             # The broker stays busy for each copy it makes, and the next input waits.
             late_us = self._step(number, input)
@@ -417,11 +447,15 @@ class Simulator:
         delivers = False
         links = self.links[number]
         late_us = self.copy_us and self.copy_us * _copies(effects)
+        laborious: list[tuple[Link, Message]] = []
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effect
                 message = effect.message
                 link = links.get(effect.peer) or self._aside(number, effect.peer)
-                self._send(broker, link, message, late_us)
+                if message.laborious and self.sending_us[number] and self._under_way is None:
+                    laborious.append((link, message))
+                else:
+                    self._send(broker, link, message, late_us)
                 forwards = forwards or message.forwards
                 continue
             match effect:
@@ -449,6 +483,8 @@ class Simulator:
                 case Measure():
                     self._pending += 1
                     self._push(self.now, self._measure, (number, broker.life))
+        if laborious:
+            self._queue(number, broker, Sends(laborious), None, 0)
         if forwards and not delivers:
             broker.pure_forwards += 1
         if not effects and type(input) is Received and input.message.carries:
@@ -711,9 +747,15 @@ class Simulator:
         self._count_queue(broker)
         broker.up = False
         broker.life += 1
-        broker.dropped += sum(_publication(input) for input, _, _ in broker.queue)
+        waiting: list[Input] = []
+        for first, _, _ in broker.queue:
+            if isinstance(first, Sends):
+                waiting += [Received(message, number) for _, message in first.messages]
+            else:
+                waiting.append(first)
+        broker.dropped += sum(map(_publication, waiting))
         if self.tracing is not None:
-            for input, _, _ in broker.queue:
+            for input in waiting:
                 self.tracing.stopped(number, input, CRASHED, self.now)
             self.tracing.crashed(number, self.now)
         broker.queue.clear()

@@ -175,7 +175,8 @@ def run(
     simulator = Simulator(
         plan_of(scenario),
         seed=scenario.seed,
-        service_us=scenario.service_us,
+        service_us=scenario.services_us or scenario.service_us,
+        costs=scenario.costs,
         copy_us=scenario.copy_us,
         buffer_max=scenario.buffer_max,
         observer=observer,

@@ -23,9 +23,13 @@ latency_us = 5000                # wide_area: brokers, and a file of a matrix (.
                                  # transit_stub: servers, multi_homed
 
 [brokers]
-rate_per_s = 2000                # without it a broker takes no time
+rate_per_s = 2000                # without it a broker takes no time; or rates_per_s = [1900, 2100],
+                                 # of which each broker draws its own
 buffer = 1000                    # without it a queue has no bound
 copy_us = 50                     # and so long per copy of a publication, to whomever
+direct_cost = 0.1                # a direct send costs its sender, in publications served;
+batch_cost = 0.9                 # each publication of a batch after the first;
+gossip_cost = 0.8                # each publication of a gossip; all three as measured without
 
 [workload]                       # or [workload.generate], [workload.followed], [workload.social],
 subscriptions = "subscriptions.csv"  # [workload.quotes]
@@ -52,6 +56,8 @@ from pathlib import Path
 from typing import Any
 
 from postroad import workloads
+from postroad.cost.service import MEASURED, Costs
+from postroad.draws import throughput
 from postroad.errors import InputError
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import Overlay, small_world
@@ -93,6 +99,8 @@ class Scenario:
     config: Any = None  # the scheme's defaults if None
     seed: int = 0
     service_us: TimeUs = 0
+    services_us: tuple[TimeUs, ...] = ()  # of each broker, where they differ
+    costs: Costs = MEASURED
     copy_us: TimeUs = 0
     buffer_max: int | None = None
     faults: tuple[Fault, ...] = ()
@@ -142,14 +150,26 @@ def from_section(top: Section, folder: Path, bad: Bad = refuse) -> Scenario:
     rate_per_s: float | None = brokers.take("rate_per_s", float, None)
     if rate_per_s is not None and rate_per_s <= 0:
         raise brokers.wrong("rate_per_s", rate_per_s, "give a rate above 0")
+    rates_per_s: list[float] = brokers.take("rates_per_s", list, [])
+    if any(type(rate) not in (int, float) or rate <= 0 for rate in rates_per_s):
+        raise brokers.wrong("rates_per_s", rates_per_s, "give rates above 0")
+    if rates_per_s and rate_per_s is not None:
+        raise brokers.wrong("rates_per_s", rates_per_s, "give it or rate_per_s, not both")
     buffer_max: int | None = brokers.take("buffer", int, None, least=1)
+    costs = Costs(
+        **{
+            name: brokers.take(f"{name}_cost", float, None, least=0)
+            for name in ("batch", "gossip", "direct")
+        }
+    )
     copy_us: int = brokers.take("copy_us", int, 0, least=0)
     brokers.done()
-    if rate_per_s is None and buffer_max is not None:
+    queues = rate_per_s is not None or bool(rates_per_s)
+    if not queues and buffer_max is not None:
         raise brokers.wrong(
             "buffer", buffer_max, "set brokers.rate_per_s too: nothing queues without"
         )
-    if rate_per_s is None and copy_us:
+    if not queues and copy_us:
         raise brokers.wrong("copy_us", copy_us, "set brokers.rate_per_s too")
     faults = _faults(top, overlay)
     hand_overs = _hand_overs(top, overlay, scheme)
@@ -161,7 +181,12 @@ def from_section(top: Section, folder: Path, bad: Bad = refuse) -> Scenario:
         workload=workload,
         config=config,
         seed=seed,
-        service_us=0 if rate_per_s is None else max(1, round(1_000_000 / rate_per_s)),
+        service_us=0 if rate_per_s is None else _service_us(rate_per_s),
+        services_us=tuple(
+            _service_us(throughput(rates_per_s, seed, broker))
+            for broker in range(overlay.brokers_count if rates_per_s else 0)
+        ),
+        costs=costs,
         copy_us=copy_us,
         buffer_max=buffer_max,
         faults=faults,
@@ -171,6 +196,10 @@ def from_section(top: Section, folder: Path, bad: Bad = refuse) -> Scenario:
         relocation_config=relocation_config,
         hand_overs=hand_overs,
     )
+
+
+def _service_us(rate_per_s: float) -> TimeUs:
+    return max(1, round(1_000_000 / rate_per_s))
 
 
 def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:

@@ -93,6 +93,8 @@ def description(scenario: Scenario) -> dict[str, Any]:
         "links": [[overlay.names[a], overlay.names[b]] for a, b in overlay.ends.tolist()],
         "latency_us": overlay.latency_us.tolist(),
         "service_us": scenario.service_us,
+        "services_us": list(scenario.services_us),
+        "costs": dataclasses.asdict(scenario.costs),
         "copy_us": scenario.copy_us,
         "plan": None,
         "redundant": False,

@@ -156,3 +156,49 @@ def test_impossible_parameters_are_refused_in_one_line(postroad, words, said) ->
     assert err.startswith("postroad: ")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_estimate_answers_for_neighbouring_schemes_and_own_chances(
+    postroad, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    links, chances = tmp_path / "star.txt", tmp_path / "chances.csv"
+    links.write_text("hub a\nhub b\nhub c\n")
+    chances.write_text("broker,sigma,mu,publisher\nhub,0,0,0\na,1,1,0\nb,0,0,1\nc,0,0.5,0\n")
+    words = ("--tree", str(links), "--chances", str(chances), "--json")
+    answer = json.loads(postroad("estimate", "--scheme", "hierarchical", *words)[1])
+    # a subscribes: one message up. b publishes: up, down to a, and to c every other time.
+    assert answer["subscription_traffic_per_pattern"] == pytest.approx(1)
+    assert answer["publication_traffic_per_publication"] == pytest.approx(2.5)
+    flat = json.loads(postroad("estimate", *words)[1])
+    assert flat["subscription_traffic_per_pattern"] == pytest.approx(3)
+    assert flat["breakeven_ratio"] == pytest.approx((3 - 2.5) / 3)
+    ratio = json.loads(
+        postroad("breakeven", "--scheme", "hierarchical", "--sigma", "0.02", *words)[1]
+    )
+    assert ratio["breakeven_ratio"] == pytest.approx(0.5)
+
+
+def test_estimate_holds_a_variant_against_a_simulation(postroad) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = postroad(
+        "estimate", "--fanout", "3", "--height", "3", "--scheme", "covering", "--gamma", "0.02",
+        "--simulate", "400", "--json",
+    )  # fmt: skip
+    assert code == 0
+    answer = json.loads(out)
+    assert [check["agrees"] for check in answer["simulated"]] == [True, True]
+    assert answer["other_traffic"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gamma", "0.1"], "--gamma with --scheme subscription_forwarding"),
+        (["--scheme", "covering", "--gamma", "2"], "gamma is 2"),
+        (["--chances", "x.csv"], "--chances needs brokers with names"),
+        (["--scheme", "hierarchical", "--zipf-patterns", "1", "--simulate", "5"], "with Zipf"),
+    ],
+)
+def test_variants_that_cannot_be_are_refused(postroad, words, said) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = postroad("estimate", *FULL, *words)
+    assert code == 2
+    assert said in err

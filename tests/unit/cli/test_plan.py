@@ -157,3 +157,25 @@ def test_kyra_plans_for_a_transit_stub_network(tmp_path: Path) -> None:
         cli, [*command, "-o", str(tmp_path / "plan.json")], catch_exceptions=False
     )
     assert result.output.startswith("10 servers in ")
+
+
+def test_kyra_zones_follow_the_weights_of_publications(tmp_path: Path) -> None:
+    """Section III.B: what a zone carries is popularity^α · volume · weight."""
+    (tmp_path / "subs.csv").write_text("broker,client,filter\n3,c,x >= 0\n9,c,x <= 99\n")
+    rows = [
+        {"time": 0, "broker": "1", "publisher": "p", "attributes": {"x": x, "n": 1 + 98 * (x < 10)}}
+        for x in range(100)
+    ]
+    (tmp_path / "pubs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["plan", "kyra", "--servers", "10", "--clique-ms", "1000", "--trees", "2"]
+    command += ["--attributes", "x", "--subscriptions", str(tmp_path / "subs.csv")]
+    command += ["--publications", str(tmp_path / "pubs.jsonl"), "-o", str(tmp_path / "plan.json")]
+    cuts = []
+    for more in ([], ["--weight", "n"]):
+        CliRunner().invoke(cli, [*command, *more], catch_exceptions=False)
+        zones = json.loads((tmp_path / "plan.json").read_text())["tree_zones"]
+        cuts += [side[2] for zone in zones for side in zone if side[2] is not None]
+    # Half of the publications lie below 50, half of their weight (990 + 90) below 6.
+    assert cuts == [50, 6]
+    result = CliRunner().invoke(cli, [*command, "--weight", "y"])
+    assert "publication 1 has y = None" in str(result.exception)

@@ -84,9 +84,10 @@ def test_the_greedy_ring_is_the_brute_force_one(seed: int) -> None:
         assert closed == circle_by_brute_force(made, seed)
 
 
-@given(seeds)
+@pytest.mark.parametrize("incoming", swico.INCOMING)
+@given(seed=seeds)
 @settings(max_examples=40, deadline=None)
-def test_the_greedy_fingers_are_the_brute_force_ones(seed: int) -> None:
+def test_the_greedy_fingers_are_the_brute_force_ones(incoming: str, seed: int) -> None:
     made = interests(seed, 12)
     count = made.nodes_count
     order = swico.greedy_ring(made, seed)
@@ -94,7 +95,7 @@ def test_the_greedy_fingers_are_the_brute_force_ones(seed: int) -> None:
     rank, start = swico.finger_ties(count, seed)
     edges = {tuple(sorted((p, (p + 1) % count))) for p in range(count)} if count > 1 else set()
     chosen: dict[tuple[int, int], int] = {}
-    for limited in (True, False):
+    for limited in (True, False) if incoming == "one" else (False,):
         while True:
             before = components(placed, edges)
             choices = []
@@ -115,7 +116,7 @@ def test_the_greedy_fingers_are_the_brute_force_ones(seed: int) -> None:
             *_, p, phase, q = min(choices)
             chosen[p, phase] = q
             edges.add(tuple(sorted((p, q))))
-    fingers = swico.greedy_fingers(made, order, seed)
+    fingers = swico.greedy_fingers(made, order, seed, incoming)
     assert {(p, i): int(fingers[p, i]) for p, i in chosen} == chosen
     world = SmallWorld(order, fingers)
     assert world.has_property_1()
@@ -123,14 +124,15 @@ def test_the_greedy_fingers_are_the_brute_force_ones(seed: int) -> None:
     assert swico.components_count(made, world.order[world.edges]) == components(placed, edges)
 
 
-@given(seeds)
+@pytest.mark.parametrize("incoming", swico.INCOMING)
+@given(seed=seeds)
 @settings(max_examples=60, deadline=None)
-def test_the_compiled_planners_choose_the_same(seed: int) -> None:
+def test_the_compiled_planners_choose_the_same(incoming: str, seed: int) -> None:
     made = interests(seed, 50)
     order = swico.greedy_ring(made, seed)
     assert compiled.greedy_ring(made, seed).tolist() == order.tolist()
-    fingers = swico.greedy_fingers(made, order, seed)
-    assert compiled.greedy_fingers(made, order, seed).tolist() == fingers.tolist()
+    fingers = swico.greedy_fingers(made, order, seed, incoming)
+    assert compiled.greedy_fingers(made, order, seed, incoming).tolist() == fingers.tolist()
     world = SmallWorld(order, fingers)
     found = swico.components_count(made, world.order[world.edges])
     assert compiled.components_count(made, world) == found
@@ -138,7 +140,7 @@ def test_the_compiled_planners_choose_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("overlay", ["SL", "S", "L", "-"])
-@pytest.mark.parametrize("long", ["chord", "random"])
+@pytest.mark.parametrize("long", ["chord", "chord_begun", "random"])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 7, 8, 31, 100])
 def test_every_overlay_has_property_1(overlay: str, long: str, nodes: int) -> None:
     made = from_pairs(list(range(nodes)), [v % 5 for v in range(nodes)], nodes, 5)

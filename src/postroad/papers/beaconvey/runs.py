@@ -47,6 +47,12 @@ METRICS = (
     "overhead_every_relay",
     "overhead_without_publisher",
     "overhead_with_singles",
+    "overhead_clockwise",
+    "path_clockwise",
+    "overhead_incoming_any",
+    "path_incoming_any",
+    "overhead_chord_begun",
+    "path_chord_begun",
 )
 # Other ways to read the paper: the metric to take for one of ours.
 READINGS: dict[str, dict[str, str]] = {
@@ -56,7 +62,21 @@ READINGS: dict[str, dict[str, str]] = {
     "trees leave out the publisher": {"overhead": "overhead_without_publisher"},
     "topics with one subscriber are published": {"overhead": "overhead_with_singles"},
     "paths are averaged within a publication first": {"path_mean": "path_publication"},
+    "send never passes its target": {
+        "overhead": "overhead_clockwise",
+        "path_mean": "path_clockwise",
+    },
+    "GSwicoL limits no incoming fingers": {
+        "overhead": "overhead_incoming_any",
+        "path_mean": "path_incoming_any",
+    },
+    "Chord has ⌈log2 n⌉ fingers": {
+        "overhead": "overhead_chord_begun",
+        "path_mean": "path_chord_begun",
+    },
+    "a college's friendships instead of the ego networks": {},
 }
+COLLEGE = list(READINGS)[-1]
 NODES = 1023
 EACH = 20
 BASE = "Scribe(-)"  # what ratios are against
@@ -70,7 +90,7 @@ def _edges(graph: str) -> IntArray:
 @lru_cache(maxsize=2)
 def interests_of(workload: str, nodes: int, topics: int, graph: str, seed: int) -> TopicInterests:
     if graph:
-        return sample(_edges(graph), nodes, seed, friends=workload == "fb")
+        return sample(_edges(graph), nodes, seed, friends=workload in ("fb", "college"))
     kind = "unif" if workload == "grow" else workload
     return synthetic(kind, nodes, topics, EACH, seed)
 
@@ -100,8 +120,14 @@ def run_point(row: Row) -> dict[str, Any]:
         ]
     )
     began = perf_counter()
-    world = planner.build(interests, row["overlay"], row["long"], row["seed"])
+    overlay, long, seed = row["overlay"], row["long"], row["seed"]
+    world = planner.build(interests, overlay, long, seed)
     planned = perf_counter()
+    unlimited, begun = world, world
+    if "L" in overlay:
+        unlimited = planner.build(interests, overlay, long, seed, "any")
+    elif long == "chord":
+        begun = planner.build(interests, overlay, "chord_begun", seed)
     measures: dict[str, Any] = dict(row) | {
         "nodes_found": interests.nodes_count,
         "tco_support": support(interests, planner.components_count(interests, world)),
@@ -116,6 +142,15 @@ def run_point(row: Row) -> dict[str, Any]:
         if scheme in ("scribe", "iscribe"):
             at_root = _passes_idle_root(interests, topics, publishers, world.order[roots])
             pruned = routes.route(world, interests, scheme, topics, publishers, roots, back=False)
+        clockwise = routes.route(
+            world, interests, scheme, topics, publishers, roots, clockwise=True
+        )
+        others = [clockwise]
+        for other in (unlimited, begun):
+            if other is world:
+                others.append(outcome)
+            else:
+                others.append(routes.route(other, interests, scheme, topics, publishers, roots))
         measured = (
             pure.mean(),
             outcome.path_sum.sum() / outcome.deliveries.sum(),
@@ -125,6 +160,14 @@ def run_point(row: Row) -> dict[str, Any]:
             (outcome.messages - outcome.deliveries - (outcome.own_path > 0)).mean(),
             pruned.pure_forwards.mean(),
             routes.route(world, interests, scheme, *singles, roots).pure_forwards.mean(),
+            *(
+                figure
+                for other in others
+                for figure in (
+                    other.pure_forwards.mean(),
+                    other.path_sum.sum() / other.deliveries.sum(),
+                )
+            ),
         )
         name = system.format(row["overlay"])
         measures |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
@@ -230,6 +273,8 @@ def cells(measured: Means, reading: str = "ours") -> list[Cell]:
     metric_of = READINGS[reading]
     shown: set[tuple[str, str, str]] = set()
     for table, (workload, published) in TABLES.items():
+        if reading == COLLEGE and workload == "fb" and measured.points("college"):
+            workload = "college"
         for system, ratios in published.items():
             for place, point in enumerate(measured.points(workload)):
                 size = "1K" if point[0] == 1000 else "10K"

@@ -17,7 +17,8 @@ where it leaves a choice.
 - Node stress counts messages sent and received, the hop to the proxy server and the final
   notifications included, per 1,000 publications.
 - Link stress is the mean over the directed links between routers that carried anything; LAN
-  links are left out. NRU is a ratio of totals, LAN links included.
+  links are left out. Over one fixed set for all schemes (measured): the links between any two
+  servers, or all links. NRU is a ratio of totals, LAN links included.
 - Processing counts the servers that a publication passes and that have more than one neighbour
   in its tree, and always the first proxy server.
 - Storage is the share of all subscriptions (server and value) on the trees that a server joins.

@@ -48,7 +48,16 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 EVENTS = 1000
 UNICAST_BELOW = 0.1
-METRICS = ("storage", "processing", "node_mean", "node_max", "link_mean", "link_max", "nru")
+METRICS = (
+    "storage", "processing", "node_mean", "node_max", "link_mean", "link_max", "nru",
+    "link_mean_between", "link_mean_all",
+)  # fmt: skip
+# Other ways to read the paper: the metric to take for one of ours.
+READINGS: dict[str, dict[str, str]] = {
+    "ours": {},
+    "link averages over all links between servers": {"link_mean": "link_mean_between"},
+    "link averages over all links": {"link_mean": "link_mean_all"},
+}
 PERCENTS = tuple(range(0, 101, 5))
 ALL = ("fbr", "kyra", "balanced", "mbr", "mbr_unicast", "match_early", "unicast", "broadcast")
 
@@ -82,6 +91,7 @@ class Setting:
     publishers: IntArray
     values: IntArray
     ideal: kernel.Charged
+    between: int  # directed links on the shortest path between any two servers
 
 
 @lru_cache(maxsize=4)
@@ -92,7 +102,10 @@ def setting(
     wanted = interests(distribution, rate, underlay.direct_us, seed)
     publishers, values = events(wanted, EVENTS, seed)
     ideal = kernel.charge_multicast(underlay, wanted.wanted, publishers, values)
-    return Setting(underlay, wanted, publishers, values, ideal)
+    count = underlay.servers_count
+    pairs = kernel.charge(underlay, np.ones((count, count), np.int64) - np.eye(count, dtype=int))
+    between = int(np.count_nonzero(pairs.link_messages))
+    return Setting(underlay, wanted, publishers, values, ideal, between)
 
 
 @lru_cache(maxsize=1)
@@ -150,7 +163,8 @@ def evaluate(
         charged = kernel.charge_multicast(
             setting.underlay, np.ones_like(wanted), setting.publishers, setting.values
         )
-        return {"nru": charged.used_us / max(1, setting.ideal.used_us)} | _links(charged)
+        used = charged.used_us / max(1, setting.ideal.used_us)
+        return {"nru": used} | _links(charged, setting.between)
     if scheme in ("kyra", "balanced"):
         routes = kernel.routes(layout_of(setting, scheme, grouped, trees), VALUES)
         outcome = kernel.kyra(routes, *where)
@@ -174,7 +188,7 @@ def evaluate(
         "node_mean": float(stress.mean()),
         "node_max": float(stress.max()),
         **{f"node_p{p}": float(value) for p, value in zip(PERCENTS, spread, strict=True)},
-        **_links(charged),
+        **_links(charged, setting.between),
         "nru": charged.used_us / max(1, setting.ideal.used_us),
     }
 
@@ -187,10 +201,16 @@ def layout_of(
     return planning.layout(setting.underlay.direct_us, grouped, divide, trees, balance)
 
 
-def _links(charged: kernel.Charged) -> dict[str, float]:
+def _links(charged: kernel.Charged, between: int) -> dict[str, float]:
+    """Averages over the links that carried anything, that may have, and that there are."""
     used = charged.link_messages[charged.link_messages > 0]
     total, most = float(used.sum()), float(used.max(initial=0))
-    return {"link_mean": total / max(1, len(used)), "link_max": most}
+    return {
+        "link_mean": total / max(1, len(used)),
+        "link_max": most,
+        "link_mean_between": total / max(1, between),
+        "link_mean_all": total / max(1, len(charged.link_messages)),
+    }
 
 
 def rows(full: bool) -> list[dict[str, Any]]:
@@ -271,9 +291,10 @@ class Results:
         return sorted({at["clique_ms"] for at in chosen}), sorted({at["trees"] for at in chosen})
 
 
-def cells(results: Results) -> list[Cell]:
+def cells(results: Results, reading: str = "ours") -> list[Cell]:
     """Every number that the paper prints and these rows can answer."""
     compared = []
+    taken = READINGS[reading]
     measured = results.measured
     for clique_ms in results.grid_points()[0]:
         for metric, paper in zip(("mean", "max"), TABLE_1[clique_ms], strict=True):
@@ -282,13 +303,13 @@ def cells(results: Results) -> list[Cell]:
             compared.append(_cell("Table I", f"{clique_ms} ms", column, paper, ours))
     for metric, ratios in TABLE_3.items():
         for rate, paper in zip(RATES, ratios, strict=True):
-            ratio = results.ratio("zipf", rate, metric)
+            ratio = results.ratio("zipf", rate, taken.get(metric, metric))
             compared.append(_cell("Table III", metric, f"{rate:.0%}", paper, ratio))
     for distribution, metrics in TABLE_4.items():
         for metric, numbers in metrics.items():
             for place, paper in enumerate(numbers):
                 rate, scheme = RATES[place // 3], TABLE_4_SCHEMES[place % 3]
-                ours = results.compare(distribution, rate, scheme, metric)
+                ours = results.compare(distribution, rate, scheme, taken.get(metric, metric))
                 row = f"{distribution} {metric}"
                 compared.append(_cell("Table IV", row, f"{scheme} {rate:.0%}", paper, ours))
     if 200 in results.grid_points()[0]:
@@ -301,7 +322,8 @@ def cells(results: Results) -> list[Cell]:
             compared.append(_cell("Figure 16", scheme, name, paper, ours))
     homed = {"kind": "homed", "distribution": "zipf", "rate": 0.1}
     if homed in results.settings:
-        ratio = measured.ratio("link_mean", BASELINES[2], **homed, scheme="kyra")
+        link_mean = taken.get("link_mean", "link_mean")
+        ratio = measured.ratio(link_mean, BASELINES[2], **homed, scheme="kyra")
         compared.append(_cell("text", "10% multi-homed", "Kyra link_mean", MULTI_HOMED_LINK, ratio))
     return compared
 

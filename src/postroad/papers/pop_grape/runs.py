@@ -255,6 +255,20 @@ def means(measured: Measures, replicates: Iterable[Replicate]) -> dict[Key, dict
     }
 
 
+def ranges(
+    measured: Measures, replicates: Iterable[Replicate]
+) -> dict[Key, dict[str, tuple[float, float]]]:
+    """And the least and the most over the seeds."""
+    return {
+        (at["experiment"], at["varied"], at["method"]): {
+            metric: (figure.least, figure.greatest)
+            for metric in METRICS
+            for figure in [measured.figure(metric, **at)]
+        }
+        for at in distinct(replicates)
+    }
+
+
 def cells(table: Mapping[Key, Mapping[str, float]]) -> list[Cell]:
     """The paper's stated numbers beside ours, in percent."""
 

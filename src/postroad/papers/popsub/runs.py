@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -14,23 +15,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from postroad.cost.service import Costs
 from postroad.kernels import popsub as kernel
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
 from postroad.papers import Cell, Measures, Replicate, run_alone
 from postroad.papers import distinct as settings_of
-from postroad.papers.popsub.workload import Point, workload
+from postroad.papers.popsub.workload import Point, throughputs, workload
 
 if TYPE_CHECKING:
-    from postroad.pipeline.figures import Ratio
+    from postroad.pipeline.figures import Figure, Ratio
 
 MECHANISMS = ["tree", "direct", "batching", "gossip"]
 HOSTS = 490  # of the generated matrix
+LARGEST = 4096  # publications in a message whose cost is told apart from that of larger ones
 BASE = Point()
 WHOLE = Point(predicates=False)
-OVERLOAD = Point(
-    brokers=300, rate_per_s=15.0, subscriptions=40_000, throughput_per_s=2700.0, queues=True
-)
+OVERLOAD = Point(brokers=300, rate_per_s=15.0, subscriptions=40_000, queues=True)
+OURS = "ours"
+READINGS: dict[str, dict[str, Any]] = {
+    OURS: {},
+    "own entries only": {"entries": "own"},
+    "the prose rule": {"rule": "prose"},
+    "Zipf over publishers": {"zipf_over": "publishers"},
+    "free sends, batches 1 + 0.2 (n - 1)": {
+        "direct_cost": 0.0, "batch_cost": 0.2, "gossip_cost": 0.2,
+    },
+}  # fmt: skip
+ONLY_IN = {"Zipf over publishers": ("skew",), "free sends, batches 1 + 0.2 (n - 1)": ("overload",)}
+STATED = ("phi", "overlay", "subscriptions", "skew", "overload")  # with numbers in the text
 
 
 @dataclass(frozen=True)
@@ -47,49 +60,53 @@ class Axis:
 
 EXPERIMENTS = [
     Axis("phi", "phi", (0.05, 0.1, 0.2, 0.4, 0.8), BASE, "3a-3c"),
-    Axis("throughput", "throughput_per_s", (400, 800, 1600, 3200), BASE, "3a and 3c by τ"),
+    Axis("throughput", "throughput_per_s", (400, 800, 1600, 3200, 6400), BASE, "3a and 3c by τ", 1),
     Axis("overlay", "brokers", (100, 150, 200, 250, 300), BASE, "3d-3g"),
     Axis("subscriptions", "subscriptions", (20_000, 22_000, 25_000), BASE, "3h-3k"),
     Axis("skew", "zipf", (0.05, 0.25, 0.5, 0.75, 1.0), BASE, "3l-3o"),
-    Axis("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users"),
-    Axis("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d"),
-    Axis(
-        "overload-throughput", "throughput_per_s", (2500, 2700, 2950), OVERLOAD, "4b and 4c by τ", 1
-    ),
-    Axis("overload-phi", "phi", (0.05, 0.07, 0.1), OVERLOAD, "4b and 4c by φ", 1),
-    Axis("overload-batch", "batch_slope", (0.2, 0.5, 1.0), OVERLOAD, "4b and 4c by batch cost", 1),
-    Axis("overload-direct", "direct_cost", (0.0, 0.05, 0.1, 0.2), OVERLOAD, "4b by direct cost", 1),
+    Axis("users", "random_users", (0, 1), WHOLE, "3a and 3c with whole topics, by users", 1),
+    Axis("overload", "subscriptions", (30_000, 40_000, 50_000), OVERLOAD, "4a-4d", 1),
+    Axis("overload-throughput", "throughput_per_s", (2250, 2750), OVERLOAD, "4b and 4c by τ", 1),
+    Axis("overload-phi", "phi", (0.1, 0.2), OVERLOAD, "4b and 4c by φ", 1),
 ]
 
 
 def rows(full: bool, matrix: Path | None) -> list[dict[str, Any]]:
     """Every run: 5 topologies by 5 workloads per point in full mode, one by one in quick mode.
 
-    What the paper does not vary, in overload, has one workload per topology.
+    What takes long (overload) or the paper does not vary has one workload per topology; the other
+    readings have that too, at the ends of the experiments with stated numbers, in full mode only.
     Mechanisms share topology and workload, so their differences are paired.
     """
     points: list[dict[str, Any]] = []
-    for experiment in EXPERIMENTS:
-        values = experiment.values
-        if not full:
-            values = (values[0], values[-1])
-        for value in values:
-            whole = experiment.field in ("brokers", "subscriptions")
-            varied: dict[str, Any] = {experiment.field: int(value) if whole else value}
-            point = replace(experiment.base, **varied)
-            for topology_seed in range(5 if full else 1):
-                for workload_seed in range(experiment.workloads if full else 1):
-                    points.extend(
-                        {
-                            "experiment": experiment.name,
-                            "value": value,
-                            "topology": topology_seed,
-                            "workload": workload_seed,
-                            "matrix": "" if matrix is None else str(matrix),
-                            **asdict(replace(point, mechanism=mechanism)),
-                        }
-                        for mechanism in MECHANISMS
-                    )
+    for reading, changes in READINGS.items():
+        ours = reading == OURS
+        for experiment in EXPERIMENTS:
+            name = experiment.name
+            applies = name in ONLY_IN.get(reading, STATED)
+            if not ours and not (full and applies):
+                continue
+            values = experiment.values
+            if not (full and ours):
+                values = (values[0], values[-1])
+            for value in values:
+                whole = experiment.field in ("brokers", "subscriptions")
+                varied: dict[str, Any] = {experiment.field: int(value) if whole else value}
+                point = replace(experiment.base, **varied, **changes)
+                for topology_seed in range(5 if full else 1):
+                    for workload_seed in range(experiment.workloads if full and ours else 1):
+                        points.extend(
+                            {
+                                "reading": reading,
+                                "experiment": name,
+                                "value": value,
+                                "topology": topology_seed,
+                                "workload": workload_seed,
+                                "matrix": "" if matrix is None else str(matrix),
+                                **asdict(replace(point, mechanism=mechanism)),
+                            }
+                            for mechanism in MECHANISMS
+                        )
     return points
 
 
@@ -105,22 +122,24 @@ def _point(row: Mapping[str, Any]) -> Point:
 def distinct(todo: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[int]]:
     """The rows that differ in what is simulated, and for each of `todo` the place of its equal.
 
-    Only τ·φ matters where brokers have no queues, not even that to the baseline, and what a batch
-    or a direct send costs only to those who queue and send them.
+    Only τ·φ matters where brokers have no queues, nothing of popularity to the baseline, and what
+    a batch or a direct send costs only to those who queue and send them.
     """
     places: dict[Any, int] = {}
     picked: list[dict[str, Any]] = []
     place_of = []
+    neutral: dict[str, Any] = {"phi": 0.0, "throughput_per_s": 0.0, "entries": "", "rule": ""}
+    costs: dict[str, Any] = dict.fromkeys(("batch_cost", "gossip_cost", "direct_cost"))
+    costly = {"direct": "direct_cost", "batching": "batch_cost", "gossip": "gossip_cost"}
     for row in todo:
         point = _point(row)
         mechanism, queues = point.mechanism, point.queues
         key = (
             (row["matrix"], row["topology"], row["workload"]),
-            replace(point, phi=0.0, throughput_per_s=0.0, batch_slope=0.0, direct_cost=0.0),
-            mechanism != "tree" and point.phi * point.throughput_per_s,
+            replace(point, **neutral, **costs),
+            mechanism != "tree" and (point.phi * point.throughput_per_s, point.entries, point.rule),
             queues and point.throughput_per_s,
-            queues and mechanism in ("batching", "gossip") and point.batch_slope,
-            queues and mechanism == "direct" and point.direct_cost,
+            queues and mechanism in costly and getattr(point, costly[mechanism]),
         )
         if key not in places:
             places[key] = len(picked)
@@ -134,15 +153,20 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     point = _point(row)
     overlay = topology(_matrix(row["matrix"]), point.brokers, row["topology"])
     posed = workload(point, overlay, 1000 + row["workload"])
+    tau = throughputs(point, row["topology"])
+    costs = Costs(point.batch_cost, point.gossip_cost, point.direct_cost)
     counts = kernel.simulate(
         overlay,
         posed,
         kernel.Settings(
             mechanism=point.mechanism,
-            capacity_per_s=point.throughput_per_s * point.phi,
-            service_us=round(1e6 / point.throughput_per_s) if point.queues else 0,
-            batch_cost=1.0 + point.batch_slope * np.arange(256, dtype=np.float64),
-            direct_cost=point.direct_cost,
+            capacity_per_s=tau * point.phi,
+            entries=point.entries,
+            rule=point.rule,
+            service_us=np.round(1e6 / tau).astype(np.int64) if point.queues else 0,
+            batch_cost=costs.table("batch", LARGEST),
+            gossip_cost=costs.table("gossip", LARGEST),
+            direct_cost=costs.sending,
             seed=row["workload"],
         ),
     )
@@ -200,6 +224,7 @@ METRICS = [
 
 BASELINES = [{"mechanism": "tree"}]
 MeanOf = Mapping[tuple[str, float, str], Mapping[str, float]]
+IntervalOf = Mapping[tuple[str, float, str], Mapping[str, tuple[float, float]]]
 
 
 def replicates(full: bool, matrix: Path | None) -> list[Replicate]:
@@ -212,9 +237,9 @@ def replicates(full: bool, matrix: Path | None) -> list[Replicate]:
     replicates = []
     for row, place in zip(todo, place_of, strict=True):
         number = f"{row['topology']} {row['workload']}"
-        setting = {name: row[name] for name in ("experiment", "value", "mechanism")}
+        setting = {name: row[name] for name in ("reading", "experiment", "value", "mechanism")}
         replicates.append(Replicate(picked[place], setting, number))
-        if row["experiment"] == "overload":
+        if row["experiment"] == "overload" and row["reading"] == OURS:
             setting = {name: row[name] for name in ("topology", "mechanism")}
             number = f"{row['value']} {row['workload']}"
             replicates.append(Replicate(picked[place], setting, number))
@@ -222,13 +247,26 @@ def replicates(full: bool, matrix: Path | None) -> list[Replicate]:
 
 
 def means(measured: Measures, replicates: Iterable[Replicate]) -> MeanOf:
-    """Per experiment, value and mechanism, the mean of each metric."""
+    """Per experiment, value and mechanism, the mean of each metric, under our reading."""
     return {
         (at["experiment"], at["value"], at["mechanism"]): {
             metric: measured.figure(metric, **at).mean for metric in METRICS
         }
         for at in settings_of(replicates)
-        if "experiment" in at
+        if at.get("reading") == OURS
+    }
+
+
+def intervals(measured: Measures, replicates: Iterable[Replicate]) -> IntervalOf:
+    """And its 95% interval, nan where there is but one replicate."""
+    return {
+        (at["experiment"], at["value"], at["mechanism"]): {
+            metric: (figure.low, figure.high)
+            for metric in METRICS
+            for figure in [measured.figure(metric, **at)]
+        }
+        for at in settings_of(replicates)
+        if at.get("reading") == OURS
     }
 
 
@@ -270,72 +308,110 @@ def queues_by_topology(
     return sorted(lines, key=lambda line: line["degree"])
 
 
-def cells(table: MeanOf) -> list[Cell]:
-    """The paper's stated numbers beside ours; changes are against the baseline, in percent."""
+@dataclass(frozen=True)
+class Number:
+    """A measured number with its 95% interval."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+def cells(measured: Measures, replicates: Iterable[Replicate], reading: str = OURS) -> list[Cell]:
+    """The paper's stated numbers beside ours; changes are against the baseline, in percent.
+
+    Under another reading, those of the experiments that it was measured in.
+    """
     values: dict[str, list[float]] = {}
-    for experiment, value, _ in table:
-        if value not in values.setdefault(experiment, []):
-            values[experiment].append(value)
+    for at in settings_of(replicates):
+        if at.get("reading") == reading and at["value"] not in values.get(at["experiment"], []):
+            values.setdefault(at["experiment"], []).append(at["value"])
 
-    def change(experiment: str, value: float, mechanism: str, metric: str) -> float:
-        base = table[experiment, value, "tree"][metric]
-        return 100 * (table[experiment, value, mechanism][metric] / base - 1) if base else 0.0
-
-    def extreme(
-        pick: Callable[[Iterable[float]], float], experiment: str, mechanism: str, metric: str
-    ) -> float:
-        return pick(change(experiment, value, mechanism, metric) for value in values[experiment])
-
-    def cell(figure: str, text: str, paper: float, measured: float, unit: str) -> Cell:
-        return Cell(f"figure {figure}", text, unit, paper, measured)
-
-    first = values["phi"][0]
-    baseline = table["phi", first, "tree"]
-    compared = [
-        cell("3a", "gain ratio of the baseline", 2.65, baseline["gain_ratio"], ""),
-        cell("3a", "gain ratio, batching", 62, extreme(max, "phi", "batching", "gain_ratio"), "%"),
-        cell("3a", "gain ratio, gossip", 62, extreme(max, "phi", "gossip", "gain_ratio"), "%"),
-        cell("3a", "gain ratio, direct", 0, change("phi", first, "direct", "gain_ratio"), "%"),
-        cell(
-            "3c", "pure forwards, best of three", -59,
-            min(extreme(min, "phi", m, "pure_forwards") for m in MECHANISMS[1:]), "%",
-        ),
-    ]  # fmt: skip
-    for mechanism, paper in (("gossip", -56.0), ("batching", -37.0), ("direct", -42.0)):
-        measured = extreme(min, "subscriptions", mechanism, "pure_forwards")
-        compared.append(cell("3i", f"pure forwards, {mechanism}", paper, measured, "%"))
-    ends = values["subscriptions"][0], values["subscriptions"][-1]
-    for value, paper in zip(ends, (29.0, 36.0), strict=True):
-        measured = table["subscriptions", value, "direct"]["direct_forwards"]
-        compared.append(
-            cell("3k", f"direct sends, {value:,.0f} subscriptions", paper, measured, "")
+    def figure(experiment: str, value: float, mechanism: str, metric: str) -> Figure:
+        return measured.figure(
+            metric, reading=reading, experiment=experiment, value=value, mechanism=mechanism
         )
-    for value in values["overlay"][-1:]:
-        straight = table["overlay", value, "direct"]
-        for figure, metric, times in (
+
+    def change(experiment: str, value: float, mechanism: str, metric: str) -> Number:
+        base = figure(experiment, value, "tree", metric).mean
+        difference = measured.difference(
+            metric, BASELINES[0], reading=reading, experiment=experiment, value=value,
+            mechanism=mechanism,
+        )  # fmt: skip
+        if not base:
+            return Number(0.0)
+        parts = (difference.mean, difference.low, difference.high)
+        return Number(*(100 * part / base for part in parts))
+
+    def extreme(sign: int, experiment: str, mechanisms: Sequence[str], metric: str) -> Number:
+        """The largest rise, or with -1 the largest fall."""
+        changes = [change(experiment, v, m, metric) for v in values[experiment] for m in mechanisms]
+        return max(changes, key=lambda number: sign * number.value)
+
+    compared: list[Cell] = []
+
+    def add(place: str, text: str, paper: float, number: Number, unit: str = "%") -> None:
+        ci95 = None if math.isnan(number.low) else (number.low, number.high)
+        compared.append(Cell(f"figure {place}", text, unit, paper, number.value, ci95=ci95))
+
+    if "phi" in values:
+        first = values["phi"][0]
+        baseline = figure("phi", first, "tree", "gain_ratio")
+        number = Number(baseline.mean, baseline.low, baseline.high)
+        add("3a", "gain ratio of the baseline", 2.65, number, "")
+        for mechanism in ("batching", "gossip"):
+            number = extreme(1, "phi", [mechanism], "gain_ratio")
+            add("3a", f"gain ratio, {mechanism}", 62, number)
+        add("3a", "gain ratio, direct", 0, change("phi", first, "direct", "gain_ratio"))
+        number = extreme(-1, "phi", MECHANISMS[1:], "pure_forwards")
+        add("3c", "pure forwards, best of three", -59, number)
+    if "subscriptions" in values:
+        for mechanism, paper in (("gossip", -56.0), ("batching", -37.0), ("direct", -42.0)):
+            number = extreme(-1, "subscriptions", [mechanism], "pure_forwards")
+            add("3i", f"pure forwards, {mechanism}", paper, number)
+        ends = values["subscriptions"][0], values["subscriptions"][-1]
+        for value, paper in zip(ends, (29.0, 36.0), strict=True):
+            sends = figure("subscriptions", value, "direct", "direct_forwards")
+            number = Number(sends.mean, sends.low, sends.high)
+            add("3k", f"direct sends, {value:,.0f} subscriptions", paper, number, "")
+    for value in values.get("overlay", [])[-1:]:
+        for place, metric, times in (
             ("3f", "unpopular_pdl_ms", (10.0, 200.0)),
             ("3g", "unpopular_pdl90_ms", (2.0, 70.0)),
         ):
+            straight = figure("overlay", value, "direct", metric).mean
             for mechanism, paper in zip(("batching", "gossip"), times, strict=True):
-                measured = table["overlay", value, mechanism][metric] / straight[metric]
-                claim = f"unpopular delay, {mechanism} by direct, {value:g} brokers"
-                compared.append(cell(figure, claim, paper, measured, "×"))
-    compared.append(
-        cell("3l", "gain ratio, batching", 40, extreme(max, "skew", "batching", "gain_ratio"), "%")
-    )
-    even, skewed = (table["skew", values["skew"][n], "gossip"] for n in (0, -1))
-    for what, metric, paper in (
-        ("false positives", "gossip_false_positives", -19.0),
-        ("matches per gossip", "matches_per_gossip", 18.0),
-    ):
-        measured = 100 * (skewed[metric] / even[metric] - 1) if even[metric] else 0.0
-        compared.append(cell("3n", f"{what}, skewed against even", paper, measured, "%"))
-    for mechanism, paper in (("batching", -33.0), ("direct", -60.0), ("gossip", -98.0)):
-        measured = extreme(min, "overload", mechanism, "queue")
-        compared.append(cell("4b", f"average queue, {mechanism}", paper, measured, "%"))
-    for mechanism, paper in (("direct", -40.0), ("gossip", -57.0)):
-        measured = extreme(min, "overload", mechanism, "popular_pdl_ms")
-        compared.append(cell("4c", f"popular delay, {mechanism}", paper, measured, "%"))
+                slower = figure("overlay", value, mechanism, metric)
+                number = Number(*(x / straight for x in (slower.mean, slower.low, slower.high)))
+                text = f"unpopular delay, {mechanism} by direct, {value:g} brokers"
+                add(place, text, paper, number, "×")
+    if "skew" in values:
+        number = extreme(1, "skew", ["batching"], "gain_ratio")
+        add("3l", "gain ratio, batching", 40, number)
+        for text, metric, paper in (
+            ("false positives", "gossip_false_positives", -19.0),
+            ("matches per gossip", "matches_per_gossip", 18.0),
+        ):
+            even, skewed = (figure("skew", values["skew"][n], "gossip", metric) for n in (0, -1))
+            parts = (skewed.mean, skewed.low, skewed.high)
+            number = Number(*(100 * (x / even.mean - 1) if even.mean else 0.0 for x in parts))
+            add("3n", f"{text}, skewed against even", paper, number)
+    if "overload" in values:
+        for mechanism, paper in (("batching", -33.0), ("direct", -60.0), ("gossip", -98.0)):
+            number = extreme(-1, "overload", [mechanism], "queue")
+            add("4b", f"average queue, {mechanism}", paper, number)
+        for mechanism, paper in (("direct", -40.0), ("gossip", -57.0)):
+            number = extreme(-1, "overload", [mechanism], "popular_pdl_ms")
+            add("4c", f"popular delay, {mechanism}", paper, number)
+        lower = [
+            100 * (figure("overload", v, "gossip", "popular_pdl_ms").mean / unpopular.mean - 1)
+            for v in values["overload"]
+            for unpopular in [figure("overload", v, "gossip", "unpopular_pdl_ms")]
+            if unpopular.mean
+        ]
+        for text, paper, pick in (("least", -17.0, max), ("largest", -33.0, min)):
+            number = Number(pick(lower, default=0.0))
+            add("4c, 4d", f"popular by unpopular delay, gossip, {text} fall", paper, number)
     return compared
 
 

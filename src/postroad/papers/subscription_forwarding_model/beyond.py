@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from postroad import draws
-from postroad.cost import exact, forwarding, shapes
+from postroad.cost import exact, forwarding, shapes, variants
 from postroad.cost.exact import Crossings
+from postroad.cost.variants import PerBroker
 from postroad.kernels import flooding
 from postroad.kernels.counters import Counters
 from postroad.kernels.draws import base, uniforms
@@ -101,16 +102,77 @@ def checks(rounds: int, seed: int = 1) -> list[Check]:
     return [tallies[name].check(name, model) for name, model in expected.items()]
 
 
+def validated(
+    tree: Rooted, scheme: str, sigma: Any, mu: Any, brokers: PerBroker, rounds: int, seed: int = 1
+) -> list[Check]:
+    """One variant of `cost/variants.py` beside so many simulated filters and publications."""
+    count = tree.brokers_count
+
+    def each(value: Any) -> FloatArray:
+        return np.array(np.broadcast_to(value, count), float)
+
+    chances = Chances(
+        sigma=each(sigma),
+        mu=each(mu),
+        gamma=each(brokers.gamma),
+        advertise=each(brokers.advertise),
+        publisher=each(1 / count) if brokers.publisher is None else brokers.publisher,
+    )
+    expected = {
+        "subscriptions": variants.subscriptions(tree, scheme, chances.sigma, brokers),
+        "publications": variants.publications(tree, scheme, chances.mu, brokers),
+    }
+    tallies = {name: _Tally(tree) for name in expected}
+    for number in range(rounds):
+        for name, counters in _variant_round(tree, scheme, chances, seed, number).items():
+            tallies[name].add(counters)
+    return [tallies[name].check(name, model) for name, model in expected.items()]
+
+
+def _variant_round(
+    tree: Rooted, scheme: str, chances: Chances, seed: int, number: int
+) -> dict[str, Counters]:
+    """A filter that brokers want by σ, and a publication wanted by μ."""
+    asked = FilterState(tree)
+    wanted = FilterState(tree)
+    everywhere = np.ones(tree.brokers_count, dtype=bool)
+    if scheme == "hierarchical":
+        for state in (asked, wanted):
+            state.bar(up=~everywhere, down=everywhere)
+    elif scheme == "covering":
+        wide = FilterState(tree)
+        wide.subscribe(_members(tree, "gamma", chances.gamma, seed, number))
+        asked.bar(up=wide.up == SENT, down=wide.down == SENT)
+    elif scheme == "advertisement_forwarding":
+        announced = FilterState(tree)
+        announced.subscribe(_members(tree, "advertise", chances.advertise, seed, number))
+        asked.bar(up=announced.down != SENT, down=announced.up != SENT)
+    asked.subscribe(_members(tree, "sigma", chances.sigma, seed, number))
+    wanted.subscribe(_members(tree, "mu", chances.mu, seed, number))
+    wanted.publish([_publisher(chances, seed, number)], always_up=scheme == "hierarchical")
+    return {"subscriptions": asked.subscriptions, "publications": wanted.publications}
+
+
+def _members(tree: Rooted, kind: str, chance: FloatArray, seed: int, number: int) -> Any:
+    """The brokers that are chosen, in random order."""
+    chosen = np.flatnonzero(_draw(tree, seed, f"beyond.{kind}.member", number) < chance)
+    order = np.argsort(_draw(tree, seed, f"beyond.{kind}.order", number)[chosen])
+    return chosen[order]
+
+
+def _publisher(chances: Chances, seed: int, number: int) -> int:
+    draw = draws.uniform(seed, "beyond.publisher", number, 0)
+    place = int(np.searchsorted(np.cumsum(chances.publisher), draw, side="right"))
+    return min(place, len(chances.publisher) - 1)
+
+
 def _round(tree: Rooted, chances: Chances, seed: int, number: int) -> dict[str, Counters]:
     """One filter under every scheme."""
 
     def members(kind: str, chance: FloatArray) -> Any:
-        chosen = np.flatnonzero(_draw(tree, seed, f"beyond.{kind}.member", number) < chance)
-        order = np.argsort(_draw(tree, seed, f"beyond.{kind}.order", number)[chosen])
-        return chosen[order]
+        return _members(tree, kind, chance, seed, number)
 
-    publisher_draw = draws.uniform(seed, "beyond.publisher", number, 0)
-    publisher = [int(np.searchsorted(np.cumsum(chances.publisher), publisher_draw, side="right"))]
+    publisher = [_publisher(chances, seed, number)]
     receivers = members("mu", chances.mu)
 
     plain = FilterState(tree)
@@ -192,6 +254,37 @@ class Approximation:
     @property
     def error(self) -> float:
         return 100 * (self.paper - self.exact) / self.exact
+
+
+@dataclass(frozen=True)
+class ErrorTerms:
+    """Why L(p) by (11) and (15) exceeds the exact expectation, in messages; they add up to it."""
+
+    first: float  # a first subscriber, the broker itself with 1/n, though there may be none
+    children: float  # a child is sent to if any other broker subscribes, also one behind it
+    father: float  # likewise towards the father, if the first subscription came from a child
+
+    @property
+    def total(self) -> float:
+        return self.first + self.children + self.father
+
+
+def error_terms(fanout: int, height: int, sigma: float, level: int) -> ErrorTerms:
+    """On a broker of an inner level of a full tree; all three vanish as nσ grows."""
+    total = sum(fanout**i for i in range(height + 1))
+    child = sum(fanout**i for i in range(height - level))
+    own = child * fanout + 1  # the broker's own subtree
+    nobody = 1.0 - sigma
+    if level == 0:  # (11): f − 1 children, then the one that the first subscription came from
+        children = (fanout - 1) * (nobody ** (total - child) - nobody ** (total - 1))
+        inner = (fanout - 1) * (1 - nobody ** (total - 1)) + 1 - nobody ** (total - child)
+        return ErrorTerms((fanout - inner) / total, children, 0.0)
+    from_father = (total - own) / (total - 1)
+    children = fanout * (nobody ** (total - child) - nobody ** (total - 1))
+    father = (1 - from_father) * (nobody**own - nobody ** (total - child))
+    exactly = fanout * (1 - nobody ** (total - child)) + 1 - nobody**own
+    inner = exactly + children + father
+    return ErrorTerms((fanout + 1 - inner) / total, children, father)
 
 
 def approximations() -> list[Approximation]:

@@ -3,15 +3,18 @@
 The paper leaves out some parameters. Figure 8: we take F_p = F_e = 10,000 as in Figure 9 and
 1,000 patterns and publications per broker (a mean probability of 0.1), which gives what the
 text describes: negative for large α_p whatever α_e, positive near α_p = 0. D is a function of
-α_p plus a function of α_e, both falling, so the saddle that the text mentions does not appear.
+α_p plus a function of α_e, both falling, so the saddle that the text mentions does not appear;
+`saddle_search` looks for it elsewhere.
 Figure 10: fan-outs 2 to 100 on trees of exactly n brokers, filled breadth-first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from postroad.cost import advice, forwarding, shapes
 from postroad.overlay.rooted import FloatArray
@@ -59,6 +62,45 @@ def zipf_surface(steps: int = 31, items: int = 10_000, per_node: float = 1000.0)
     alpha_p, alpha_e = np.meshgrid(axis, axis, indexing="ij")
     difference = subscriptions[:, None] + publications[None, :] - flooded
     return {"alpha_p": alpha_p, "alpha_e": alpha_e, "difference": difference}
+
+
+@dataclass(frozen=True)
+class SaddleSearch:
+    """How many settings were tried, and in how many each part of D turns around."""
+
+    settings: int
+    turning_subscriptions: int
+    turning_publications: int
+
+
+def saddle_search(steps: int = 61) -> SaddleSearch:
+    """Does D(α_p, α_e) have a saddle for any number of items, mean per broker or way to scale?
+
+    D is a function of α_p plus one of α_e, so a saddle needs a point where each of them turns, one
+    up and one down. Neither ever does: T(p) and T(e) are concave in the probability, a larger α
+    spreads the same sum less evenly, and cutting at 1 takes from it.
+    """
+    shape = shapes.full(10, 6)
+    axis = np.linspace(0, 3, steps)
+    tried = turning = turning_too = 0
+    for items in (10, 100, 1000, 10_000):
+        ranks = np.arange(1.0, items + 1)
+        for share in (1e-5, 1e-4, 0.001, 0.01, 0.1, 0.3, 0.5):
+            by_mean = [forwarding.zipf(items, alpha, share * items) for alpha in axis]
+            by_first = [share * ranks**-alpha for alpha in axis]
+            for chances in (by_mean, by_first):
+                tried += 1
+                values = np.array(chances)
+                turning += _turns(forwarding.subscription_traffic(shape, values).sum(axis=-1))
+                turning_too += _turns(forwarding.publication_traffic(shape, values).sum(axis=-1))
+    return SaddleSearch(tried, turning, turning_too)
+
+
+def _turns(values: npt.NDArray[np.float64]) -> bool:
+    """Whether a curve rises after it fell, or falls after it rose, beyond rounding."""
+    steps = np.diff(values)
+    steps = steps[np.abs(steps) > 1e-9 * np.abs(values).max()]
+    return bool(np.any(steps > 0) and np.any(steps < 0))
 
 
 def level_loads() -> Columns:

@@ -1,10 +1,14 @@
-"""Figures 5 to 7: one panel per metric, one line per method."""
+"""Figures 5 to 7: one panel per metric, one curve per method; bars are the least and the most over
+the seeds, hollow marks the largest change that the text states, against our static."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+
+from postroad.papers.pop_grape.published import REDUCTIONS
+from postroad.report.figures.curves import Panel, Point, draw
 
 LABELS = {
     "message_rate": "message rate per broker, 1/s",
@@ -20,50 +24,52 @@ LABELS = {
 }
 
 
+Key = tuple[str, float, str]
+MeanOf = Mapping[Key, Mapping[str, float]]
+RangeOf = Mapping[Key, Mapping[str, tuple[float, float]]]
+
+
 def panels(
-    table: Mapping[tuple[str, float, str], Mapping[str, float]],
-    experiment: str,
-    axis: str,
-    metrics: Sequence[str],
+    table: MeanOf, ranges: RangeOf, experiment: str, axis: str, metrics: Sequence[str]
 ) -> Figure:
     """An experiment's metrics against what it varies, on a logarithmic axis."""
-    figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
-    lines: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
-    for (name, value, method), measures in table.items():
-        if name == experiment:
-            lines.setdefault(method, []).append((value, measures))
-    for number, metric in enumerate(metrics, 1):
-        axes = figure.add_subplot(1, len(metrics), number)
-        for method, points in lines.items():
-            axes.plot([x for x, _ in points], [y[metric] for _, y in points], "o-", label=method)
-        if min(value for value, _ in points) > 0:
-            axes.set_xscale("log")
-        axes.set_xlabel(axis)
-        axes.set_title(LABELS[metric], fontsize=10)
-        axes.set_ylim(bottom=0)
-        if number == 1:
-            axes.legend(fontsize=8)
-    return figure
+    keys = [key for key in table if key[0] == experiment]
+    positive = all(value > 0 for _, value, _ in keys)
+    drawn = []
+    for metric in metrics:
+        curves: dict[str, list[Point]] = {}
+        for key in keys:
+            point = Point(key[1], table[key][metric], *ranges[key][metric])
+            curves.setdefault(key[2], []).append(point)
+        published = {}
+        for stated in REDUCTIONS if experiment == "enterprise" else ():
+            if stated.metric == metric and stated.method in curves:
+                changes = [
+                    (table[key][metric] / table[key[0], key[1], "static"][metric], key[1])
+                    for key in keys
+                    if key[2] == stated.method
+                ]
+                _, value = min(changes)
+                static = table[experiment, value, "static"][metric]
+                published[stated.method] = [Point(value, static * (1 + stated.value / 100))]
+        drawn.append(Panel(axis, LABELS[metric], curves, published, log_x=positive))
+    return draw(drawn)
 
 
-def weights(
-    table: Mapping[tuple[str, float, str], Mapping[str, float]], metrics: Sequence[str]
-) -> Figure:
+def weights(table: MeanOf, ranges: RangeOf, metrics: Sequence[str]) -> Figure:
     """Figure 7a: GRAPE's metrics from load 100% to load 1%, and from delay 1% to delay 100%."""
-    rows = [
-        (method, measures) for (name, _, method), measures in table.items() if name == "weights"
-    ]
+    keys = [key for key in table if key[0] == "weights"]
 
-    def place(method: str) -> tuple[bool, int]:
-        metric, weight = method.split()
+    def place(key: Key) -> tuple[bool, int]:
+        metric, weight = key[2].split()
         return metric == "delay", int(weight) if metric == "delay" else -int(weight)
 
-    rows.sort(key=lambda row: place(row[0]))
-    figure = Figure(figsize=(4 * len(metrics), 3), layout="constrained")
-    for number, metric in enumerate(metrics, 1):
-        axes = figure.add_subplot(1, len(metrics), number)
-        axes.plot([method for method, _ in rows], [measures[metric] for _, measures in rows], "o-")
-        axes.tick_params(axis="x", rotation=60, labelsize=8)
-        axes.set_title(LABELS[metric], fontsize=10)
-        axes.set_ylim(bottom=0)
-    return figure
+    keys.sort(key=place)
+    drawn = [
+        Panel(
+            "priority and its weight (%)", LABELS[metric],
+            {"GRAPE": [Point(key[2], table[key][metric], *ranges[key][metric]) for key in keys]},
+        )
+        for metric in metrics
+    ]  # fmt: skip
+    return draw(drawn)

@@ -17,9 +17,18 @@ those of advertisement-based forwarding, with subscriptions that carry origin an
 How we read the paper, and where we differ:
 - Subscriptions propagate one by one (section 4.1 asks for it), also when filters are equal;
   tables are still kept per filter.
-- Popularity is decided at publishers over the entries of their own advertisements; brokers
-  further on forward without regard to it (sections 4.4 and 4.5 say so).
-- Algorithm 1 as printed: an entry is popular while what was filled before it is below τ·φ.
+- Section 4.2 evaluates all table entries, so what a publisher's broker forwards for others fills
+  its capacity too; `entries = "own"` fills it with the broker's own advertisements alone. Only its
+  own are affected either way: brokers further on forward without regard to popularity (sections
+  4.4 and 4.5), so a broker that has no advertisements has nothing to evaluate.
+- `rule = "printed"` is Algorithm 1: an entry is popular while what was filled before it is below
+  τ·φ. `rule = "prose"` is the paragraph below it: entries are popular until one would exceed τ·φ,
+  and all whose gain is not above that one's are unpopular.
+- `covering`: subscriptions propagate all the same (section 4.1), but of those that came over one
+  link a broker matches publications only against those that no other from there covers. For direct
+  delivery a publisher's broker needs the origin of every match, and so all of them.
+- `throughputs_per_s`: each broker draws its τ from this set (section 5.1 speaks of a set of
+  measurements).
 - A rate is what was offered to an entry, popular or not; rates of tree traffic alone would make
   every demoted entry look cheap and Algorithm 1 thrash.
 - With no popular entry there is no g_min: a buffer then waits for its timeout.
@@ -66,9 +75,11 @@ from postroad.routing.popsub.messages import (
     Switch,
     TreePost,
 )
-from postroad.routing.tables import LOCAL
+from postroad.routing.tables import LOCAL, Outgoing
 
 MECHANISMS = ("direct", "batching", "gossip", "tree")
+ENTRIES = ("all", "own")
+RULES = ("printed", "prose")
 SECOND = 1_000_000
 Key = tuple[BrokerId, AdvertisementId]
 GroupKey = tuple[AdvertisementId, int]  # and the epoch in which it began
@@ -80,7 +91,11 @@ class Config:
 
     unpopular: str = "direct"
     phi: float = 0.05
+    entries: str = "all"
+    rule: str = "printed"
+    covering: bool = False
     throughput_per_s: float = 2500.0
+    throughputs_per_s: list[float] = field(default_factory=list)
     reevaluate_s: float = 2.0
     hysteresis: float = 0.1
     batch_timeout_s: float = 3.0
@@ -91,9 +106,15 @@ class Config:
     priority: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.unpopular not in MECHANISMS:
+        for name, choices in (("unpopular", MECHANISMS), ("entries", ENTRIES), ("rule", RULES)):
+            if getattr(self, name) not in choices:
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}",
+                    remedy=f"choose one of: {', '.join(choices)}",
+                )
+        if any(not rate > 0 for rate in self.throughputs_per_s):
             raise InputError(
-                f"unpopular is {self.unpopular!r}", remedy=f"choose one of: {', '.join(MECHANISMS)}"
+                f"throughputs_per_s is {self.throughputs_per_s}", remedy="give rates above 0"
             )
         if not 0 < self.phi <= 1:
             raise InputError(f"phi is {self.phi}", remedy="give a share above 0, at most 1")
@@ -155,6 +176,11 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             else None
         )
         self.seed = seed
+        throughput = config.throughput_per_s
+        if config.throughputs_per_s:
+            throughput = draws.throughput(config.throughputs_per_s, seed, broker)
+        self.capacity = throughput * config.phi
+        self.uncovered: dict[BrokerId, Outgoing] = {}  # with covering, what each link asked for
         self.entries: dict[SubscriptionId, Entry] = {}
         self.ids: dict[tuple[Filter, BrokerId], dict[SubscriptionId, None]] = {}
         self.sent: dict[BrokerId, dict[SubscriptionId, None]] = {}
@@ -178,6 +204,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         self.sent[peer] = {}
         self.gains[peer] = {}
+        if self.popsub.covering:
+            self.uncovered[peer] = Outgoing(self.pool)
         return super().on_link_up(peer, now)
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
@@ -190,6 +218,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         for subscription_id in lost:
             effects += self._forget(subscription_id)
         del self.gains[peer]
+        self.uncovered.pop(peer, None)
         for key in [key for key in self.buffers if key[0] == peer]:
             del self.buffers[key]
             effects.append(CancelTimer(_batch_timer(key)))
@@ -217,6 +246,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             self.table.subscribe(subscription)
         else:
             self.table.add(entry.filter, entry.source)
+        uncovered = self.uncovered.get(entry.source)
+        if uncovered is not None and entry.filter not in uncovered:
+            uncovered.add(entry.filter)
         self._track([entry.filter])
         effects = self._tell(name, entry)
         if entry.source != LOCAL:
@@ -256,6 +288,8 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             self.table.unsubscribe(name)
         if not names:
             del self.ids[entry.filter, entry.source]
+            if entry.source in self.uncovered:
+                self.uncovered[entry.source].remove(entry.filter)
             if entry.source != LOCAL:
                 self.table.remove(entry.filter, entry.source)
             self._track([entry.filter])
@@ -350,25 +384,33 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     def _evaluate(self) -> None:
         """Algorithm 1, with the 10% rule of section 4.5 and priority classes first (4.2)."""
-        config = self.popsub
+        config, capacity = self.popsub, self.capacity
         rows: list[tuple[bool, float, BrokerId, AdvertisementId, Gain]] = []
         for peer, gains in self.gains.items():
             for advertisement_id, gain in gains.items():
-                if advertisement_id in self.numbers:
+                if config.entries == "all" or advertisement_id in self.numbers:
                     gain.rate = gain.offered / config.reevaluate_s
                     gain.offered = 0
                     if gain.count:
                         ordinary = not self._has_priority(advertisement_id)
                         rows.append((ordinary, -gain.ratio, peer, advertisement_id, gain))
-        capacity = config.throughput_per_s * config.phi
+        rows.sort(key=lambda row: row[:4])
         filled = sum(gain.rate for *_, gain in rows if gain.popular)
         if self.gains_changed or abs(filled - capacity) > config.hysteresis * capacity:
-            rows.sort(key=lambda row: row[:4])
             filled = 0.0
-            for *_, gain in rows:
-                gain.popular = filled < capacity
+            cut: tuple[bool, float] | None = None
+            for ordinary, loss, *_, gain in rows:
+                if config.rule == "printed":
+                    gain.popular = filled < capacity
+                else:
+                    gain.popular = cut is None and filled + gain.rate <= capacity
                 if gain.popular:
                     filled += gain.rate
+                elif cut is None:
+                    cut = (ordinary, loss)
+            if config.rule == "prose" and cut is not None:
+                for ordinary, loss, *_, gain in rows:
+                    gain.popular = gain.popular and (ordinary, loss) < cut
         self.gains_changed = False
         self.gain_min = min((gain.ratio for *_, gain in rows if gain.popular), default=None)
 
@@ -404,10 +446,25 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 effects += self._gossip_over(peer, post, gain)
         if direct:
             self.direct_forwards[direct] = self.direct_forwards.get(direct, 0) + 1
-        if links and not self.evaluating:
-            self.evaluating = True
-            effects.append(SetTimer("evaluate", round(self.popsub.reevaluate_s * SECOND)))
+        if links:
+            effects += self._evaluate_later()
         return effects
+
+    def _evaluate_later(self) -> list[Effect]:
+        if self.evaluating:
+            return []
+        self.evaluating = True
+        return [SetTimer("evaluate", round(self.popsub.reevaluate_s * SECOND))]
+
+    def _count_forwarded(self, counts: dict[BrokerId, int], name: AdvertisementId) -> list[Effect]:
+        """So many publications of another broker's advertisement go on over each link."""
+        if self.popsub.entries == "own" or not self.numbers or not counts:
+            return []
+        for peer, count in counts.items():
+            gain = self.gains[peer].get(name)
+            if gain is not None:
+                gain.offered += count
+        return self._evaluate_later()
 
     def keeps_to_tree(self, publication: Publication) -> bool:
         """Whether a publication travels over the tree even if it is unpopular."""
@@ -428,13 +485,14 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     ) -> dict[BrokerId, list[SubscriptionId]]:
         """Deliver here, once; per other link, the subscriptions behind it that match."""
         self.matches_count += 1
+        whole = not self.popsub.covering or (sender == LOCAL and self._needs_origins())
         links: dict[BrokerId, list[SubscriptionId]] = {}
         local: list[SubscriptionId] = []
         for filter in self.pool.match(post.publication):
             for source in self.table.sources.get(filter, ()):
                 if source == LOCAL:
                     local += self.ids[filter, LOCAL]
-                elif source != sender:
+                elif source != sender and (whole or filter in self.uncovered[source].asked):
                     links.setdefault(source, []).extend(self.ids[filter, source])
         if local and self._first_time(post):
             local.sort()
@@ -442,6 +500,10 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 post, [Deliver(name, post.publication, hops, via) for name in local]
             )
         return links
+
+    def _needs_origins(self) -> bool:
+        """Whether this broker sends directly, and so has to know every subscription."""
+        return self.popsub.unpopular == "direct" and bool(self.numbers)
 
     def _first_time(self, post: Post) -> bool:
         """Whether this broker has not delivered the publication before."""
@@ -477,7 +539,9 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             gain = self.gains[peer].get(message.post.advertisement_id)
             self._measure_gain(gain.ratio if gain else 0.0)
             effects.append(Send(peer, onward))
-        return effects
+        return effects + self._count_forwarded(
+            dict.fromkeys(links, 1), message.post.advertisement_id
+        )
 
     # Batching (algorithms 2 and 3).
 
@@ -511,7 +575,10 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             gain = self.gains[peer].get(posts[0].advertisement_id)
             self._measure_gain(len(posts) * gain.ratio if gain else 0.0)
             effects.append(Send(peer, Batch(tuple(posts), message.hops + 1)))
-        return effects
+        if not onward:
+            return effects
+        counts = {peer: len(posts) for peer, posts in onward.items()}
+        return effects + self._count_forwarded(counts, message.posts[0].advertisement_id)
 
     # Gossip (algorithms 4 and 5).
 
@@ -803,7 +870,16 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self._measure("gain", gain)
 
     def table_entries(self) -> int:
-        return len(self.entries) + len(self.advertisements)
+        hidden = (
+            0
+            if self._needs_origins()
+            else sum(
+                len(self.ids[filter, peer])
+                for peer, uncovered in self.uncovered.items()
+                for filter in uncovered.covered_by
+            )
+        )
+        return len(self.entries) - hidden + len(self.advertisements)
 
     def check(self) -> None:
         self.table.check()
@@ -820,6 +896,10 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 assert (name in sent) == (peer != source and peer in towards)
             if source in behind:
                 behind[source].append(entry)
+        for peer, uncovered in self.uncovered.items():
+            uncovered.check()
+            wanted = {filter for filter, source in self.ids if source == peer}
+            assert wanted == uncovered.asked.keys() | uncovered.covered_by.keys()
         for peer, gains in self.gains.items():
             for advertisement_id, gain in gains.items():
                 advertisement, source = self.advertisements[advertisement_id]

@@ -76,6 +76,7 @@ class DirectPost(Message):
     kind = "direct"
     wire = "messages.DirectPost"
     carries = True
+    laborious = True
     post: Post
 
     @property
