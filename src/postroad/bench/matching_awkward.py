@@ -43,8 +43,9 @@ AWKWARD: list[tuple[str, int, Callable[[int], str], Callable[[int], Values]]] = 
      lambda n: " OR ".join(f"(x > {n * 300 + k} AND y = {k})" for k in range(HUNDREDS)),
      lambda n: {"x": 300 * n, "y": n % 300}),
     ("LIKE '%…%' beside an equality", MILLION, lambda n: f"s = 'v{n % 5000}' AND t LIKE '%b{n}%'",
-     lambda n: {"s": f"v{n % 5000}", "t": "a" * 50}),
-    ("LIKE '%…%' alone", MILLION, lambda n: f"t LIKE '%a%b{n}%'", lambda n: {"t": "a" * 50}),
+     lambda n: {"s": f"v{n % 5000}", "t": "a" * 40 + f"b{n}"}),
+    ("LIKE '%…%' alone", MILLION, lambda n: f"t LIKE '%a%b{n}%'",
+     lambda n: {"t": "a" * 40 + f"b{n}"}),
 ]  # fmt: skip
 TITLES = [
     "filters",

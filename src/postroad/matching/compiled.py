@@ -12,6 +12,8 @@ What five demands on channels cannot say exactly (LIKE beyond prefixes, texts lo
 bytes as bounds, integers no float equals, second IN lists) is asked of the conjunction itself,
 in Python, once the kernels have accepted the row. Where a publication holds an integer that no
 float equals, it is given as the floats around it and all accepted rows are asked that way.
+A conjunction that is best told apart by a text that LIKE demands anywhere is no row of the
+kernels: it is filed in `Grams`, and then asked.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -42,7 +44,8 @@ from postroad.filters.constraints import (
     TextSet,
 )
 from postroad.filters.language import Conjunction, tests_of
-from postroad.matching import kernels, native
+from postroad.matching import grams, kernels, native
+from postroad.matching.grams import Grams
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -70,6 +73,7 @@ _COUPLED_ROWS = 8  # Rows are filed under two codes if so many share them on ave
 _COUPLED_VALUES = 4  # and there are at least so many of either.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
+_BY_GRAM = -2  # The home of a row that is in `Grams`.
 _SAID_AFTER = 1.0  # A start that takes more seconds says what it is doing.
 
 
@@ -127,6 +131,7 @@ class Compiled(Generic[Id]):
         self._first: dict[Id, int] = {}  # The number of an id's first row.
         self._several: dict[Id, int] = {}  # How many rows, where it is not one.
         self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
+        self._grams = Grams()  # Rows that the kernels know nothing of.
         self._live = 0
         self._refiled = 64
         self._row = np.zeros(kernels.ROW)
@@ -154,6 +159,7 @@ class Compiled(Generic[Id]):
             self._out, self._spare, self._candidates, self._names,
         )  # fmt: skip
         tables = (self._ids, self._first, self._several, self._checks)
+        pools += self._grams.nbytes
         return pools + sum(array.nbytes for array in arrays) + sum(map(sys.getsizeof, tables))
 
     def insert(self, id: Id, filter: Filter) -> None:
@@ -171,7 +177,7 @@ class Compiled(Generic[Id]):
             self._several[id] = rows
         self._live += rows
         codes = self._codes - len(self._free_codes)
-        grown = _REFILE_AT * self._refiled <= self._live <= _REFILE_MAX
+        grown = _REFILE_AT * self._refiled <= self._live - len(self._grams) <= _REFILE_MAX
         if grown or codes > 4 * self._live + _CODES_SPARE:
             self._refile()
 
@@ -180,10 +186,13 @@ class Compiled(Generic[Id]):
         first = self._first.pop(id)
         rows = self._several.pop(id, 1)
         for number in range(first, first + rows):
-            kernels.remove(
-                self._homes[number], self._windows, self._heads, self._couples, self._blocks,
-                self._rows, self._tags, self._words, self._allocator,
-            )  # fmt: skip
+            if self._homes[number] == _BY_GRAM:
+                self._grams.remove(number)
+            else:
+                kernels.remove(
+                    self._homes[number], self._windows, self._heads, self._couples, self._blocks,
+                    self._rows, self._tags, self._words, self._allocator,
+                )  # fmt: skip
             self._homes[number] = -1
             self._ids[number] = None
             self._checks.pop(number, None)
@@ -201,10 +210,20 @@ class Compiled(Generic[Id]):
                 answer = self._run(self._describe(attributes))
         else:
             answer = self._run(self._describe(attributes))
-        if answer is None:
+        hits = self._by_gram(attributes) if self._grams else ()
+        if answer is None or hits:
             matches, checks = int(state[native.MATCHES]), int(state[native.CHECKS])
-            answer = self._answer(matches, checks, attributes)
+            answer = self._answer(matches, checks, attributes, hits)
         return answer
+
+    def _by_gram(self, attributes: Mapping[str, Scalar | None]) -> list[int]:
+        """The rows among `Grams` that match."""
+        checks, get = self._checks, attributes.get
+        return [
+            number
+            for number in self._grams.candidates(attributes)
+            if all(accepts(get(name)) for name, accepts in checks[number])
+        ]
 
     def _tell(self) -> None:
         """Say in the state where everything is, for `native`."""
@@ -302,13 +321,19 @@ class Compiled(Generic[Id]):
         return answer
 
     def _answer(
-        self, matches: int, checks: int, attributes: Mapping[str, Scalar | None]
+        self,
+        matches: int,
+        checks: int,
+        attributes: Mapping[str, Scalar | None],
+        more: Sequence[int],
     ) -> list[Id]:
-        """The ids of the rows in `_out`, once those to be checked are."""
+        """The ids of the rows in `_out`, once those to be checked are, and of some more."""
         numbers: list[int] = self._out[:matches].tolist()
         if checks:
             doubtful = self._out[len(self._out) - checks :].tolist()
             numbers += [number for number in doubtful if self._check(number, attributes)]
+        if checks or more:
+            numbers += more
             numbers.sort()
         ids: list[Any] = self._ids
         return list(dict.fromkeys([ids[number] for number in numbers]))
@@ -333,6 +358,13 @@ class Compiled(Generic[Id]):
 
     def _add(self, id: Id, conjunction: Conjunction) -> None:
         """File the rows of one conjunction: one, or one per value of an IN list."""
+        home = grams.home(conjunction, any(map(_pins, conjunction)))
+        if home is not None:
+            number = self._number(id)
+            self._grams.insert(number, *home)
+            self._checks[number] = tests_of(conjunction)
+            self._homes[number] = _BY_GRAM
+            return
         demands: list[Demand] = []
         exact = True
         sets: list[tuple[int, str, frozenset[Any]]] = []
@@ -357,7 +389,8 @@ class Compiled(Generic[Id]):
         for choice in choices:
             self._file(id, conjunction, choice + demands, exact)
 
-    def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
+    def _number(self, id: Id) -> int:
+        """A number for a new row."""
         number = len(self._ids)
         self._ids.append(id)
         self._remember(number, id)
@@ -365,6 +398,10 @@ class Compiled(Generic[Id]):
             self._homes = _grown(self._homes, 2 * number, -1)
         if 2 * (number + 1) > len(self._out):
             self._new_out(4 * (number + 1))
+        return number
+
+    def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
+        number = self._number(id)
         if len(demands) > kernels.DEMANDS:
             # Equalities first: they leave the fewest rows to ask in Python.
             demands = sorted(demands, key=lambda d: (d[3] & kernels.NOT_EQUAL, d[2] - d[1]))
@@ -665,14 +702,17 @@ class Compiled(Generic[Id]):
 
     def _renumber(self) -> None:
         """Close the gaps that removed rows left in the numbering."""
-        kept = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
+        kept = np.flatnonzero(self._homes[: len(self._ids)] != -1)
         # The new number of a row is how many rows before it are kept.
         new = np.zeros(len(self._ids) + 1, dtype=np.int64)
-        new[1:] = np.cumsum(self._homes[: len(self._ids)] >= 0)
-        block, slot = np.divmod(self._homes[kept], kernels.SLOTS)
+        new[1:] = np.cumsum(self._homes[: len(self._ids)] != -1)
+        filed = kept[self._homes[kept] >= 0]
+        block, slot = np.divmod(self._homes[filed], kernels.SLOTS)
         places = self._blocks[block, kernels.ROWS] + slot
-        self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[kept] + 1)
-        self._tags[places, 0] = np.sign(self._tags[places, 0]) * (new[kept] + 1)
+        self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[filed] + 1)
+        self._tags[places, 0] = np.sign(self._tags[places, 0]) * (new[filed] + 1)
+        if self._grams:
+            self._grams.renumber(new)
         homes = self._homes[kept]
         self._homes[:] = -1
         self._homes[: len(kept)] = homes
@@ -782,6 +822,14 @@ def ready() -> None:
         trial.remove(0)
     finally:
         timer.cancel()
+
+
+def _pins(demand: tuple[str, Constraint]) -> bool:
+    """Whether it demands a value, or a text that begins in a certain way."""
+    constraint = demand[1]
+    if isinstance(constraint, TextRange):
+        return bool(constraint.low) and constraint.high == patterns.after_prefix(constraint.low)
+    return isinstance(constraint, (TextSet, NumberSet)) and len(constraint.values) <= _SPREAD_MAX
 
 
 def _short(text: str) -> bool:

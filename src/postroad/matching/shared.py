@@ -43,6 +43,7 @@ class Shared(Compiled[int]):
         self._attributes = rest["attributes"]
         self._nullable = rest["nullable"]
         self._checks = rest["checks"]
+        self._grams = rest["grams"]
         self._channels = rest["channels"]
         self._tags = self._briefs.view(np.int32)
         self._point = np.full((len(self._breaks), 3), [np.nan, np.nan, 0.0])
@@ -83,6 +84,7 @@ def save(index: Compiled[int], path: Path, beside: Mapping[str, Array] | None = 
         "attributes": index._attributes,
         "nullable": index._nullable,
         "checks": index._checks,
+        "grams": index._grams,
         "channels": index._channels,
         "count": len(index),
     }

@@ -114,6 +114,22 @@ class SubscriptionForwarding(Router):
         for less than is wanted.
         """
         effects: list[Effect] = []
+        if len(filters) == 1 and not self.pool.covering:  # nothing else can change with it
+            (filter,) = filters
+            subscription: Message | None = None  # one for all neighbours
+            for peer in peers:
+                outgoing = self.outgoing[peer]
+                wanted = self._wanted(filter, peer)
+                if wanted == (filter in outgoing.asked):
+                    continue
+                if not wanted:
+                    outgoing.remove(filter)
+                    effects.append(Send(peer, UnsubscriptionMessage(filter)))
+                    continue
+                outgoing.add(filter)
+                subscription = subscription or SubscriptionMessage(filter)
+                effects.append(Send(peer, subscription))
+            return effects
         for peer in peers:
             outgoing = self.outgoing[peer]
             asked_for, covered = outgoing.asked, outgoing.covered_by
