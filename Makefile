@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills saving site pictures notebooks fuzz java bench-peers
+.PHONY: help setup check test golden demo bench soak schemes causes kills saving results site pictures notebooks fuzz java bench-peers
 
 help:  ## List these targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -50,6 +50,11 @@ causes: setup  ## A thousand causes put into networks, and whether `postroad exp
 
 kills: setup java  ## Kill a watch of traces in mid-stream, start it again, compare its tables.
 	POSTROAD_KILLS=1 $(BIN)/python -m pytest -q tests/pipeline/test_watch.py -k killed
+
+results: setup java  ## docs/results from zero, all papers (DATA=folder of the graphs, quotes, latencies).
+	$(BIN)/postroad reproduce all --full -o docs/results \
+		--facebook $(DATA)/facebook_combined.txt.gz --twitter $(DATA)/twitter_edges_unique.txt.gz \
+		--latencies $(DATA)/planetlab490_median_rtt_ms.csv.gz --quotes $(DATA)/sp500_2015_2020_daily.csv.gz
 
 site: setup  ## The documentation as a site in build/site.
 	$(BIN)/mkdocs build -q

@@ -109,6 +109,12 @@ def variant(command: Command) -> Command:
     type=click.IntRange(min=2),
     help="Also simulate so many patterns and publications, and say how far the model is off.",
 )
+@click.option(
+    "--subscriptions",
+    type=click.Path(path_type=Path),
+    help="Real filters instead of probabilities, with --tree: as a scenario's, CSV, JSONL or "
+    "Parquet. What subscribing costs, without and with covering.",
+)
 @JSON
 def estimate(
     fanout: float | None,
@@ -129,6 +135,7 @@ def estimate(
     advertise: float | None,
     chances: Path | None,
     simulate: int | None,
+    subscriptions: Path | None,
     as_json: bool,
 ) -> None:
     """Message traffic and forwarding load of subscription forwarding, in closed form.
@@ -141,6 +148,11 @@ def estimate(
     from postroad.cost import estimate as model
     from postroad.cost.forwarding import check_probability, check_uniform
 
+    if subscriptions is not None:
+        if tree is None:
+            raise InputError("--subscriptions without a tree", remedy="give --tree")
+        _tell_filters(tree, subscriptions, simulate, as_json)
+        return
     if patterns_per_node is not None and zipf_patterns is None:
         raise InputError(
             "--patterns-per-node is given without --zipf-patterns",
@@ -352,6 +364,49 @@ def _tell_variant(
             f"load by at most {check.load_error_max:.1f}%"
         )
     _show_load(answer.load)
+
+
+def _tell_filters(tree: Path, path: Path, rounds: int | None, as_json: bool) -> None:
+    """What the subscriptions of a file cost, expected over the order in which they are made."""
+    from postroad.comparison.estimate import simulated_filters
+    from postroad.cost.filters import of_filters
+    from postroad.overlay import files as overlays
+    from postroad.overlay import rooted
+    from postroad.workloads import files
+
+    overlay = overlays.tree(tree, 0)
+    interests = files.workload({"subscriptions": files.file_rows(path)}, overlay.names)
+    placed = [(interest.broker, interest.filter) for interest in interests.subscriptions]
+    hung = rooted.from_overlay(overlay)
+    rows = []
+    for scheme, covering in (("subscription_forwarding", False), ("covering", True)):
+        traffic = of_filters(hung, placed, covering)
+        row: dict[str, Any] = {
+            "scheme": scheme,
+            "subscriptions": traffic.subscriptions.traffic,
+            "unsubscriptions": traffic.unsubscriptions.traffic,
+            "entries": traffic.entries,
+            "load_max": float((traffic.subscriptions.load + traffic.unsubscriptions.load).max()),
+        }
+        if rounds is not None:
+            mean = simulated_filters(overlay, placed, covering, rounds)
+            row |= {
+                "simulated": mean,
+                "error_percent": 100 * (traffic.total / mean - 1) if mean else 0.0,
+            }
+        rows.append(row)
+    if as_json:
+        facts = {"brokers": overlay.brokers_count, "subscriptions": len(placed), "schemes": rows}
+        click.echo(json.dumps(facts))
+        return
+    click.echo(f"{len(placed):,} subscriptions at {overlay.brokers_count:,} brokers, in any order")
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), justify="left" if name == "scheme" else "right")
+    for row in rows:
+        scheme, *numbers = row.values()
+        table.add_row(scheme, *(f"{number:,.2f}" for number in numbers))
+    show(table)
 
 
 def _tell_variant_ratio(

@@ -1,4 +1,5 @@
-"""The closed-form estimate of the two classic schemes, beside which their simulation stands.
+"""The closed-form estimate of the two classic schemes, beside which their simulation stands; and
+the simulation of real subscriptions in random order, beside which their closed form stands.
 
 σ of a filter is the share of brokers that hold it, μ of a publication the share of brokers
 with a subscription that matches it; the model spreads both evenly over the tree.
@@ -7,13 +8,22 @@ with a subscription that matches it; the model spreads both evenly over the tree
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
+from postroad import draws
 from postroad.cost import forwarding, trees
+from postroad.filters import Filter
 from postroad.matching import Index
-from postroad.overlay import rooted
+from postroad.model import BrokerId
+from postroad.overlay import Overlay, rooted
+from postroad.routing import subscription_forwarding
+from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
+from postroad.workloads.model import Interest, Workload
+
+SETTLED_US = 60_000_000  # between two subscriptions: each has reached all it will
 
 
 def estimates(scenario: Scenario) -> dict[str, dict[str, float]]:
@@ -43,3 +53,22 @@ def estimates(scenario: Scenario) -> dict[str, dict[str, float]]:
             "control": subscriptions / len(postings),
         },
     }
+
+
+def simulated_filters(
+    overlay: Overlay, placed: Sequence[tuple[BrokerId, Filter]], covering: bool, rounds: int
+) -> float:
+    """Messages until these subscriptions stand, a mean over so many random orders."""
+    total = 0
+    for number in range(rounds):
+        drawn = draws.bits_of_nodes(len(placed), 1, "estimate.order", number)
+        interests = tuple(
+            Interest(f"s{turn}", broker, "c", filter, time_us=turn * SETTLED_US)
+            for turn, place in enumerate(np.argsort(drawn).tolist())
+            for broker, filter in [placed[place]]
+        )
+        workload = Workload(interests, (), ())
+        config = subscription_forwarding.Config(covering)
+        result = run(Scenario("subscription_forwarding", overlay, workload, config))
+        total += sum(result.summary()["messages"].values())
+    return total / rounds

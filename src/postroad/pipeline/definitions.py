@@ -125,6 +125,7 @@ OF_PAPERS: dict[str, dict[str, tuple[str, str]]] = {
         "delay_ms": ("delivery delay, mean per subscriber, then over subscribers", "ms"),
         "hops": ("hops per delivery, mean", "hops"),
         "overhead": ("share of relocation messages among all between brokers", "%"),
+        "state_bytes": ("a broker's state at the end, written down, mean over brokers", "bytes"),
         "table_entries": ("the most routing entries a broker held, mean over brokers", "entries"),
         "selection_ms": ("from asking for a better broker to the move, mean", "ms"),
         "wait_ms": ("how long a publisher that moves is held back, mean", "ms"),

@@ -228,7 +228,7 @@ class Grape(PublisherTracing):
             self.broker,
             packed(session.bits),
             session.deliveries,
-            here,
+            here + session.measured.client_us,
             tuple((peer, here + way_us) for peer, way_us in session.measured.output_us),
         )
         reports = (own, *session.reports)
@@ -254,7 +254,7 @@ class Grape(PublisherTracing):
         if len(candidates) == 1:  # nothing to weigh delays for
             return self._go(name, candidates[0].broker)
         links = tuple(
-            (report.broker, peer, way_us - report.client_us)
+            (report.broker, peer, max(0, way_us - report.client_us))
             for report in reports
             for peer, way_us in report.delays_us
         )

@@ -236,11 +236,13 @@ class Pinged:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How long a message waits here, is matched, and is on its way to each neighbour."""
+    """How long a message waits here, is matched, and then needs to each neighbour (waiting to be
+    sent, and the link) and to a local client (waiting to be sent)."""
 
     queue_us: TimeUs
     match_us: TimeUs
     output_us: tuple[tuple[BrokerId, TimeUs], ...]
+    client_us: TimeUs = 0
 
 
 Relocating = Migrate | Paused | Pinged | Measured

@@ -156,6 +156,7 @@ class Broker:
     queue: deque[tuple[Input | Sends, Link | None, int]] = field(default_factory=deque)
     served_count: int = 0
     busy_us: TimeUs = 0
+    copying_us: TimeUs = 0
     queue_max: int = 0
     queue_area: int = 0  # sum of length times microseconds
     queue_since: TimeUs = 0
@@ -403,7 +404,7 @@ class Simulator:
         if self.copy_us and (link is None or link.epoch == epoch):
             # The broker stays busy for each copy it makes, and the next input waits.
             late_us = self._step(number, input)
-            broker.busy_us += late_us
+            broker.copying_us += late_us
             self._pending += 1
             self._push(self.now + late_us, self._copied, (number, life))
             return
@@ -684,9 +685,12 @@ class Simulator:
             self._count_queue(broker)
             served = max(1, broker.served_count)
             match_us = broker.busy_us // served
-            queue_us = max(0, broker.queue_area // served - match_us)
-            output = tuple((peer, link.latency_us) for peer, link in self.links[number].items())
-            self._step(number, Measured(queue_us, match_us, output))
+            copying_us = broker.copying_us // served
+            queue_us = max(0, broker.queue_area // served - match_us - copying_us)
+            output = tuple(
+                (peer, copying_us + link.latency_us) for peer, link in self.links[number].items()
+            )
+            self._step(number, Measured(queue_us, match_us, output, copying_us))
 
     # Faults.
 

@@ -202,3 +202,23 @@ def test_variants_that_cannot_be_are_refused(postroad, words, said) -> None:  # 
     code, _, err = postroad("estimate", *FULL, *words)
     assert code == 2
     assert said in err
+
+
+def test_estimate_of_real_filters_without_and_with_covering(postroad, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    links, filters = tmp_path / "line.txt", tmp_path / "subs.csv"
+    links.write_text("a b\nb c\n")
+    filters.write_text("broker,client,filter\na,x,price > 5\na,y,price > 9\nc,z,price > 9\n")
+    words = ("estimate", "--tree", str(links), "--subscriptions", str(filters))
+    code, out, _ = postroad(*words, "--simulate", "200", "--json")
+    assert code == 0
+    plain, covered = json.loads(out)["schemes"]
+    # From a two filters over two links, from c one; with covering the narrow one of a crosses
+    # half of the time, and is then withdrawn.
+    assert (plain["subscriptions"], plain["unsubscriptions"], plain["entries"]) == (6, 0, 6)
+    assert covered["subscriptions"] == pytest.approx(2 * 1.5 + 2)
+    assert covered["unsubscriptions"] == pytest.approx(2 * 0.5)
+    assert covered["entries"] == 4
+    assert plain["error_percent"] == 0
+    assert abs(covered["error_percent"]) < 5
+    assert "covering" in postroad(*words)[1]
+    assert "give --tree" in postroad("estimate", *FULL, "--subscriptions", str(filters))[2]

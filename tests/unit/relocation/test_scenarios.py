@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from postroad.errors import InputError
+from postroad.filters import parse
+from postroad.model import Advertisement, Publication, Subscription
+from postroad.overlay import from_links
 from postroad.relocation import grape, pop
+from postroad.routing import SCHEMES
+from postroad.routing.advertisement_forwarding import Config
+from postroad.routing.base import Advertise, Interests, Measured, Publish, Subscribe
+from postroad.sim.engine import Simulator
 from postroad.sim.oracle import compare
 from postroad.sim.run import run
 from postroad.sim.scenario import from_dict
@@ -90,6 +97,34 @@ def test_copies_keep_a_broker_busy() -> None:
     )
     result = run(from_dict(given, "s", Path()))
     assert sorted({delivery[3] for delivery in result.deliveries}) == [7000, 14_000]
+
+
+def test_a_broker_tells_how_long_copies_wait_for_neighbours_and_clients() -> None:
+    """Section IV-A: output queuing delay to each neighbour and to the client binding."""
+    overlay = from_links([("a", "b", 500)])
+    plan = SCHEMES["advertisement_forwarding"].plan(overlay, Interests(), Config(), 0)
+    measured: list[Measured] = []
+
+    def watch(now: int, broker: int, input: Any, effects: Any) -> None:
+        if isinstance(input, Measured):
+            measured.append(input)
+
+    simulator = Simulator(plan, service_us=1000, copy_us=300, observer=watch)
+    simulator.at(0, 0, Advertise(Advertisement("q", parse("x = 1"), "p")))
+    simulator.run()
+    for broker in (0, 1):
+        simulator.at(simulator.now, broker, Subscribe(Subscription(f"s{broker}", parse("x = 1"))))
+    simulator.run()
+    for number in range(20):
+        publication = Publication("p", str(number), {"x": 1})
+        simulator.at(simulator.now + 10_000 * number, 0, Publish(publication))
+    simulator.run()
+    simulator._pending += 1
+    simulator._measure(0, simulator.brokers[0].life)
+    # Of 23 inputs (it was told of b's subscription too) 20 made two copies each.
+    (one,) = measured
+    copying_us = 20 * 2 * 300 // 23
+    assert one == Measured(0, 1000, ((1, copying_us + 500),), copying_us)
 
 
 def test_a_run_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:

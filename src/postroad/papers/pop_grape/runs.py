@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +22,8 @@ from postroad.overlay.wide_area import generated_matrix
 from postroad.papers import Cell, Measures, Replicate, distinct, run_alone
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
 from postroad.relocation import grape, pop
-from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Send
+from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Router, Send
+from postroad.routing.pool import FilterPool
 from postroad.sim.oracle import expected
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
@@ -206,6 +209,7 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
         "hops": float(np.mean(hops)) if hops else 0.0,
         "overhead": 100 * relocating / max(1, messages.total()),
         "table_entries": float(np.mean([broker.table_entries_max for broker in result.brokers])),
+        "state_bytes": float(np.mean([state_bytes(broker.router) for broker in result.brokers])),
         "selection_ms": float(np.mean(selections)) / 1000 if selections else 0.0,
         "wait_ms": float(np.mean(waits)) / 1000 if waits else 0.0,
         "moves": len(waits),
@@ -214,10 +218,24 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _StateWriter(pickle.Pickler):
+    """Leaves out the filters' pool, which all routers of a simulation share."""
+
+    def persistent_id(self, thing: object) -> str | None:
+        return "pool" if isinstance(thing, FilterPool) else None
+
+
+def state_bytes(router: Router) -> int:
+    """How many bytes a router's state takes when it is written down."""
+    stream = io.BytesIO()
+    _StateWriter(stream, pickle.HIGHEST_PROTOCOL).dump(router)
+    return stream.tell()
+
+
 ASKING = ("relocation_request", "trace_request")
 METRICS = [
     "message_rate", "input_utilisation", "output_utilisation", "delay_ms", "hops", "overhead",
-    "table_entries", "selection_ms", "wait_ms", "moves", "lost", "twice",
+    "table_entries", "state_bytes", "selection_ms", "wait_ms", "moves", "lost", "twice",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 WIDTH_INCHES = 7.0
 HEIGHT_INCHES = 2.5  # of a row of panels
@@ -81,8 +82,20 @@ def draw(panels: Sequence[Panel], title: str = "") -> Figure:
         axes.set_ylabel(panel.y, fontsize=TEXT_POINTS)
         axes.set_title(panel.title, fontsize=TEXT_POINTS)
         axes.tick_params(labelsize=TEXT_POINTS - 1)
-        if any(isinstance(point.x, str) for points in panel.curves.values() for point in points):
+        words = any(isinstance(point.x, str) for each in panel.curves.values() for point in each)
+        if words:
             axes.tick_params(axis="x", rotation=60)
+        elif not panel.log_x:
+            axes.xaxis.set_major_locator(MaxNLocator(5 if across < 3 else 3))
+            axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+        else:
+            values = sorted({float(point.x) for each in panel.curves.values() for point in each})
+            if len(values) <= 8:
+                axes.set_xticks(values)
+            axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        if not panel.log_y:
+            axes.yaxis.set_major_formatter(FuncFormatter(_plain))
         axes.grid(alpha=0.3, linewidth=0.5)
     handles = [
         Line2D([], [], color=colour, marker=mark, markersize=3.5, label=name)
@@ -99,3 +112,10 @@ def draw(panels: Sequence[Panel], title: str = "") -> Figure:
             fontsize=TEXT_POINTS, frameon=False,
         )  # fmt: skip
     return figure
+
+
+def _plain(value: float, place: int | None = None) -> str:
+    """A number as a reader expects it: 30,000 or 0.05, and 2 M for two million."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value:,.6g}"

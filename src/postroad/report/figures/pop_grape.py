@@ -18,6 +18,7 @@ LABELS = {
     "hops": "hops",
     "overhead": "message overhead, %",
     "table_entries": "table entries per broker",
+    "state_bytes": "state per broker at the end, bytes",
     "selection_ms": "broker selection, ms",
     "wait_ms": "publisher wait, ms",
     "moves": "moves",
