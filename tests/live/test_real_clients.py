@@ -368,7 +368,7 @@ def test_network_up_status_and_down(tmp_path: Path) -> None:
                 assert postroad("reload").stdout == "2 brokers have taken it up\n"
             finally:
                 by_hand.kill()
-        # If the one that is started ends at once, the others run on.
+        # If something has a port of the one that is to be started, the others run on.
         with socket.socket() as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("127.0.0.1", load(path).addresses[1].link))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from live_harness import write_network
-from postroad.errors import InputError
+from postroad.errors import RunFailed
 from postroad.live.network import load
 from postroad.live.operations import launch
 from postroad.relocation import all_messages
@@ -36,7 +36,7 @@ def test_another_network_at_a_port_is_named_and_nothing_is_started(tmp_path: Pat
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            with pytest.raises(InputError, match="broker 'Z' of network 'theirs' answers at"):
+            with pytest.raises(RunFailed, match="broker 'Z' of network 'theirs' answers at"):
                 launch.start(network)
         finally:
             server.shutdown()
@@ -53,7 +53,7 @@ def test_a_port_in_use_is_named_and_nothing_is_started(tmp_path: Path, key: str)
         listener.bind(("127.0.0.1", port))
         if key != "http":  # nothing answers there, so a status would be waited for
             listener.listen()
-        with pytest.raises(InputError, match=rf"brokers\.B\.{key}: broker 'B' cannot listen"):
+        with pytest.raises(RunFailed, match=rf"brokers\.B\.{key}: broker 'B' cannot listen"):
             launch.start(network)
     assert not launch.folder_of(network).exists()
 

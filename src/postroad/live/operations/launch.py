@@ -48,11 +48,10 @@ def start(network: Network) -> list[str]:
         if row is None:
             _check_free(network, name, address)
         elif (row.get("network"), row.get("broker")) != (network.name, name):
-            raise InputError(
-                f"broker {row.get('broker')!r} of network {row.get('network')!r} answers at "
-                f"{address.url}, where broker {name!r} of {network.name!r} is to be",
-                where=str(network.path),
-                remedy=f"stop that network, or give {name} other ports",
+            raise RunFailed(
+                f"{network.path}: broker {row.get('broker')!r} of network {row.get('network')!r} "
+                f"answers at {address.url}, where broker {name!r} of {network.name!r} is to be; "
+                f"stop that network, or give {name} other ports"
             )
         else:
             continue
@@ -82,10 +81,10 @@ def _check_free(network: Network, name: str, address: Address) -> None:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(place)
         except OSError as error:
-            raise InputError(
-                f"broker {name!r} cannot listen at {host}:{port}: {error.strerror or error}",
-                where=f"{network.path}: brokers.{name}.{key}",
-                remedy="stop what listens there, or choose another port or host",
+            raise RunFailed(
+                f"{network.path}: brokers.{name}.{key}: broker {name!r} cannot listen at "
+                f"{host}:{port}: {error.strerror or error}; stop what listens there, or choose "
+                "another port or host"
             ) from None
 
 
