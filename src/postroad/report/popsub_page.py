@@ -72,7 +72,8 @@ def page(
     lines += ["; ".join(shares) + ".", ""]
     lines += reading_lines(readings)
     lines += ["## Gossip: the kernel's model and the protocol", ""]
-    lines += ["Small networks, the same for both: what the kernel counts, and the routers.", ""]
+    lines += ["Small networks, the same for both: what the kernel counts, and the routers. Gossips"]
+    lines += ["of the protocol include digests and questions, which carry no publication.", ""]
     lines += grid(list(sample[0]), [list(row.values()) for row in sample], right=1)
     lines += ["", "## The paper's trends", ""]
     lines += ["Whether every step of the experiment moves the metric as in the paper.", ""]
