@@ -37,6 +37,8 @@ from postroad.live.edge.session import (
     Parcel,
     Room,
     Session,
+    added,
+    taken,
 )
 from postroad.live.edge.users import User, Users
 from postroad.live.links.messages import Handoff
@@ -1235,7 +1237,7 @@ class Clients:
                 travels |= travelled
                 how = wanted.retain_handling
                 if not shared and (how == 0 or (how == 1 and before is None)):
-                    session.feeds.append(self._retained(held))
+                    session.feeds = added(session.feeds, self._retained(held))
                     self._feed(session)
                 if before is not None and before.filter != held.filter:
                     replaced.append(f"replaces the $where of {wanted.pattern[:60]!r}")
@@ -1512,18 +1514,18 @@ class Clients:
             return
         for feed in session.feeds:
             self._finish(feed)
-        session.feeds.clear()
+        session.feeds = ()
 
     def _go_on_feeding(self, session: Session) -> bool:
         """For a share; False if there is more to send now."""
         while session.feeds:
             connection = session.connection
             if connection is None:
-                session.feeds.clear()
+                session.feeds = ()
             elif connection.full or session.crowded:
                 break  # until it has read or acknowledged
             elif self._finish(session.feeds[0]):
-                session.feeds.popleft()
+                _, session.feeds = taken(session.feeds)
             else:
                 return False
         return True
@@ -1713,18 +1715,17 @@ class Clients:
             self._owe(connection, answer, self.broker.still(kept))
 
     def _owe(self, connection: Connection, answer: bytes, onward: dict[BrokerId, int]) -> None:
-        connection.owed.append((answer, onward))
+        connection.owed = added(connection.owed, (answer, onward))
         self.owing[connection] = None
 
     def acknowledge(self) -> None:
         """Acknowledge the publications that are safe now, each client's in their order."""
         for connection in list(self.owing):
-            owed = connection.owed
-            while owed and self.broker.is_safe(owed[0][1]):
-                answer, _ = owed.popleft()
+            while connection.owed and self.broker.is_safe(connection.owed[0][1]):
+                (answer, _), connection.owed = taken(connection.owed)
                 if not connection.closing:
                     self._reply(connection, answer)
-            if not owed or connection.closing:
+            if not connection.owed or connection.closing:
                 del self.owing[connection]
 
     def forget_link(self, peer: BrokerId) -> None:
