@@ -107,6 +107,9 @@ class Clients:
         # share for each; otherwise at once.
         self.clock: Callable[[], int] | None = None
         self._end_ns = 1  # of the share at hand
+        # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
+        # router about each is always right.
+        self._apart: set[str] = set()
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
@@ -497,7 +500,7 @@ class Clients:
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
-        apart: set[str] = set()  # topics whose publications do not all go the same way
+        apart = self._apart
         left_bytes = TURN_BYTES
         while at + 4 < size and data[at] == 0x30:
             body = at + 2
@@ -528,7 +531,6 @@ class Clients:
                     self._end_ns = 0  # it is to be written before there is more
                     break
             else:
-                apart.add(topic)
                 self._count = count = self._count + 1
                 if old:
                     payload = data[topic_end:end]
@@ -572,13 +574,17 @@ class Clients:
         """
         names = self.broker.recipients(topic)
         if names is None:
+            self._apart.add(topic)
             return None
         targets: dict[Connection, None] = {}
         holders, mixed = self.holders, False
         for name in names:
             held = holders.get(name)
             target = None if held is None else held.direct
-            if target is None or target.full:
+            if target is None:
+                self._apart.add(topic)
+                return None
+            if target.full:
                 return None
             targets[target] = None
             mixed |= (target.level == V3) != old
@@ -845,6 +851,7 @@ class Clients:
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
+        self._apart.clear()
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
