@@ -42,7 +42,8 @@ log = logging.getLogger("postroad.server")
 
 FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
-GATHER_NS = 30_000_000  # for so much CPU time
+GATHER_NS = 30_000_000  # for so much CPU time,
+GATHER_CLIENTS = 16  # if there are some for more clients than this
 QUIET_US = 500  # since the last turn: then what comes is dealt with at once
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
@@ -346,8 +347,13 @@ class Server:
         if not self._commit():
             return
         clients = broker.clients
-        # While somebody keeps the broker busy, few publications for a client wait for more of them.
-        gathers = bool(clients.behind) and time.thread_time_ns() < self._wrote_ns + GATHER_NS
+        # While somebody keeps the broker busy, few publications for each of many clients wait for
+        # more of them.
+        gathers = (
+            bool(clients.behind)
+            and len(clients.dirty) > GATHER_CLIENTS
+            and time.thread_time_ns() < self._wrote_ns + GATHER_NS
+        )
         if not gathers:
             self._wrote_ns = time.thread_time_ns()
         gathered: dict[Connection, None] = {}
@@ -505,6 +511,8 @@ class WebSocketTransport:
 
 class ClientProtocol(asyncio.Protocol):
     """`connection` is given where TLS was agreed on first, which counts against the limits."""
+
+    __slots__ = ("begun", "clients", "connection", "server", "transport", "web")
 
     def __init__(self, server: Server, connection: Connection | None = None) -> None:
         self.server = server

@@ -7,7 +7,7 @@ knows what one neighbour has been asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId
@@ -18,13 +18,36 @@ LOCAL: Final[BrokerId] = -1
 """Stands for the broker's own clients wherever a neighbour's number could stand."""
 
 
+Item = TypeVar("Item", BrokerId, SubscriptionId)
+Few = tuple[Item] | dict[Item, None]
+
+
+def _with(few: Few[Item] | None, item: Item) -> Few[Item]:
+    if few is None:
+        return (item,)
+    if isinstance(few, tuple):
+        return few if item in few else {few[0]: None, item: None}
+    few[item] = None
+    return few
+
+
+def _without(few: Few[Item], item: Item) -> Few[Item] | None:
+    """None if nothing is left."""
+    if isinstance(few, tuple):
+        assert item in few
+        return None
+    del few[item]
+    return few or None
+
+
 class SourceTable:
     """Filters, each with the sources (neighbours, or LOCAL) that want what it matches."""
 
     def __init__(self, pool: FilterPool) -> None:
         self.pool = pool
-        self.sources: dict[Filter, dict[BrokerId, None]] = {}
-        self.holders: dict[Filter, dict[SubscriptionId, None]] = {}
+        # One alone is kept in a tuple, a quarter of the size of a dict: most filters have no more.
+        self.sources: dict[Filter, Few[BrokerId]] = {}
+        self.holders: dict[Filter, Few[SubscriptionId]] = {}
         self.filter_of: dict[SubscriptionId, Filter] = {}
         self.entries_count = 0
 
@@ -37,8 +60,8 @@ class SourceTable:
     def subscribe(self, subscription: Subscription) -> bool:
         """Add a local subscription. True if its filter gained LOCAL as a source."""
         self.filter_of[subscription.id] = subscription.filter
-        holders = self.holders.setdefault(subscription.filter, {})
-        holders[subscription.id] = None
+        holders = self.holders.get(subscription.filter)
+        self.holders[subscription.filter] = _with(holders, subscription.id)
         return self.add(subscription.filter, LOCAL)
 
     def unsubscribe(self, subscription_id: SubscriptionId) -> Filter | None:
@@ -46,9 +69,9 @@ class SourceTable:
         filter = self.filter_of.pop(subscription_id, None)
         if filter is None:
             return None
-        holders = self.holders[filter]
-        del holders[subscription_id]
-        if holders:
+        holders = _without(self.holders[filter], subscription_id)
+        if holders is not None:
+            self.holders[filter] = holders
             return None
         del self.holders[filter]
         self.remove(filter, LOCAL)
@@ -58,12 +81,10 @@ class SourceTable:
         """True if this source had not asked for this filter before."""
         sources = self.sources.get(filter)
         if sources is None:
-            self.sources[filter] = {source: None}
             self.pool.enter(filter)
         elif source in sources:
             return False
-        else:
-            sources[source] = None
+        self.sources[filter] = _with(sources, source)
         self.entries_count += 1
         return True
 
@@ -72,11 +93,13 @@ class SourceTable:
         sources = self.sources.get(filter)
         if sources is None or source not in sources:
             return False
-        del sources[source]
+        sources = _without(sources, source)
         self.entries_count -= 1
-        if not sources:
+        if sources is None:
             del self.sources[filter]
             self.pool.leave(filter)
+        else:
+            self.sources[filter] = sources
         return True
 
     def wanted_from(self, source: BrokerId) -> list[Filter]:

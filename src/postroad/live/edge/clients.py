@@ -37,6 +37,8 @@ from postroad.live.edge.session import (
     Parcel,
     Room,
     Session,
+    added,
+    taken,
 )
 from postroad.live.edge.users import User, Users
 from postroad.live.links.messages import Handoff
@@ -105,6 +107,9 @@ class Clients:
         # share for each; otherwise at once.
         self.clock: Callable[[], int] | None = None
         self._end_ns = 1  # of the share at hand
+        # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
+        # router about each is always right.
+        self._apart: set[str] = set()
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
@@ -495,7 +500,7 @@ class Clients:
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
-        apart: set[str] = set()  # topics whose publications do not all go the same way
+        apart = self._apart
         left_bytes = TURN_BYTES
         while at + 4 < size and data[at] == 0x30:
             body = at + 2
@@ -526,7 +531,6 @@ class Clients:
                     self._end_ns = 0  # it is to be written before there is more
                     break
             else:
-                apart.add(topic)
                 self._count = count = self._count + 1
                 if old:
                     payload = data[topic_end:end]
@@ -570,13 +574,17 @@ class Clients:
         """
         names = self.broker.recipients(topic)
         if names is None:
+            self._apart.add(topic)
             return None
         targets: dict[Connection, None] = {}
         holders, mixed = self.holders, False
         for name in names:
             held = holders.get(name)
             target = None if held is None else held.direct
-            if target is None or target.full:
+            if target is None:
+                self._apart.add(topic)
+                return None
+            if target.full:
                 return None
             targets[target] = None
             mixed |= (target.level == V3) != old
@@ -843,6 +851,7 @@ class Clients:
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
+        self._apart.clear()
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
@@ -1235,7 +1244,7 @@ class Clients:
                 travels |= travelled
                 how = wanted.retain_handling
                 if not shared and (how == 0 or (how == 1 and before is None)):
-                    session.feeds.append(self._retained(held))
+                    session.feeds = added(session.feeds, self._retained(held))
                     self._feed(session)
                 if before is not None and before.filter != held.filter:
                     replaced.append(f"replaces the $where of {wanted.pattern[:60]!r}")
@@ -1512,18 +1521,18 @@ class Clients:
             return
         for feed in session.feeds:
             self._finish(feed)
-        session.feeds.clear()
+        session.feeds = ()
 
     def _go_on_feeding(self, session: Session) -> bool:
         """For a share; False if there is more to send now."""
         while session.feeds:
             connection = session.connection
             if connection is None:
-                session.feeds.clear()
+                session.feeds = ()
             elif connection.full or session.crowded:
                 break  # until it has read or acknowledged
             elif self._finish(session.feeds[0]):
-                session.feeds.popleft()
+                _, session.feeds = taken(session.feeds)
             else:
                 return False
         return True
@@ -1713,18 +1722,17 @@ class Clients:
             self._owe(connection, answer, self.broker.still(kept))
 
     def _owe(self, connection: Connection, answer: bytes, onward: dict[BrokerId, int]) -> None:
-        connection.owed.append((answer, onward))
+        connection.owed = added(connection.owed, (answer, onward))
         self.owing[connection] = None
 
     def acknowledge(self) -> None:
         """Acknowledge the publications that are safe now, each client's in their order."""
         for connection in list(self.owing):
-            owed = connection.owed
-            while owed and self.broker.is_safe(owed[0][1]):
-                answer, _ = owed.popleft()
+            while connection.owed and self.broker.is_safe(connection.owed[0][1]):
+                (answer, _), connection.owed = taken(connection.owed)
                 if not connection.closing:
                     self._reply(connection, answer)
-            if not owed or connection.closing:
+            if not connection.owed or connection.closing:
                 del self.owing[connection]
 
     def forget_link(self, peer: BrokerId) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -34,6 +35,26 @@ RECENT = 1024  # publications a client may have unacknowledged
 # What a publication waits for, by neighbour: how often the link had begun, and a message's number.
 # Where links are redundant, the publication's key.
 KeptOnward = dict[BrokerId, tuple[int, int]] | str
+
+
+Item = TypeVar("Item")
+
+# An empty deque takes 760 bytes, and most sessions have nothing to hold in any.
+Queue = deque[Item] | tuple[()]
+
+
+def added(queue: Queue[Item], item: Item) -> Queue[Item]:
+    """The queue with one more item in the end."""
+    if not isinstance(queue, deque):
+        return deque((item,))
+    queue.append(item)
+    return queue
+
+
+def taken(queue: Queue[Item]) -> tuple[Item, Queue[Item]]:
+    """The first item of a queue that has one, and what is left."""
+    assert isinstance(queue, deque)
+    return queue.popleft(), queue or ()
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):
@@ -122,7 +143,7 @@ class Connection:
         self.closing = False
         self.parting = "connection lost"  # why it ends
         # PUBACKs and PUBRECs not yet written, in order, each with what has to be safe before.
-        self.owed: deque[tuple[bytes, dict[BrokerId, int]]] = deque()
+        self.owed: Queue[tuple[bytes, dict[BrokerId, int]]] = ()
         self.follows = False  # the client goes where the network's relocation sends it,
         self.redirects = False  # or where an operator does
         self.redirected = False  # an operator has, and it may still be speaking
@@ -372,11 +393,11 @@ class Session:
         self.room = room
         self.bound(limits)
         self.held_bytes = 0  # of what waits or is in flight
-        self.feeds: deque[Iterator[bool]] = deque()  # what is retained for it, as it has room
+        self.feeds: Queue[Iterator[bool]] = ()  # what is retained for it, as it has room
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Held] = {}
         self.weight = 0  # of them together
-        self.waiting: deque[Parcel] = deque()
+        self.waiting: Queue[Parcel] = ()
         self.unacknowledged: dict[int, Parcel] = {}
         # What the client has of quality 2 and not let go of (PUBCOMP), by packet identifier in the
         # order of its PUBRECs; the number is the store's.
@@ -409,7 +430,7 @@ class Session:
         # Publications that it has had, at either broker, while they may come twice; and the
         # brokers of which some may come that others here had before it came.
         self.had: dict[str, None] | None = None
-        self.owing: set[BrokerId] = set()
+        self.owing: Set[BrokerId] = frozenset()
         self._next_id = 0
         self._parcels = self._taken = 0
 
@@ -443,7 +464,7 @@ class Session:
         taken = [p for p in self.waiting if p.group and group in (None, p.group)]
         if taken:
             gone = set(map(id, taken))
-            self.waiting = deque(p for p in self.waiting if id(p) not in gone)
+            self.waiting = deque(p for p in self.waiting if id(p) not in gone) or ()
         if ended:
             for packet_id, parcel in list(self.unacknowledged.items()):
                 if parcel.group and parcel.qos == 1:
@@ -469,11 +490,11 @@ class Session:
         self.ended = True
         for parcel in self.waiting:
             parcel.over(ENDED)
-        self.waiting.clear()
+        self.waiting = ()
         self.unacknowledged.clear()
         self.released.clear()
         self.received.clear()
-        self.feeds.clear()
+        self.feeds = ()
         if self.held_bytes:
             self._count(-self.held_bytes)
 
@@ -508,7 +529,7 @@ class Session:
         if row.packet_id:
             self.unacknowledged[row.packet_id] = parcel
         else:
-            self.waiting.append(parcel)
+            self.waiting = added(self.waiting, parcel)
 
     # What moves with it from one broker to another.
 
@@ -534,7 +555,7 @@ class Session:
         rows = [parcel.row(0) for parcel in self.waiting]
         for parcel in self.waiting:
             self.let_go(parcel)
-        self.waiting.clear()
+        self.waiting = ()
         return rows
 
     def adopt(self, rows: list[ParcelRow], last_id: int) -> None:
@@ -554,7 +575,7 @@ class Session:
             if self.journal is not None and parcel.number:
                 self.journal.drop("parcel", self.client_id, parcel.number)
             parcel.number = 0
-        self.waiting.extendleft(reversed(new))
+        self.waiting = deque([*new, *self.waiting]) or ()
         for parcel in self.waiting:
             self.keep(parcel, 0)
 
@@ -706,7 +727,7 @@ class Session:
             if len(self.waiting) >= self.queue_max:
                 self._count(-(len(parcel.letter.bytes) + PARCEL_BYTES))
                 return self._drop(f"more than {self.queue_max} publications wait for this session")
-            self.waiting.append(parcel)
+            self.waiting = added(self.waiting, parcel)
             self.keep(parcel, 0)
             return True
         return self._post(connection, parcel, now)
@@ -770,7 +791,7 @@ class Session:
             and not self.stalled
             and self.in_flight < self.receive_max
         ):
-            parcel = self.waiting.popleft()
+            parcel, self.waiting = taken(self.waiting)
             if parcel.expires_us is None or now < parcel.expires_us:
                 parcel.over(None if self._post(connection, parcel, now) else self.why)
             else:
