@@ -44,7 +44,7 @@ FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and 
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time,
 GATHER_CLIENTS = 16  # if there are some for more clients than this
-QUIET_US = 500  # since the last turn: then what comes is dealt with at once
+QUIET_US, QUIET_BYTES = 500, 1_024  # since the last turn: then so little is dealt with at once
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
@@ -314,10 +314,10 @@ class Server:
             self._scheduled = True
             self.loop.call_soon(self._turn)
 
-    def came(self, now: TimeUs) -> None:
-        """Something came: a quiet broker deals with it at once, a busy one with all that comes
-        meanwhile together."""
-        if now - self._turned_us > QUIET_US and not self._scheduled:
+    def came(self, size: int, now: TimeUs) -> None:
+        """So many bytes came: a quiet broker deals with a few at once, a busy one with all that
+        comes meanwhile together, so that nobody waits for two turns."""
+        if size <= QUIET_BYTES and now - self._turned_us > QUIET_US and not self._scheduled:
             self._turn()
         else:
             self.soon()
@@ -325,7 +325,8 @@ class Server:
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""
         self._timer = None
-        self._turn()
+        if not self._scheduled:  # one turn between two looks at what came, or others wait for both
+            self._turn()
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -544,7 +545,7 @@ class ClientProtocol(asyncio.Protocol):
                 return
         now = self.server.now()
         self.clients.received(self.connection, data, now)
-        self.server.came(now)
+        self.server.came(len(data), now)
 
     def _upgrade(self, connection: Connection) -> None:
         from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
