@@ -23,6 +23,7 @@ from postroad.overlay import Overlay
 from postroad.routing import SCHEMES
 from postroad.routing.base import (
     Advertise,
+    Deliver,
     Effect,
     Input,
     Publish,
@@ -62,6 +63,11 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
             if isinstance(effect, Send)
             for publication in networks.forwarded(effect.message)
         )
+        topic = given.publication.attributes.get("class") if isinstance(given, Publish) else None
+        if isinstance(given, Publish) and isinstance(topic, str):
+            recipients = simulator.brokers[broker].router.recipients(topic)
+            if recipients is not None:  # it goes to them, and nowhere else
+                assert effects == [Deliver(one, given.publication, 0) for one in recipients]
 
     plan = networks.plan(name, config, overlay)
     simulator = Simulator(plan, observer=watch, check=True)

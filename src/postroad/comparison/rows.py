@@ -49,6 +49,7 @@ ROWS: dict[str, Row] = {
     "flooding": Row("flooding"),
     "subscription forwarding": Row("subscription_forwarding"),
     "subscription forwarding + covering": Row("subscription_forwarding", {"covering": True}),
+    "hierarchical forwarding": Row("hierarchical"),
     "advertisement forwarding": Row("advertisement_forwarding"),
     "advertisement forwarding + covering": Row("advertisement_forwarding", {"covering": True}),
     "PopSub direct": Row("popsub", {"unpopular": "direct"}, _SHARES),

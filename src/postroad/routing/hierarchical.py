@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication
+from postroad.model import BrokerId, Publication, SubscriptionId
 from postroad.overlay import Overlay
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import Effect, PublicationMessage, Send
@@ -42,6 +42,9 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
 
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
         return peer == self.parent and super()._wanted(filter, peer)
+
+    def recipients(self, topic: str) -> list[SubscriptionId] | None:
+        return None if self.parent in self.outgoing else super().recipients(topic)
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1
