@@ -52,6 +52,28 @@ def test_the_table_of_statements_names_tests_that_exist() -> None:
     assert not set(named) - set(re.findall(r"^def (test_\w+)", "\n".join(texts), re.MULTILINE))
 
 
+STATEMENTS = {  # how many each section of MQTT 5.0 has (its appendix B; 2.2.1-1 does not exist)
+    "1.5.4": 3, "1.5.5": 1, "1.5.7": 1, "2.1.3": 1, "2.2.1": 6, "2.2.2": 1, "3.1.0": 2, "3.1.2": 30,
+    "3.1.3": 12, "3.1.4": 6, "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10,
+    "3.4.2": 3, "3.5.2": 3, "3.6.1": 1, "3.6.2": 3, "3.7.2": 3, "3.8.1": 1, "3.8.3": 5, "3.8.4": 8,
+    "3.9.2": 2, "3.9.3": 2, "3.10.1": 1, "3.10.3": 2, "3.10.4": 6, "3.11.2": 2, "3.11.3": 2,
+    "3.12.4": 1, "3.14.0": 1, "3.14.1": 1, "3.14.2": 4, "3.14.4": 3, "3.15.1": 1, "3.15.2": 3,
+    "4.1.0": 2, "4.2.0": 1, "4.3.1": 1, "4.3.2": 5, "4.3.3": 13, "4.4.0": 2, "4.5.0": 2, "4.6.0": 6,
+    "4.7.0": 1, "4.7.1": 2, "4.7.2": 1, "4.7.3": 4, "4.8.2": 6, "4.9.0": 3, "4.12.0": 7,
+    "4.12.1": 2, "4.13.1": 1, "4.13.2": 1, "6.0.0": 4,
+}  # fmt: skip
+
+
+def test_every_statement_of_the_standard_is_accounted_for() -> None:
+    named = set()
+    for section, first, _, last in re.findall(
+        r"\[MQTT-([\d.]+)-(\d+)\]( to \[MQTT-[\d.]+-(\d+)\])?", DOCS.read_text()
+    ):
+        named |= {(section, number) for number in range(int(first), int(last or first) + 1)}
+    stated = {(key, n + 1) for key, count in STATEMENTS.items() for n in range(count)}
+    assert named == stated - {("2.2.1", 1)}
+
+
 # Quality 2.
 
 
@@ -202,13 +224,71 @@ def test_quality_2_of_3_1_1(pair: Memory) -> None:
 
 
 def test_will_of_quality_2_is_sent_at_quality_2(pair: Memory) -> None:
-    """MQTT-3.1.2-14: a will has any quality."""
+    """MQTT-3.1.2-12: a will has any quality."""
     subscriber = pair.client(1, "s")
     subscriber.subscribe("will", max_qos=EXACTLY)
     pair.client(0, "c", will=mqtt5.Will("will", payload=b"gone", qos=EXACTLY)).drop()
     pair.run(50_000)
     (packet,) = packets(subscriber, mqtt5.PublishPacket)
     assert (packet.payload, packet.qos) == (b"gone", EXACTLY)
+
+
+def test_a_refused_identifier_is_new_again(pair: Memory) -> None:
+    """MQTT-4.3.3-9: after a PUBREC of 0x80 or more."""
+    subscriber, publisher = pair.client(1, "s"), pair.client(0, "p")
+    subscriber.subscribe("t", max_qos=EXACTLY)
+    publisher.send(mqtt5.PublishPacket("$x", b"no", qos=EXACTLY, packet_id=3))
+    publish(publisher, 3, b"yes")
+    pair.run(50_000)
+    refused, taken = packets(publisher, mqtt5.PubRecPacket)
+    assert (int(refused.reason_code) >= 0x80, taken.reason_code) == (True, 0)
+    assert subscriber.got() == [("t", b"yes")]
+
+
+def test_what_was_sent_does_not_expire(pair: Memory) -> None:
+    """MQTT-4.3.3-7, -13: to the end of its exchange, and after a break."""
+    client = pair.client(0, "c", **LASTING)
+    client.acknowledges = False
+    client.subscribe("t", max_qos=EXACTLY)
+    publish(pair.client(0, "p"), 1, b"one", message_expiry_interval=1)
+    pair.run(20_000)
+    (sent,) = packets(client, mqtt5.PublishPacket)
+    client.drop()
+    pair.run(3_000_000, 50_000)
+    back = pair.client(0, "c", **LASTING)
+    pair.run(20_000)
+    (again,) = packets(back, mqtt5.PublishPacket)
+    assert (again.packet_id, again.duplicate) == (sent.packet_id, True)
+    assert packets(back, mqtt5.PubRelPacket)  # as it answered with PUBREC
+
+
+def test_a_full_receive_maximum_holds_back_publications_only(pair: Memory) -> None:
+    """MQTT-3.3.4-10, MQTT-4.9.0-3, MQTT-3.12.4-1; and of quality 1 and 2 only."""
+    client = pair.client(0, "c", receive_max=1)
+    client.acknowledges = False
+    client.subscribe("t", max_qos=EXACTLY)
+    publisher = pair.client(0, "p")
+    publish(publisher, 1)
+    publish(publisher, 2)
+    publisher.publish("t", b"zero")
+    pair.run(20_000)
+    client.subscribe("u")
+    client.send(mqtt5.PingReqPacket())
+    publish(client, 9)
+    pair.run(20_000)
+    assert packets(client, mqtt5.PingRespPacket)
+    assert client.last(mqtt5.PubRecPacket).packet_id == 9
+    assert [p.qos for p in packets(client, mqtt5.PublishPacket)] == [2, 0]
+
+
+def test_dup_is_of_one_hop(pair: Memory) -> None:
+    """MQTT-3.3.1-3: what a publisher repeats is new to the subscriber."""
+    subscriber = pair.client(1, "s")
+    subscriber.subscribe("t", max_qos=EXACTLY)
+    publish(pair.client(0, "p"), 1, duplicate=True)
+    pair.run(50_000)
+    (packet,) = packets(subscriber, mqtt5.PublishPacket)
+    assert not packet.duplicate
 
 
 def test_quality_2_survives_a_crash_at_every_step(durable: Memory) -> None:
@@ -278,7 +358,7 @@ def test_a_store_of_an_earlier_format_is_taken_up(durable: Memory, format: int) 
 
 
 def test_connack_says_what_is_offered(pair: Memory) -> None:
-    """MQTT-3.2.2-9, -22, MQTT-3.1.2-31: nothing is withheld, nothing said that was not asked."""
+    """MQTT-3.2.2-8, -9, MQTT-3.1.2-28: nothing is withheld, nothing said that was not asked."""
     answer = pair.client(0, "c", keep_alive=60).last(mqtt5.ConnAckPacket)
     assert answer.max_qos == EXACTLY
     assert answer.retain_available
@@ -319,7 +399,7 @@ def test_a_second_connection_takes_over_with_0x8e(pair: Memory) -> None:
 
 
 def test_the_broker_shortens_a_keep_alive_and_holds_to_it(tmp_path: Path) -> None:
-    """MQTT-3.1.2-24, MQTT-3.2.2-21, -22: one and a half times what CONNACK says."""
+    """MQTT-3.1.2-22, MQTT-3.2.2-22: one and a half times what CONNACK says."""
     net = memory(tmp_path, ["A"], [], tables="[limits]\nkeep_alive_s = 10")
     for wanted, answered in ((0, 10), (60, 10), (10, None), (4, None)):
         client = net.client(0, f"c{wanted}", keep_alive=wanted)
@@ -343,7 +423,7 @@ def test_enhanced_authentication_is_refused(pair: Memory) -> None:
 
 
 def test_nothing_larger_than_the_client_takes(pair: Memory) -> None:
-    """MQTT-3.1.2-27, -28, MQTT-3.9.2-1, MQTT-3.14.2-3: left out as if sent, answers without a
+    """MQTT-3.1.2-24, -25, MQTT-3.9.2-1, MQTT-3.14.2-3: left out as if sent, answers without a
     reason string; and MQTT-3.2.2-15: what is larger than we take is 0x95."""
     client = pair.client(0, "c", max_packet_size=60)
     client.subscribe("t", max_qos=ONCE)
@@ -362,7 +442,7 @@ def test_nothing_larger_than_the_client_takes(pair: Memory) -> None:
 
 
 def test_no_reasons_in_words_for_who_wants_none(pair: Memory) -> None:
-    """MQTT-3.1.2-32."""
+    """MQTT-3.1.2-29."""
     client = pair.client(0, "c", request_problem_info=False)
     answer = client.subscribe("t", "no filter at all")
     assert (answer.reason_codes[0], answer.reason_str) == (0x83, None)
@@ -416,7 +496,7 @@ def test_an_alias_that_cannot_be_is_0x94(pair: Memory, data: bytes) -> None:
 
 @pytest.mark.parametrize("most", [0, 1])
 def test_a_client_gets_no_more_aliases_than_it_takes(pair: Memory, most: int) -> None:
-    """MQTT-3.1.2-29, -30, MQTT-3.3.2-11."""
+    """MQTT-3.1.2-26, -27, MQTT-3.3.2-11."""
     client = pair.client(0, "c", topic_alias_max=most)
     client.subscribe("t/+", max_qos=ONCE)
     publisher = pair.client(1, "p")
@@ -502,7 +582,7 @@ def test_suback_answers_each_filter_in_order(pair: Memory) -> None:
 
 
 def test_a_will_waits_for_its_delay_and_not_for_a_client_that_returns(pair: Memory) -> None:
-    """MQTT-3.1.2-8, -10, -26, MQTT-3.14.4-3."""
+    """MQTT-3.1.2-7, -8, -10, MQTT-3.1.3-9, MQTT-3.14.4-3."""
     watcher = pair.client(1, "w")
     watcher.subscribe("will/+")
 
@@ -523,6 +603,20 @@ def test_a_will_waits_for_its_delay_and_not_for_a_client_that_returns(pair: Memo
     calm.send(mqtt5.DisconnectPacket())
     pair.run(1_000_000, 10_000)
     assert watcher.got() == []
+
+
+def test_a_will_is_retained_if_it_says_so_and_keeps_its_properties(pair: Memory) -> None:
+    """MQTT-3.1.2-14, -15, MQTT-3.1.3-10."""
+    said = [("b", "1"), ("a", "2"), ("b", "0")]
+    for name, retain in (("kept", True), ("gone", False)):
+        will = mqtt5.Will(f"will/{name}", payload=b"x", retain=retain, user_properties=said)
+        pair.client(0, name, will=will).drop()
+    pair.run(50_000)
+    watcher = pair.client(1, "w")
+    watcher.subscribe("will/+")
+    pair.run(50_000)
+    (packet,) = packets(watcher, mqtt5.PublishPacket)
+    assert (packet.topic, packet.retain, packet.user_properties) == ("will/kept", True, said)
 
 
 # `$SYS`.

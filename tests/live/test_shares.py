@@ -180,6 +180,26 @@ def test_what_a_leaving_member_has_not_acknowledged_goes_to_another(tmp_path: Pa
     assert taken([second]) == [[b"4"]]
 
 
+def test_what_a_member_refuses_goes_to_nobody_else(tmp_path: Path) -> None:
+    """MQTT-4.8.2-6: a PUBACK or PUBREC of 0x80 or more ends it."""
+    net = memory(tmp_path, NAMES, CHAIN)
+    first = net.client(0, "m0", acknowledges=False, **LASTING)
+    first.subscribe("$share/g/t/#", max_qos=EXACTLY)
+    publisher = net.client(0, "p")
+    for qos in (ONCE, EXACTLY):
+        publisher.publish("t/x", b"x", qos=qos)
+    net.run(50_000)
+    one, two = (p for p in first.packets if isinstance(p, mqtt5.PublishPacket))
+    (second,) = group(net, [2])
+    refused = mqtt5.PubAckReasonCode.UNSPECIFIED_ERROR
+    first.send(mqtt5.PubAckPacket(one.packet_id, reason_code=refused))
+    refusal = mqtt5.PubRecReasonCode.UNSPECIFIED_ERROR
+    first.send(mqtt5.PubRecPacket(two.packet_id, reason_code=refusal))
+    first.send(mqtt5.DisconnectPacket(session_expiry_interval=0))
+    net.run(500_000)
+    assert taken([second]) == [[]]
+
+
 def test_unsubscribing_leaves_the_group_and_the_last_one_ends_it(tmp_path: Path) -> None:
     net = memory(tmp_path, NAMES, CHAIN)
     first, second = group(net, [0, 2])

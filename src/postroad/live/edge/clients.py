@@ -2135,6 +2135,7 @@ def _fresh(letter: Letter, published_us: TimeUs, now: TimeUs) -> Letter | None:
 def _last_will(will: mqtt5.Will) -> LastWill:
     if not topics.valid_topic(will.topic):
         raise Malformed("the will's topic is not valid", 0x90)
+    mqtt.check_response_topic(will.response_topic)
     packet = PublishPacket(
         will.topic, will.payload or b"", qos=will.qos, retain=will.retain,
         packet_id=1 if int(will.qos) else None,

@@ -106,9 +106,15 @@ def read(data: bytes, level: int) -> Packet:
         texts += (packet.topic, packet.content_type or "", packet.response_topic or "")
         if any("\0" in text for text in texts):
             raise Malformed("a string has a null character")
+        check_response_topic(packet.response_topic)
     if getattr(packet, "packet_id", None) == 0:
         raise Malformed("packet identifier 0", 0x82)
     return packet
+
+
+def check_response_topic(topic: str | None) -> None:
+    if topic is not None and ("+" in topic or "#" in topic):
+        raise Malformed("a wildcard in the response topic", 0x82)
 
 
 def _check_properties(data: bytes) -> None:
