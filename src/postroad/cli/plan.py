@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postroad.cli.naming import MAP, names_of, pairs
-from postroad.cli.progress import waiting
+from postroad.cli.progress import counted, waiting
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError
 
@@ -73,7 +73,7 @@ def swico(
     **told: Any,
 ) -> None:
     """A small-world ring whose neighbours share interests (BeaConvey's overlays)."""
-    from postroad.kernels.swico import build, components_count
+    from postroad.kernels.swico import build, components_count, steps_count
     from postroad.overlay import small_world
     from postroad.planning import swico as planning
     from postroad.planning.interests import read
@@ -100,8 +100,11 @@ def swico(
         edges = guarded(candidates)
         world = swico_candidates.build(wanted, edges, seed)
     else:
-        with waiting("planning"):
-            world = build(wanted, overlay, long, seed, incoming)
+        world = counted(
+            "planning",
+            lambda done: build(wanted, overlay, long, seed, incoming, done),
+            steps_count(wanted, overlay),
+        )
     took = perf_counter() - began
     assert world.has_property_1()
     components = components_count(wanted, world)

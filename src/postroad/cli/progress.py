@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -51,6 +54,22 @@ def tracked(items: Sequence[T], word: str) -> Iterator[T]:
             if report is not None and number % 64 == 0:
                 report(number, len(items))
             yield item
+
+
+def counted(word: str, work: Callable[[npt.NDArray[np.int64]], T], total: int) -> T:
+    """What the work returns, with a bar by the counter that it is given.
+
+    The work is a kernel that holds no lock of the interpreter; on a terminal it has a thread.
+    """
+    done = np.zeros(1, np.int64)
+    with bar(word) as report:
+        if report is None:
+            return work(done)
+        with ThreadPoolExecutor(1) as pool:
+            waited = pool.submit(work, done)
+            while not wait([waited], 0.2).done:
+                report(int(done[0]), total)
+            return waited.result()
 
 
 @contextmanager

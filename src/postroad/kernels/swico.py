@@ -20,7 +20,7 @@ import numpy.typing as npt
 from postroad.jit import njit
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
-from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
+from postroad.planning.swico import TopicInterests, finger_ties, phases_count, ring_ties, walk
 
 _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase
@@ -71,18 +71,23 @@ class _Outside(NamedTuple):
     end: IntArray
 
 
-def greedy_ring(interests: TopicInterests, seed: int) -> IntArray:
+def greedy_ring(interests: TopicInterests, seed: int, done: IntArray | None = None) -> IntArray:
     """GSwicoS: the nodes in ring order, as `planning.swico.greedy_ring` finds it."""
     order = ring_ties(interests.nodes_count, seed)
     starts, nodes = interests.subscribers
     beside = _ring(
-        interests.start, interests.topics, starts, nodes.astype(np.int32), order, np.argsort(order)
-    )
+        interests.start, interests.topics, starts, nodes.astype(np.int32), order,
+        np.argsort(order), _counter(done),
+    )  # fmt: skip
     return walk([[peer for peer in pair if peer >= 0] for pair in beside.tolist()])
 
 
 def greedy_fingers(
-    interests: TopicInterests, order: IntArray, seed: int, incoming: str = "one"
+    interests: TopicInterests,
+    order: IntArray,
+    seed: int,
+    incoming: str = "one",
+    done: IntArray | None = None,
 ) -> IntArray:
     """GSwicoL: the fingers of each position, as `planning.swico.greedy_fingers` finds them."""
     placed = interests.at_positions(order)
@@ -90,8 +95,20 @@ def greedy_fingers(
     rank, begin = finger_ties(placed.nodes_count, seed)
     narrow = nodes.astype(np.int32)
     anyone = incoming == "any"
-    fingers: IntArray = _fingers(placed.start, placed.topics, starts, narrow, rank, begin, anyone)
+    fingers: IntArray = _fingers(
+        placed.start, placed.topics, starts, narrow, rank, begin, anyone, _counter(done)
+    )
     return fingers
+
+
+def steps_count(interests: TopicInterests, overlay: str) -> int:
+    """How far `build` counts: the links that it chooses, and one look at each node before."""
+    count = interests.nodes_count
+    return ("S" in overlay) * count + ("L" in overlay) * count * phases_count(count)
+
+
+def _counter(done: IntArray | None) -> IntArray:
+    return np.zeros(1, np.int64) if done is None else done
 
 
 def components_count(interests: TopicInterests, world: SmallWorld) -> int:
@@ -102,16 +119,26 @@ def components_count(interests: TopicInterests, world: SmallWorld) -> int:
 
 
 def build(
-    interests: TopicInterests, overlay: str, long: str, seed: int, incoming: str = "one"
+    interests: TopicInterests,
+    overlay: str,
+    long: str,
+    seed: int,
+    incoming: str = "one",
+    done: IntArray | None = None,
 ) -> SmallWorld:
-    """One of the paper's overlays: SL, S, L or -, with Chord's or random fingers where not L."""
+    """One of the paper's overlays: SL, S, L or -, with Chord's or random fingers where not L.
+
+    How far it is stands in `done[0]`, for another thread to read.
+    """
     from postroad.overlay import small_world
 
     count = interests.nodes_count
-    ring = greedy_ring if "S" in overlay else lambda _, seed: small_world.random_ring(count, seed)
-    order = ring(interests, seed)
+    if "S" in overlay:
+        order = greedy_ring(interests, seed, done)
+    else:
+        order = small_world.random_ring(count, seed)
     if "L" in overlay:
-        fingers = greedy_fingers(interests, order, seed, incoming)
+        fingers = greedy_fingers(interests, order, seed, incoming, done)
     elif long != "random":
         fingers = small_world.chord(count, begun=long == "chord_begun")
     else:
@@ -142,8 +169,8 @@ def _absentees(list_start, lists, count):
     return start, absent
 
 
-@njit(cache=True)
-def _ring(start, topics, list_start, lists, by_rank, rank):
+@njit(cache=True, nogil=True)
+def _ring(start, topics, list_start, lists, by_rank, rank, done):
     count = len(rank)
     beside = np.full((count, 2), -1, np.int64)
     degree = np.zeros(count, np.int64)
@@ -190,6 +217,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank):
             continue
         _tie(node, by_rank[count - 1 - best % count], beside, degree, end)
         edges += 1
+        done[0] += 1
         if degree[node] < 2:
             heapq.heappush(heap, -key)
     # Nothing left contributes: the earliest open ends are joined.
@@ -398,8 +426,8 @@ def _lower_outside(outside, lists, low, high, value):
     return low
 
 
-@njit(cache=True)
-def _fingers(start, topics, list_start, lists, rank, begin, anyone):
+@njit(cache=True, nogil=True)
+def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     count, phases = rank.shape
     slots = count * phases
     absent_start, absent = _absentees(list_start, lists, count)
@@ -424,6 +452,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone):
     floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
     gain = np.zeros(count, np.int32)
     for position in range(count):  # all phases at once, while nothing is chosen
+        done[0] += 1
         common = _count_shared(position, 2, 1 << phases, wanted, parts, outside, gain)
         for phase in range(1, phases):
             slot = position * phases + phase
@@ -475,6 +504,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone):
             if now < bound:
                 heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
                 continue
+            done[0] += 1
             fingers[position, phase] = best
             free[phase, best] = best + 1
             _join(position, best, wanted, parts)
