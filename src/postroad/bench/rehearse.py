@@ -6,14 +6,14 @@
 Whole brokers (tree, links, sessions, routers, stores) run in memory on a clock of their own: bytes
 take a drawn time over each connection, keep their order on it and no other; connections break
 with what is on them or fall silent; brokers lose all but their stores, between any two turns and
-between writing and speaking. Clients of quality 1 or 2 publish, send again what was not
+between writing and speaking. Clients of QoS 1 or 2 publish, send again what was not
 acknowledged, come back to their sessions. What must hold:
 
 - what is acknowledged to a publisher is, at that moment, with every subscriber it matches or in
   its broker's store; in the end every subscriber has had everything, once;
 - nothing comes again after its acknowledgement was stored; nothing of quality 0 comes twice, nor
   of quality 2, by packet identifiers alone;
-- what one publisher published to one topic at quality 1 or 2 comes in that order;
+- what one publisher published to one topic at QoS 1 or 2 comes in that order;
 - with one broker away and the rest joined, deliveries and acknowledgements go on within seconds,
   and when it comes back not even a publication of quality 0 among the others is lost;
 - of a shared subscription one member gets each publication, through all of it; what a member

@@ -1,4 +1,4 @@
-"""The price of safety: publications of quality 1 or 2 over a chain of three brokers, end to end.
+"""The price of safety: publications of QoS 1 or 2 over a chain of three brokers, end to end.
 
 With and without a store (one transaction on disk per turn of a broker's loop, PUBACK only when
 the last broker has it on its disk) and TLS (clients and links), and with a spare link besides a

@@ -161,7 +161,7 @@ def kick(path: Path, client: str, reason: str) -> None:
 def move(path: Path, publisher: str, broker: str) -> None:
     """Send a publisher to another broker (0x9C), if it follows and has no subscriptions.
 
-    What it has published at quality 1 or 2 and is not acknowledged it sends again there. The
+    What it has published at QoS 1 or 2 and is not acknowledged it sends again there. The
     network needs a secret. Exit code 1 if the publisher does not go.
     """
     from postroad.live.network import load
