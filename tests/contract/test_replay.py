@@ -3,11 +3,13 @@ to it, held against scenarios that were made that way from the beginning."""
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ from postroad.sim.engine import Fault
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario, load
 from postroad.sim.tracing import Tracing
-from postroad.traces.schema import Recording
+from postroad.traces.schema import SHUT_DOWN, Recording, Row
 from postroad.workloads.model import Posting, Workload
 
 every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
@@ -35,6 +37,40 @@ def record(scenario: Scenario) -> Recorded:
     tracing = Tracing(scenario, "run", Recording(""))
     run(scenario, tracing=tracing)
     return from_rows(tracing.rows)
+
+
+def test_the_shutdown_of_a_network_is_not_replayed() -> None:
+    """Clients that are still connected then unsubscribe; who hears of it is chance."""
+    draw = random.Random(3)
+    scenario = with_publications(draw, "subscription_forwarding", None)
+    tracing = Tracing(scenario, "run", Recording(""))
+    run(scenario, tracing=tracing)
+    rows = [msgspec.structs.replace(row, life=1) for row in tracing.rows]  # as if live
+    for start in (row for row in rows if row.kind == "start"):
+        start.detail = json.dumps({**json.loads(start.detail or ""), "assumed_us": 1000})
+    names, late_us = sorted({row.broker for row in rows}), max(row.time_us for row in rows) + 50
+
+    def row(kind: str, **more: Any) -> Row:
+        number = len(rows) + len(ending)
+        return Row("run", names[0], 1, number, kind, late_us + len(ending), **more)
+
+    left = {row.subscription for row in rows if row.kind == "unsubscribe"}
+    held = next(row for row in rows if row.kind == "subscribe" and row.subscription not in left)
+    ending: list[Row] = []
+    ending.append(row("disconnect", client=held.client, reason=SHUT_DOWN))
+    ending.append(row("unsubscribe", subscription=held.subscription))
+    ending.append(row("send", peer=names[1], mechanism="unsubscription"))
+    ends = [
+        Row("run", name, 1, 10**6, "end", late_us + 10, reason="told to stop") for name in names
+    ]
+    calm, ended = from_rows([*rows, *ends]), from_rows([*rows, *ending, *ends])
+    assert ended.messages == calm.messages
+    assert ended.scenario.workload == calm.scenario.workload
+    (known,) = (one for one in ended.scenario.workload.subscriptions if one.id == held.subscription)
+    assert known.until_us is None
+    going_on = from_rows([*rows, *ending])  # the others do, so it does end
+    assert going_on.messages != calm.messages
+    assert going_on.scenario.workload != calm.scenario.workload
 
 
 def with_publications(draw: random.Random, name: str, config: Any) -> Scenario:

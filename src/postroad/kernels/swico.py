@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from postroad.jit import njit
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import SmallWorld
-from postroad.planning.swico import TopicInterests, finger_ties, phases_count, ring_ties, walk
+from postroad.overlay.small_world import SmallWorld, phases_count
+from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
 
 _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase

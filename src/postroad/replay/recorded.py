@@ -36,7 +36,7 @@ from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
 from postroad.sim.run import plan_of
 from postroad.sim.scenario import Deviations, Scenario
-from postroad.traces.schema import Row
+from postroad.traces.schema import SHUT_DOWN, Row
 from postroad.workloads.model import Interest, Posting, Workload
 
 LATENCY_US = 1000  # of a link that nobody measured
@@ -75,9 +75,10 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     names: list[str] = network["brokers"]
     number = {name: broker for broker, name in enumerate(names)}
     known = [row for row in rows if row.broker in number]
+    departed = len(known) < len(rows)
     if live:
-        known = _ordered(known)
-    if len(known) < len(rows):
+        known = _ordered(_before_the_end(known))
+    if departed:
         warnings.append("rows of brokers that are not in the network any more are left out")
     overlay = _overlay(network, known, plan, warnings)
     names, number = list(overlay.names), {n: b for b, n in enumerate(overlay.names)}
@@ -188,6 +189,20 @@ def _overlay(
         warnings.append(f"{unknown} links were not measured: {LATENCY_US / 1000:g} ms assumed")
     ends = np.array([(number[a], number[b]) for a, b in links], dtype=np.int64).reshape(-1, 2)
     return Overlay(tuple(names), ends, np.array(latencies, dtype=np.int64))
+
+
+def _before_the_end(rows: list[Row]) -> list[Row]:
+    """Without what brokers do while all of them are shut down: their clients' subscriptions end,
+    and which broker is still told of it is chance."""
+    last = {row.broker: row for row in rows}
+    if any(row.kind != "end" for row in last.values()):
+        return rows
+    began = ("subscribe", "advertise")
+    busy = [row.time_us for row in rows if row.publication is not None or row.kind in began]
+    until_us = max(busy, default=0)
+    ends = [row.time_us for row in rows if row.kind == "end" or row.reason == SHUT_DOWN]
+    stop_us = min((end_us for end_us in ends if end_us > until_us), default=until_us + 1)
+    return [row for row in rows if row.time_us < stop_us or row.kind == "end"]
 
 
 _INPUTS = frozenset(

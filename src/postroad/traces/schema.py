@@ -60,6 +60,7 @@ ENDED = "session ended"
 AWAY = "client away at quality 0"
 SLOW = "client too slow at quality 0"
 MALFORMED = "malformed"
+SHUT_DOWN = "the broker shuts down"  # why clients are disconnected then
 REASONS = (
     NO_MATCH, UNADVERTISED, NO_WAY, DUPLICATE, LATE, EXPIRED, FULL, REFUSED, DOWN, LOST, CRASHED,
     NO_LOCAL, LEVELS, LARGE, ENDED, AWAY, SLOW, MALFORMED,

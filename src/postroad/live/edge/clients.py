@@ -63,7 +63,15 @@ from postroad.routing.base import (
     Unadvertise,
     Unsubscribe,
 )
-from postroad.traces.schema import AWAY, ENDED, EXPIRED, LEVELS, MALFORMED, NO_LOCAL
+from postroad.traces.schema import (
+    AWAY,
+    ENDED,
+    EXPIRED,
+    LEVELS,
+    MALFORMED,
+    NO_LOCAL,
+    SHUT_DOWN,
+)
 
 log = logging.getLogger("postroad.clients")
 
@@ -982,7 +990,7 @@ class Clients:
                 or connection in self.ready
                 or connection in self.behind
             ):
-                connection.parting = "the broker shuts down"
+                connection.parting = SHUT_DOWN
                 self.close(connection, bye, now)
         if self.broker.journal is None:
             for session in self.sessions.values():
