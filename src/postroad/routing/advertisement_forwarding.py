@@ -34,7 +34,7 @@ from postroad.routing.base import (
     Send,
     UnadvertisementMessage,
 )
-from postroad.routing.pool import FilterPool
+from postroad.routing.pool import FilterPool, Offers
 from postroad.routing.tables import LOCAL
 
 # Every broker asks the same question of the same pair; the answer is a pure function of it.
@@ -52,6 +52,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         self.advertisements: dict[AdvertisementId, tuple[Advertisement, BrokerId]] = {}
         # Per filter in the table: how many advertisements it intersects, by where they came from.
         self.towards: dict[Filter, dict[BrokerId, int]] = {}
+        self._offers: Offers | None = None  # those of `offers`, until they change
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         effects: list[Effect] = [
@@ -105,6 +106,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
 
     def count_met(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         """Count the advertisement in or out for each filter it meets; those filters."""
+        self._offers = None  # whatever changes them counts them in or out
         met = [filter for filter in self.table if meet(advertisement.filter, filter)]
         for filter in met:
             _add(self.towards[filter], source, step)
@@ -124,7 +126,9 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
                 self.towards.pop(filter, None)
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
-                for _, source in self.pool.meeting(filter, self.offers()):
+                if self._offers is None:
+                    self._offers = Offers(self.offers())
+                for _, source in self.pool.meeting(filter, self._offers):
                     _add(counts, source, 1)
 
     def offers(self) -> Iterable[tuple[Advertisement, BrokerId]]:

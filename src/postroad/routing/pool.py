@@ -9,6 +9,7 @@ that broker alone. The pool only remembers; a router's effects never depend on w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from postroad.filters import Filter, comparing, covers, intersects
 from postroad.filters.constraints import NumberSet, TextSet
@@ -28,6 +29,16 @@ FEW = 512  # that are left: then a new index takes little time
 
 Pin = tuple[str, Scalar]
 Offer = tuple[Advertisement, BrokerId]
+
+
+class Offers:
+    """Advertisements, to be compared with filters: by the identity of their own, with their places
+    in the order."""
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        self.of: dict[int, list[tuple[int, Offer]]] = {}
+        for place, offer in enumerate(offers):
+            self.of.setdefault(id(offer[0].filter), []).append((place, offer))
 
 
 class FilterPool:
@@ -138,22 +149,22 @@ class FilterPool:
             else:
                 del self._asking[name]
 
-    def meeting(self, filter: Filter, offers: Iterable[Offer]) -> list[Offer]:
+    def meeting(self, filter: Filter, offers: Offers) -> list[Offer]:
         """Those of the advertisements that intersect the filter, in the same order."""
         compared, met = self._meetings.get(filter, ({}, set()))
         if not compared or len(compared) > _MEETINGS_MAX:
             compared, met = {}, set()
             if filter in self.uses:
                 self._meetings[filter] = compared, met
-        offers = list(offers)
-        numbers = [id(advertisement.filter) for advertisement, _ in offers]
-        if not compared.keys() >= set(numbers):
-            for number, (advertisement, _) in zip(numbers, offers, strict=True):
-                if number not in compared:
-                    compared[number] = advertisement.filter
-                    if intersects(advertisement.filter, filter):
-                        met.add(number)
-        return [offer for number, offer in zip(numbers, offers, strict=True) if number in met]
+        of = offers.of
+        for number in of.keys() - compared.keys():
+            offered = compared[number] = of[number][0][1][0].filter
+            if intersects(offered, filter):
+                met.add(number)
+        return [
+            offer
+            for _, offer in sorted(chain.from_iterable(of[number] for number in of.keys() & met))
+        ]
 
     def _relate(self, filter: Filter) -> None:
         pins = _pins(filter)

@@ -62,7 +62,7 @@ from postroad.model import (
 from postroad.routing import advertisement_forwarding
 from postroad.routing.advertisement_forwarding import meet
 from postroad.routing.base import CancelTimer, Deliver, Effect, Message, Note, Send, SetTimer
-from postroad.routing.pool import FilterPool, Offer
+from postroad.routing.pool import FilterPool, Offer, Offers
 from postroad.routing.popsub.gossip import CACHE_MAX, HOME_ROUNDS, Group
 from postroad.routing.popsub.messages import (
     EPOCH,
@@ -187,6 +187,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self.gains: dict[BrokerId, dict[AdvertisementId, Gain]] = {}
         self.gains_changed = False
         self.met: dict[Filter, list[Offer]] = {}
+        self._advertised: Offers | None = None
         self.gain_min: float | None = None
         self.buffers: dict[Key, Buffer] = {}
         self.groups: dict[GroupKey, Group] = {}
@@ -263,12 +264,15 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         """The advertisements that a filter intersects, found once until advertisements change."""
         offers = self.met.get(filter)
         if offers is None:
-            offers = self.pool.meeting(filter, self.advertisements.values())
+            if self._advertised is None:
+                self._advertised = Offers(self.advertisements.values())
+            offers = self.pool.meeting(filter, self._advertised)
             self.met[filter] = offers
         return offers
 
     def count_met(self, advertisement: Advertisement, source: BrokerId, step: int) -> list[Filter]:
         self.met.clear()  # whatever changes the advertisements counts them in or out
+        self._advertised = None
         return super().count_met(advertisement, source, step)
 
     def _forget(self, name: SubscriptionId) -> list[Effect]:
