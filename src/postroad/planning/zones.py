@@ -60,7 +60,7 @@ def place(value: Scalar | None) -> tuple[int, Any]:
     return (2, (1, 0)) if value != value else (2, (0, value))  # NaN is above all numbers
 
 
-_NARROWED_MAX = 65_536
+NARROWED_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Zone:
         """
         known = self._narrowed
         if filter not in known:
-            if len(known) >= _NARROWED_MAX:
+            if len(known) >= NARROWED_MAX:
                 known.clear()
             try:
                 narrowed = conjoin(filter, self.filter)

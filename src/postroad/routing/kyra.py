@@ -48,7 +48,7 @@ from postroad.overlay import IntArray, Overlay
 from postroad.overlay.latencies import between_all
 from postroad.planning import kyra as planning
 from postroad.planning.kyra import Layout, Planned
-from postroad.planning.zones import ALPHA, divided_by, zone_of
+from postroad.planning.zones import ALPHA, NARROWED_MAX, divided_by, zone_of
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import (
     AboutFilter,
@@ -325,15 +325,25 @@ class KyraPlan(Plan):
         by_server = {server: clique for clique in self.layout.cliques for server in clique}
         return [by_server[server] for server in range(self.overlay.brokers_count)]
 
-    def narrowed(self, broker: BrokerId, filter: Filter) -> list[tuple[Seat, Filter]]:
+    def narrowed(self, broker: BrokerId, filter: Filter) -> Sequence[tuple[Seat, Filter]]:
         """The seats of the broker's clique that a filter meets, and what of it lies in each."""
-        zones = self.layout.zones
-        parts = [
-            (seat, zone.narrow(filter))
-            for seat in self.clique_of[broker]
-            if (zone := zones[seat]) is not None
-        ]
-        return [(seat, narrowed) for seat, narrowed in parts if narrowed is not None]
+        clique = self.clique_of[broker]
+        known = self._narrowed.setdefault(clique, {})
+        parts = known.get(filter)
+        if parts is None:
+            zones = self.layout.zones
+            within = [
+                (seat, zone.narrow(filter)) for seat in clique if (zone := zones[seat]) is not None
+            ]
+            if len(known) >= NARROWED_MAX:
+                known.clear()
+            parts = known[filter] = [(seat, part) for seat, part in within if part is not None]
+        return parts
+
+    @cached_property
+    def _narrowed(self) -> dict[tuple[BrokerId, ...], dict[Filter, list[tuple[Seat, Filter]]]]:
+        """What is known already: every server of a clique asks the same."""
+        return {}
 
     @cached_property
     def tree_peers(self) -> list[dict[int, list[BrokerId]]]:
