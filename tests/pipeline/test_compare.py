@@ -235,6 +235,10 @@ def check_pictures(page: Any, report: Path) -> None:
     before = page.evaluate(stroke)
     page.hover(dot, force=True)
     assert page.evaluate(stroke) != before
+    page.emulate_media(media="print", color_scheme="dark")  # says what it shows, on white paper
+    assert page.is_visible("#left-scheme")
+    assert not page.is_visible("#table-mode")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert (report / "index.html").stat().st_size < 1_500_000
 
 
