@@ -781,7 +781,8 @@ def _gather_facts(
     gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
     store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
     store.publish(facts_out, recipe, facts)
-    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS))
+    papers = {name.partition(".")[0] for name in store.distinct(facts_out, "fact") if "." in name}
+    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS), sorted(papers))
     store.write(values.coalesce(1), metrics_out)
     store.publish(metrics_out, recipe, facts)
 
