@@ -213,16 +213,22 @@ def measures_page() -> str:
     ]
     rows += ["", "Traces, of live brokers too, tell these: "]
     rows[-1] += ", ".join(f"`{name}`" for name in definitions.TRACED) + "."
-    rows += ["", "## Measures that the papers' runs compute themselves"]
-    for paper, measures in definitions.OF_PAPERS.items():
-        rows += ["", f"`{paper}`:", "", "| measure | definition | unit |", "|---|---|---|"]
-        rows += [f"| `{name}` | {text} | {unit} |" for name, (text, unit) in measures.items()]
+    rows += ["", "## The papers", "", *definitions.ABOUT_PAPERS.strip().splitlines()]
+    for paper, of in definitions.OF_PAPERS.items():
+        rows += ["", f"### {paper}", "", "| fact | what is counted |", "|---|---|"]
+        rows += [f"| `{paper}.{name}` | {text} |" for name, text in of.facts.items()]
+        rows += ["", "| measure | definition | unit | from its facts |", "|---|---|---|---|"]
+        rows += [
+            f"| `{name}` | {one.definition} | {one.unit} | `{one.sql}` |"
+            for name, one in of.measures.items()
+        ]
     return "\n".join([*rows, ""])
 
 
 def test_every_metric_of_a_paper_is_defined() -> None:
-    for paper, measures in definitions.OF_PAPERS.items():
-        assert set(import_module(f"postroad.papers.{paper}.runs").METRICS) <= set(measures)
+    for paper, of in definitions.OF_PAPERS.items():
+        shown = getattr(import_module(f"postroad.papers.{paper}.runs"), "METRICS", ())
+        assert set(shown) <= set(of.measures)
 
 
 def test_measures_page_is_current() -> None:

@@ -153,8 +153,7 @@ def test_kyra(seed: int) -> None:
     core, _ = routed(plan_of("kyra", overlay), network)
     agrees(core, outcome)
     assert core.matches() == outcome.matches.tolist()
-    share = np.mean(core.known) / max(1, network.wanted.sum())
-    assert share == pytest.approx(kernel.storage(routes, network.wanted))
+    assert list(core.known) == kernel.kept(routes, network.wanted).tolist()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -251,8 +250,9 @@ def test_a_server_stores_its_trees_only() -> None:
     layout = planning.layout(direct_us, everyone, divider(network.load), 1)
     placed = sum(zone is not None for zone in layout.zones)
     assert 1 < placed < len(direct_us)
-    one = kernel.storage(kernel.routes(layout, VALUES), network.wanted)
-    assert one == pytest.approx(placed / len(direct_us))
+    everything = network.wanted.sum()
+    one = kernel.kept(kernel.routes(layout, VALUES), network.wanted) / everything
+    assert one.mean() == pytest.approx(placed / len(direct_us))
     layout = planning.layout(direct_us, everyone, divider(network.load))
-    many = kernel.storage(kernel.routes(layout, VALUES), network.wanted)
-    assert many == pytest.approx(1 / len(direct_us))
+    many = kernel.kept(kernel.routes(layout, VALUES), network.wanted) / everything
+    assert many.mean() == pytest.approx(1 / len(direct_us))

@@ -131,7 +131,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data"
         ("tw", "twitter_edges_unique.txt.gz"),
     ],
 )
-def test_the_orderings_that_the_paper_claims_hold(workload: str, graph: str) -> None:
+def test_the_orderings_that_the_paper_claims_hold(spark: Any, workload: str, graph: str) -> None:
     if graph and not (SHARED / graph).is_file():
         pytest.skip(f"{graph} is not there")
     rows = [
@@ -148,7 +148,7 @@ def test_the_orderings_that_the_paper_claims_hold(workload: str, graph: str) -> 
         for overlay in ("SL", "S", "L", "-")
     ]
     replicates = runs.replicates(rows)
-    found = single_runs.measured(runs.run_point, replicates, runs.BASELINES)
+    found = single_runs.measured(spark, runs.run_point, replicates, runs.BASELINES)
     measured = runs.Means(found, replicates)
     claims = runs.claims(measured)
     assert claims

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import single_runs
 from postroad.errors import InputError
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
@@ -62,12 +64,11 @@ def test_a_workload_follows_the_section() -> None:
     assert 0.2 < inside.all(axis=2).mean() < 0.3
 
 
-def test_every_mechanism_delivers_the_same_and_spares_the_tree() -> None:
+def test_every_mechanism_delivers_the_same_and_spares_the_tree(spark: Any) -> None:
     row = {"experiment": "x", "value": 0.0, "topology": 1, "workload": 1, "matrix": ""}
-    found = {
-        mechanism: runs.run_point({**row, **asdict(replace(SMALL, mechanism=mechanism))})
-        for mechanism in runs.MECHANISMS
-    }
+    points = [{**row, **asdict(replace(SMALL, mechanism=one))} for one in runs.MECHANISMS]
+    metrics = single_runs.metrics_of(spark, runs.run_point, points)
+    found = dict(zip(runs.MECHANISMS, metrics, strict=True))
     base = found.pop("tree")
     assert base["unpopular_deliveries"] == 0
     for mechanism, measured in found.items():
@@ -93,12 +94,11 @@ def test_points_that_simulate_the_same_run_once() -> None:
     assert len(runs.distinct([{**r, "queues": True} for r in pair])[0]) == 2
 
 
-def test_direct_sends_can_cost_their_sender() -> None:
+def test_direct_sends_can_cost_their_sender(spark: Any) -> None:
     row = {"experiment": "x", "value": 0.0, "topology": 1, "workload": 1, "matrix": ""}
     busy = replace(SMALL, mechanism="direct", queues=True, phi=0.02, throughput_per_s=800.0)
-    free, dear = (
-        runs.run_point({**row, **asdict(replace(busy, direct_cost=cost))}) for cost in (0.0, 2.0)
-    )
+    points = [{**row, **asdict(replace(busy, direct_cost=cost))} for cost in (0.0, 2.0)]
+    free, dear = single_runs.metrics_of(spark, runs.run_point, points)
     assert dear["deliveries"] == free["deliveries"]
     assert dear["queue"] > 2 * free["queue"]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -27,8 +28,11 @@ from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.filters import parse
 from postroad.live.client import Client
+from postroad.overlay import Overlay
 from postroad.pipeline import run, store, watch
 from postroad.pipeline.schemas import QUARANTINE, WATCH_SEEN, WATCH_STOPS
+from postroad.routing import kyra, mbr
+from postroad.sim.facts import carrying
 from postroad.sim.run import run as simulate
 from postroad.sim.scenario import Scenario
 from postroad.sim.tracing import Tracing
@@ -110,7 +114,8 @@ def added_up(spark, lines, window_us):
 
 def priced(totals):
     networks = {row["trace_id"]: row["detail"] for row in watch.networks(totals).collect()}
-    return watch.alternatives(totals, networks, 0)
+    told = totals.select(*watch.OF_BATCH).toArrow()
+    return watch.alternatives(totals, networks, watch.filters(watch.standing({}, told)), 0)
 
 
 def as_watched(spark, folder):
@@ -193,7 +198,9 @@ def test_tables_are_what_a_plain_count_of_the_rows_gives(traces, batch):
 
 def carried(scenario):
     """The messages with publications of a simulated run."""
-    return sum(link.messages.get("publication", 0) for link in simulate(scenario).links)
+    kinds = carrying()
+    links = simulate(scenario).links
+    return sum(n for link in links for kind, n in link.messages.items() if kind in kinds)
 
 
 def relinked(overlay, row):
@@ -257,6 +264,115 @@ def test_advice_saves_what_it_says(spark):
             advised[row["action"]] += 1
     assert min(advised.values()) > 0
     assert sum(advised.values()) < len(rows)
+
+
+def watched_windows(spark, scenarios):
+    """All alternatives of the third window of each simulated network."""
+    lines = []
+    for name, scenario in scenarios.items():
+        tracing = Tracing(scenario, name, Recording(""))
+        simulate(scenario, tracing=tracing)
+        lines += [("f", 0, msgspec.json.encode(row).decode()) for row in tracing.rows]
+    frame = spark.createDataFrame(lines, "file string, block bigint, text string")
+    return priced(added_up(spark, frame, 1_000_000))
+
+
+def test_planned_schemes_parameters_and_further_links_are_priced_as_simulated(spark):
+    """From the subscriptions that the traces tell. Without one of them nothing is priced."""
+    draw = random.Random(3)
+    names = tuple("ABCDEFGHIJ")
+    links = np.array([(max(0, n - 1 - n % 2), n) for n in range(1, 10)])
+    overlay = Overlay(names, links, np.array([draw.randint(2, 9) * 1000 for _ in links]))
+    wanted = tuple(
+        Interest(f"s{n:02}", draw.randrange(10), "c", parse(f"class = 'c{n % 5}' AND x > {n}"))
+        for n in range(20)
+    )
+    postings = tuple(
+        Posting(w * 1_000_000 + n * 10_000, n % 4, f"p{n % 4}", f"{w}-{n}",
+                {"class": f"c{draw.randrange(6)}", "x": draw.randrange(25)})
+        for w in range(4) for n in range(25)
+    )  # fmt: skip
+    offers = tuple(Interest(f"p{n}", n, f"p{n}", parse("TRUE")) for n in range(4))
+    workload = Workload(wanted, offers, postings)
+    configs = {"kyra": kyra.Config(clique_ms=20.0, attributes="x"), "mbr": mbr.Config(groups=8)}
+    schemes = ("subscription_forwarding", "kyra", "mbr", "ideal_multicast")
+    scenarios = {
+        scheme: Scenario(scheme, overlay, workload, configs.get(scheme)) for scheme in schemes
+    }
+    rows = watched_windows(spark, scenarios).where("window_us = 2000000").collect()
+    now = [one for one in postings if one.time_us // 1_000_000 == 2]
+    seen = Counter()
+    for row in rows:
+        scenario = replace(scenarios[row["trace_id"]], workload=replace(workload, postings=now))
+        instead = scenario
+        if row["action"] == "switch":
+            if row["instead"] != row["now"]:
+                instead = replace(scenario, scheme=row["instead"], config=None)
+        elif row["action"] == "parameter":
+            name, _, value = row["instead"].partition("=")
+            changed = replace(scenario.config, **{name: int(value)})
+            instead = replace(scenario, config=changed)
+        elif row["action"] == "add" and row["instead"] != "none":
+            new = [names.index(name) for name in row["instead"].split("-")]
+            wider = replace(
+                overlay,
+                ends=np.concatenate([links, [new]]),
+                latency_us=np.append(overlay.latency_us, round(np.median(overlay.latency_us))),
+            )
+            instead = replace(scenario, overlay=wider)
+        elif row["action"] != "add":
+            continue
+        assert row["messages"] == carried(scenario)
+        assert row["saving"] == row["messages"] - carried(instead), row
+        seen[row["trace_id"], row["action"], row["saving"] > 0] += 1
+    every = {row["instead"] for row in rows if row["action"] == "switch"}
+    assert {"kyra", "mbr", "scribe", "iscribe", "beaconvey"} <= every
+    assert seen["ideal_multicast", "add", True]
+    assert seen["kyra", "parameter", True] or seen["mbr", "parameter", True]
+    assert {row["trace_id"] for row in rows if row["action"] == "parameter"} == {"kyra", "mbr"}
+
+
+def test_schemes_are_not_planned_by_subscriptions_that_do_not_explain_the_deliveries(spark):
+    scenario = networks.scenario(random.Random(5), "subscription_forwarding", None)
+    tracing = Tracing(scenario, "run", Recording(""))
+    simulate(scenario, tracing=tracing)
+    lines = [
+        ("f", 0, msgspec.json.encode(row).decode())
+        for row in tracing.rows
+        if row.kind != "subscribe"
+    ]
+    frame = spark.createDataFrame(lines, "file string, block bigint, text string")
+    rows = priced(added_up(spark, frame, 1_000_000)).collect()
+    assert rows
+    assert not {row["instead"] for row in rows} & {"kyra", "mbr", "scribe"}
+
+
+def test_subscriptions_stand_until_they_end_or_their_broker_starts_anew():
+    columns = ("view", "trace_id", "broker", "life", "publication", "order_high", "detail")
+
+    def told(*rows):
+        return pa.table([list(column) for column in zip(*rows, strict=True)], names=list(columns))
+
+    known = watch.standing(
+        {},
+        told(
+            ("subscription", "net", "A", 1, "s", 5, "x > 1"),
+            ("subscription", "net", "A", 1, "s", 3, None),
+            ("subscription", "net", "A", 1, "t", 4, "x > 2"),
+            ("subscription", "net", "B", 1, "u", 2, "x > 3"),
+        ),
+    )
+    assert watch.filters(known) == {"net": (("A", "x > 1"), ("A", "x > 2"), ("B", "x > 3"))}
+    known = watch.standing(known, told(("subscription", "net", "A", 1, "t", 6, None)))
+    known = watch.standing(known, told(("subscription", "net", "A", 1, "t", 2, "x > 2")))
+    assert watch.filters(known) == {"net": (("A", "x > 1"), ("B", "x > 3"))}
+    known = watch.standing(known, told(("start", "net", "A", 2, None, 1, None)))
+    assert watch.filters(known) == {"net": (("B", "x > 3"),)}
+    many = [("subscription", "big", "A", 1, f"s{n}", n, "x > 1") for n in range(3000)]
+    for some in (many[:1500], many[1500:], many[:1]):
+        known = watch.standing(known, told(*some))
+    assert len(known) < 10
+    assert watch.filters(known) == {"net": (("B", "x > 3"),)}
 
 
 def test_advice_waits_until_a_change_has_lasted(spark):

@@ -6,6 +6,8 @@ other trees. `docs/kyra.md` says what follows.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from postroad.kernels import kyra as kernel
@@ -33,14 +35,24 @@ def other_cliques(distribution: str) -> None:
         for topology in NETWORKS:
             setting = runs.setting(topology, 500, 0.0, distribution, 0.5, 0)
             grouped = runs.cliques(topology, 500, 0.0, clique_ms)
-            kyra, fbr = (runs.evaluate(setting, scheme, grouped, 10) for scheme in ("kyra", "fbr"))
-            metrics = ("storage", "processing", "node_mean", "link_mean", "nru")
-            rows.append(
-                [float(np.mean(list(map(len, grouped)))), *(kyra[m] / fbr[m] for m in metrics)]
-            )
+            kyra, fbr = (totals(setting, scheme, grouped) for scheme in ("kyra", "fbr"))
+            ratios = [kyra[fact] / fbr[fact] for fact in ("kept", "matches", "stress")]
+            ratios.append(kyra["link"] / kyra["links used"] / (fbr["link"] / fbr["links used"]))
+            ratios.append(kyra["used_us"] / fbr["used_us"])
+            rows.append([float(np.mean(list(map(len, grouped)))), *ratios])
         size, *ratios = np.mean(rows, axis=0)
         print(f"{clique_ms:>4} {size:>8.2f} {ratios[0]:>8.3f} {ratios[1]:>8.3f} "
               + " ".join(f"{each:>6.3f}" for each in ratios[2:]))  # fmt: skip
+
+
+def totals(setting: runs.Setting, scheme: str, grouped: list[list[int]]) -> Counter[str]:
+    """Each fact of a scheme, added up, and how many links were used."""
+    added: Counter[str] = Counter()
+    for *_, bucket, fact, count in runs.evaluate(setting, scheme, grouped, 10):
+        name = fact.removeprefix("kyra.")
+        added[name] += count if bucket is None else bucket * count
+        added["links used"] += count if name == "link" else 0
+    return added
 
 
 def least_stress() -> None:
@@ -52,7 +64,8 @@ def least_stress() -> None:
         for topology in NETWORKS:
             setting = runs.setting(topology, 500, 0.0, "multimodal", 0.5, seed)
             grouped = runs.cliques(topology, 500, 0.0, 50)
-            rows.append([runs.evaluate(setting, one, grouped, 10)["node_mean"] for one in schemes])
+            servers = setting.underlay.servers_count
+            rows.append([totals(setting, one, grouped)["stress"] / servers for one in schemes])
         means = zip(schemes, np.mean(rows, axis=0), strict=True)
         print(f"seed {seed}: " + ", ".join(f"{scheme} {mean:.0f}" for scheme, mean in means))
 

@@ -368,8 +368,8 @@ def _merged(wanted, publishers, values, home, before, link_into, latency_us, lan
     return carried, used_us
 
 
-def storage(routes: Routes, wanted: Wanted) -> float:
-    """The share of all subscriptions that the average server knows: those on its trees."""
-    per_tree = np.bincount(routes.tree_of, wanted.sum(axis=0), len(routes.forest.start) - 1)
-    known = per_tree @ routes.forest.joined()
-    return float(known.mean() / max(1, per_tree.sum()))
+def kept(routes: Routes, wanted: Wanted) -> IntArray:
+    """Per server, the subscriptions that it knows: those on its trees."""
+    per_tree = np.zeros(len(routes.forest.start) - 1, np.int64)
+    np.add.at(per_tree, routes.tree_of, wanted.sum(axis=0))
+    return np.asarray(per_tree @ routes.forest.joined())

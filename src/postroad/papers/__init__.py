@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from postroad.overlay import IntArray
+
 if TYPE_CHECKING:  # a run of a sweep does not need Spark
     from postroad.pipeline.figures import Figure, Ratio, Setting
     from postroad.pipeline.run import Member
+    from postroad.sim.facts import Fact
 
 Row = Mapping[str, Any]
 
@@ -105,6 +110,34 @@ def _setting(values: Mapping[str, Any]) -> Setting:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def facts(paper: str, counts: Mapping[str, Any], part: str | None = None) -> list[Fact]:
+    """Facts of a paper's run: of each name a number, one for every broker (or link, move, …) in
+    order, or one for every bucket, if it is a mapping.
+
+    `pipeline/definitions.py` says what they are and what follows from them.
+    """
+    from postroad.sim.facts import fact
+
+    rows: list[Fact] = []
+    for name, count in counts.items():
+        called = f"{paper}.{name}"
+        if isinstance(count, Mapping):
+            rows += [fact(called, n, part=part, bucket=b) for b, n in count.items()]
+        elif np.ndim(count) == 0:
+            rows.append(fact(called, count, part=part))
+        else:
+            numbers = np.asarray(count).tolist()
+            rows += [fact(called, n, part=part, broker=str(b)) for b, n in enumerate(numbers)]
+    return rows
+
+
+def histogram(values: IntArray, weights: IntArray | None = None) -> dict[int, int]:
+    """How often each value occurs; with weights, those of its places added up."""
+    buckets, where = np.unique(values, return_inverse=True)
+    times = np.bincount(where, weights, minlength=len(buckets))
+    return dict(zip(buckets.tolist(), np.round(times).astype(np.int64).tolist(), strict=True))
 
 
 def any_case(run: Row) -> dict[str, Any]:

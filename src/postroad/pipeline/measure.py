@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from scipy import stats
 
-from postroad.pipeline.definitions import MEASURES, SUMS, TRACED
+from postroad.pipeline.definitions import MEASURES, OF_PAPERS, SUMS, TRACED
 from postroad.pipeline.schemas import DIFFERENCES, FACTS, METRICS, conform
 from postroad.pipeline.schemas import MEASURES as TABLE
 from postroad.sim.facts import DELAY_GROWTH, carrying
@@ -67,8 +68,12 @@ def _exact_mean(whole: Column) -> Column:
     return F.sum(whole.cast("decimal(38,0)")).cast("double") / F.count(whole)
 
 
-def fact_metrics(facts: DataFrame) -> DataFrame:
-    """Per run, every measure of `definitions.MEASURES` that its facts allow."""
+def fact_metrics(facts: DataFrame, papers: Sequence[str] = ()) -> DataFrame:
+    """Per run, every measure that its facts allow: of `definitions.MEASURES`, or of those of the
+    `papers` whose runs they are."""
+    if papers:
+        several = [_paper_metrics(facts, paper) for paper in papers]
+        return conform(reduce(DataFrame.unionByName, several), METRICS)
     run = "run_id"
     by_fact = facts.groupBy(run, "fact").agg(
         F.sum("count").alias("_sum"), F.max("count").alias("_max"), F.count("*").alias("_rows")
@@ -105,6 +110,45 @@ def fact_metrics(facts: DataFrame) -> DataFrame:
     ]
     rows = known.select(run, F.inline(F.array(*values))).where(F.col("value").isNotNull())
     return conform(rows, METRICS)
+
+
+def _paper_metrics(facts: DataFrame, paper: str) -> DataFrame:
+    """The measures of a paper's runs, from the facts whose names begin with the paper's."""
+    of = OF_PAPERS[paper]
+    own = facts.where(F.col("fact").startswith(f"{paper}."))
+    named = own.withColumns(
+        {
+            "fact": F.substring_index("fact", ".", -1),
+            "part": F.col("part") if of.several else F.lit(None).cast("string"),
+        }
+    )
+    percent = F.array(*[F.lit(share / 100) for share in range(101)])
+    bucket = F.when(F.col("fact").isin(*of.delays), _delay_us()).otherwise(F.col("bucket"))
+    value = F.when(
+        F.col("fact").isin(*of.spread), F.coalesce(bucket, F.col("count")).cast("double")
+    )
+    weight = F.when(F.col("bucket").isNull(), 1).otherwise(F.col("count"))
+    by_fact = named.groupBy("run_id", "part", "fact").agg(
+        F.sum("count").alias("total"),
+        F.max("count").alias("most"),
+        F.count("*").alias("rows"),
+        F.sum(F.col("count") * F.col("bucket")).alias("weight"),
+        F.sum(F.try_divide("count", "bucket").cast("decimal(38,9)")).cast("double").alias("each"),
+        F.percentile(value, percent, weight).alias("spread"),
+    )
+    maps = ("total", "most", "rows", "weight", "each", "spread")
+    known = by_fact.groupBy("run_id", "part").agg(
+        *[F.map_from_entries(F.collect_list(F.struct("fact", name))).alias(name) for name in maps]
+    )
+    values = [
+        F.struct(
+            F.concat_ws("|", "part", F.lit(name)).alias("metric"),
+            F.expr(one.sql).cast("double").alias("value"),
+        )
+        for name, one in of.measures.items()
+    ]
+    rows = known.select("run_id", F.inline(F.array(*values)))
+    return rows.where(F.col("value").isNotNull())
 
 
 def trace_facts(traces: DataFrame) -> DataFrame:

@@ -39,6 +39,7 @@ from postroad.pipeline import store
 from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
+from postroad.pipeline.alternatives import Subscriptions
 from postroad.pipeline.schemas import (
     BOOLEAN,
     CASES,
@@ -781,7 +782,8 @@ def _gather_facts(
     gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
     store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
     store.publish(facts_out, recipe, facts)
-    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS))
+    papers = {name.partition(".")[0] for name in store.distinct(facts_out, "fact") if "." in name}
+    values = measuring.fact_metrics(store.read(spark, facts_out, FACTS), sorted(papers))
     store.write(values.coalesce(1), metrics_out)
     store.publish(metrics_out, recipe, facts)
 
@@ -1349,6 +1351,7 @@ class _Known:
     closed_us: int | None = None  # and the last that was closed for it
     level: int = 0  # which publications are followed: of 2 ** level one
     seen: dict[watching.Life, list[watching.Range]] = field(default_factory=dict)
+    standing: watching.Standing = field(default_factory=dict)
 
     @classmethod
     def after(cls, folder: str, batch: int) -> _Known:
@@ -1359,12 +1362,14 @@ class _Known:
             (trace_id, broker, life): [(low, high) for low, high in ranges]
             for trace_id, broker, life, ranges in state["seen"]
         }
-        return cls(state["last_us"], state["closed_us"], state["level"], seen)
+        standing = {(a, b, c): (d, e, f) for a, b, c, d, e, f in state["standing"]}
+        return cls(state["last_us"], state["closed_us"], state["level"], seen, standing)
 
     def save(self, folder: str, batch: int) -> None:
         seen = [[*life, ranges] for life, ranges in self.seen.items()]
         numbers = {"last_us": self.last_us, "closed_us": self.closed_us, "level": self.level}
-        state = {**numbers, "seen": seen}
+        standing = [[*name, *last] for name, last in self.standing.items()]
+        state = {**numbers, "seen": seen, "standing": standing}
         store.write_json(store.join(folder, f"_known/{batch}.json"), state)
         store.remove_file(store.join(folder, f"_known/{batch - 2}.json"))
 
@@ -1431,7 +1436,8 @@ def _measure_batch(
             for row in ranges
         )
         assert seen is not None, "a row that was seen before"
-    _write_tables(folder, small, closed_us, window_us, batch)
+    standing = watching.standing(before.standing, told)
+    _write_tables(folder, small, watching.filters(standing), closed_us, window_us, batch)
     bad = [re.sub("^file:/+", "/", path) for path in watching.bad_files(told)]
     if bad:
         _quarantine(again(bad), store.join(folder, "quarantine"), batch)
@@ -1440,7 +1446,7 @@ def _measure_batch(
     if network is not None:
         recent_us = (last_us or 0) - watching.ADVISED_AFTER * window_us
         beside[batch]["moves"] = _apply(small, folder, network, recent_us, batch)
-    _Known(last_us, closed_us, level, seen).save(folder, batch)
+    _Known(last_us, closed_us, level, seen, standing).save(folder, batch)
     for state in ("_facts", "_alternatives"):
         # The last is needed if this batch must be done again.
         store.remove(store.join(folder, f"{state}/batch={batch - 2}"))
@@ -1494,7 +1500,12 @@ def _seen_table(
 
 
 def _write_tables(
-    folder: str, spark: SparkSession, closed_us: int | None, window_us: int, batch: int
+    folder: str,
+    spark: SparkSession,
+    subscriptions: Mapping[str, Subscriptions],
+    closed_us: int | None,
+    window_us: int,
+    batch: int,
 ) -> None:
     """The rows that a batch has changed, of all tables."""
     place = store.join(folder, f"_facts/batch={batch}")
@@ -1502,7 +1513,7 @@ def _write_tables(
     for name, stage in watching.stages(window_us).items():
         _write_changed(stage(totals), folder, name, batch)
     networks = {row["trace_id"]: row["detail"] for row in watching.networks(totals).collect()}
-    priced = watching.alternatives(totals, networks, batch)
+    priced = watching.alternatives(totals, networks, subscriptions, batch)
     batched = watching.batched(WATCH_ALTERNATIVES)
     if batch:
         old = store.join(folder, f"_alternatives/batch={batch - 1}")

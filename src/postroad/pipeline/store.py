@@ -514,6 +514,16 @@ def count(path: str) -> int:
     return int(dataset.dataset(place, format="parquet", filesystem=files).count_rows())
 
 
+def distinct(path: str, column: str) -> set[str]:
+    """The different values of a text column, without Spark."""
+    files, place = local(path)
+    table = dataset.dataset(place, format="parquet", filesystem=files)
+    values: set[str] = set()
+    for batch in table.to_batches(columns=[column]):
+        values.update(batch.column(0).unique().to_pylist())
+    return values
+
+
 def write_empty(path: str, schema: StructType) -> None:
     """A table without rows, as `write` would leave it."""
     recover(path)

@@ -21,6 +21,7 @@ VLDB 2019). Bytes and messages of several publications count once, with their fi
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -58,6 +59,8 @@ DELAY_ERROR = 0.01
 SAMPLE = 1_000
 """About so many publications of a window are followed one by one, to say what else they would
 have cost; of more, a half, a quarter and so on, by their hash."""
+SUBSCRIPTIONS_MAX = 2_000
+"""Schemes that plan by the subscriptions are priced for so many different ones at most."""
 ADVISED_AFTER = 3
 """Windows in a row in which a change must have been better before it is advised,"""
 ADVISED_SHARE = 0.1
@@ -71,8 +74,8 @@ _PRIME = 2**31 - 1
 _Z95 = 1.96
 _WHOLE = tuple(field.name for field in TRACES.fields if field.dataType == LONG)
 _TEXTS = (
-    "trace_id", "broker", "kind", "peer", "publisher", "publication", "attributes", "reason",
-    "detail",
+    "trace_id", "broker", "kind", "peer", "publisher", "publication", "subscription", "filter",
+    "attributes", "reason", "detail",
 )  # fmt: skip
 _NEEDED = (*_TEXTS, *_WHOLE)
 _COUNTS = (
@@ -81,14 +84,17 @@ _COUNTS = (
 )  # fmt: skip
 _ORDER_SUMS = ("order_count", "order_sum", "order_check")
 _ORDER = (*_ORDER_SUMS, "order_low", "order_high")
-OF_BATCH = ("view", "window_us", "trace_id", "broker", "life", "detail", "publications", *_ORDER)
+OF_BATCH = (
+    "view", "window_us", "trace_id", "broker", "life", "publication", "detail", "publications",
+    *_ORDER,
+)  # fmt: skip
 """The columns of totals that tell of a batch as a whole."""
 _FACT_KEY = tuple(
     name
     for name in WATCH_FACTS.names
     if name not in (*_COUNTS, *_ORDER, "queue_max", "level", "batch")
 )
-VERSION = 2
+VERSION = 3
 """Of what a stopped watch leaves for the next."""
 Life = tuple[str, str, int]
 Range = tuple[int, int]
@@ -172,12 +178,15 @@ def events(judged: DataFrame, window_us: int) -> DataFrame:
         kind.alias("kind"),
         "peer",
         "publisher",
-        "publication",
+        F.coalesce("publication", "subscription").alias("publication"),
         start_us.alias("window_us"),
         made_us.alias("made_us"),
         F.when(kind == "publish", F.get_json_object("attributes", "$.class")).alias("class"),
         F.when(kind == "start", F.get_json_object("detail", "$.scheme")).alias("scheme"),
-        F.when(kind == "start", F.col("detail")).alias("detail"),
+        F.when(kind == "start", F.col("detail"))
+        .when(kind == "publish", F.col("attributes"))
+        .when(kind == "subscribe", F.col("filter"))
+        .alias("detail"),
         F.when(kind == "start", time_us).alias("started_us"),
         F.when(kind == "stop", F.coalesce("reason", F.lit(""))).alias("reason"),
         F.coalesce("bytes", F.lit(0)).alias("bytes"),
@@ -258,7 +267,17 @@ def facts(events: DataFrame, level: int = 0) -> DataFrame:
                 "publication",
                 window_us=mine["made_us"],
                 broker=F.when(kind != "send", broker),
+                detail=F.when(kind == "publish", mine["detail"]),
                 **one,
+            ),
+        ).when(
+            kind.isin("subscribe", "unsubscribe"),
+            _view(
+                "subscription",
+                broker=broker,
+                life=mine["life"],
+                publication=mine["publication"],
+                detail=mine["detail"],
             ),
         ),
     )
@@ -409,6 +428,57 @@ def late(totals: pa.Table, closed_us: int | None) -> int:
 def bad_files(totals: pa.Table) -> list[str]:
     """The files of the last batch that have bad lines."""
     return sorted(totals.filter(pc.field("view") == "file")["detail"].to_pylist())
+
+
+Standing = dict[tuple[str, str, str], tuple[int, int, str | None]]
+"""Of each subscription (`trace_id`, broker, name): the life and the number of the row that told of
+it last, and its filter; None if it has ended."""
+_MANY = ("", "")  # the broker and name that stand for those of a network with too many
+
+
+def standing(before: Standing, totals: pa.Table) -> Standing:
+    """The subscriptions with what the rows of the last batch tell of them, in whatever order they
+    came. A broker that starts anew has none. Of a network that ever has too many, none is kept."""
+    known = dict(before)
+    changes = totals.filter(pc.field("view") == "subscription")
+    names = ("trace_id", "broker", "publication", "life", "order_high", "detail")
+    for trace_id, broker, name, life, sequence, filter in zip(
+        *(changes[column].to_pylist() for column in names), strict=True
+    ):
+        key, last = (trace_id, broker, name), (life, sequence, filter)
+        if (
+            name is not None
+            and (trace_id, *_MANY) not in known
+            and last[:2] > known.get(key, (-1, -1))[:2]
+        ):
+            known[key] = last
+    lives: dict[tuple[str, str], int] = {}
+    starts = totals.filter(pc.field("view") == "start")
+    for trace_id, broker, life in zip(
+        *(starts[column].to_pylist() for column in ("trace_id", "broker", "life")), strict=True
+    ):
+        lives[trace_id, broker] = max(life, lives.get((trace_id, broker), life))
+    for key, (life, _, _) in list(known.items()):
+        if life < lives.get(key[:2], life):
+            del known[key]
+    if len(known) > SUBSCRIPTIONS_MAX:
+        known = {
+            key: last for key, last in known.items() if last[2] is not None or key[1:] == _MANY
+        }
+    for trace_id, count in Counter(trace_id for trace_id, *_ in known).items():
+        if count > SUBSCRIPTIONS_MAX:
+            known = {key: last for key, last in known.items() if key[0] != trace_id}
+            known[trace_id, *_MANY] = (0, 0, None)
+    return known
+
+
+def filters(known: Standing) -> dict[str, otherwise.Subscriptions]:
+    """The subscriptions that stand, by network."""
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for (trace_id, broker, _), (_, _, filter) in sorted(known.items(), key=lambda one: one[0][2]):
+        if filter is not None:
+            pairs.setdefault(trace_id, []).append((broker, filter))
+    return {trace_id: tuple(own) for trace_id, own in pairs.items()}
 
 
 def last_window(totals: pa.Table, before_us: int | None) -> tuple[int | None, int]:
@@ -574,9 +644,15 @@ def networks(totals: DataFrame) -> DataFrame:
     return told.groupBy("trace_id").agg(F.max_by("detail", "life").alias("detail"))
 
 
-def alternatives(totals: DataFrame, networks: Mapping[str, str], batch: int) -> DataFrame:
-    """What the windows that a batch has changed would have cost under other schemes, with
-    publishers elsewhere, and with other links. `networks` are descriptions by `trace_id`."""
+def alternatives(
+    totals: DataFrame,
+    networks: Mapping[str, str],
+    subscriptions: Mapping[str, otherwise.Subscriptions],
+    batch: int,
+) -> DataFrame:
+    """What the windows that a batch has changed would have cost under other schemes and parameters,
+    with publishers elsewhere, and with other links. `networks` are descriptions by `trace_id`,
+    `subscriptions` those that stand."""
     whole = Window.partitionBy(*WINDOW)
     greatest = {name: F.max(name).over(whole) for name in ("level", "batch")}
     own = totals.where(F.col("view") == "publication").withColumns(greatest)
@@ -584,24 +660,28 @@ def alternatives(totals: DataFrame, networks: Mapping[str, str], batch: int) -> 
     followed = own.where((F.col("batch") == batch) & chosen)
     needed = followed.select(
         *WINDOW, "publisher", "publication", "broker", "publications", "deliveries", "sends",
-        "level", "batch",
+        "detail", "level", "batch",
     )  # fmt: skip
-    descriptions = dict(networks)
+    descriptions, standing = dict(networks), dict(subscriptions)
 
     def price(rows: pa.Table) -> pa.Table:
-        return _price_window(descriptions, rows)
+        return _price_window(descriptions, standing, rows)
 
     priced = needed.groupBy(*WINDOW).applyInArrow(price, batched(WATCH_ALTERNATIVES))
     return _conform(priced, WATCH_ALTERNATIVES)
 
 
-def _price_window(networks: Mapping[str, str], rows: pa.Table) -> pa.Table:
+def _price_window(
+    networks: Mapping[str, str],
+    subscriptions: Mapping[str, otherwise.Subscriptions],
+    rows: pa.Table,
+) -> pa.Table:
     window_us, trace_id = rows["window_us"][0].as_py(), rows["trace_id"][0].as_py()
     batch = max(rows["batch"].to_pylist())
     columns: dict[str, list[object]] = {name: [] for name in (*WATCH_ALTERNATIVES.names, "batch")}
     if trace_id in networks:
         scale = 1 << max(rows["level"].to_pylist())
-        for one in otherwise.of_window(networks[trace_id], rows):
+        for one in otherwise.of_window(networks[trace_id], subscriptions.get(trace_id), rows):
             values = {
                 "window_us": window_us,
                 "trace_id": trace_id,

@@ -66,7 +66,7 @@ def facts(
     rows = [*_of_run(result), *_of_brokers(result), *_of_links(result, joined)]
     rows += [*_of_deliveries(result), *_of_classes(result)]
     if publications_per_change is not None:
-        rows.append(_fact("publications_per_1000_changes", round(1000 * publications_per_change)))
+        rows.append(fact("publications_per_1000_changes", round(1000 * publications_per_change)))
     return rows
 
 
@@ -80,8 +80,8 @@ def carrying() -> set[str]:
     return {message.kind for message in all_messages() if message.carries}
 
 
-def _fact(
-    fact: str,
+def fact(
+    name: str,
     count: int,
     *,
     broker: str | None = None,
@@ -90,24 +90,25 @@ def _fact(
     class_: str | None = None,
     bucket: int | None = None,
 ) -> Fact:
-    return broker, peer, part, class_, bucket, fact, int(count)
+    """One row."""
+    return broker, peer, part, class_, bucket, name, int(count)
 
 
 def _of_run(result: Result) -> Iterator[Fact]:
     pairs = Counter((key, subscription) for key, subscription, *_ in result.deliveries)
     owed, allowed = expected(result.scenario, result.refused)
-    yield _fact("subscriptions", len(result.scenario.workload.subscriptions))
-    yield _fact("duration_us", result.duration_us)
-    yield _fact("lost", len(owed - pairs.keys()))
-    yield _fact("duplicated", pairs.total() - len(pairs))
-    yield _fact("unexpected", len(pairs.keys() - owed - allowed))
+    yield fact("subscriptions", len(result.scenario.workload.subscriptions))
+    yield fact("duration_us", result.duration_us)
+    yield fact("lost", len(owed - pairs.keys()))
+    yield fact("duplicated", pairs.total() - len(pairs))
+    yield fact("unexpected", len(pairs.keys() - owed - allowed))
 
 
 def _of_brokers(result: Result) -> Iterator[Fact]:
     names = result.scenario.overlay.names
     for number, broker in enumerate(result.brokers):
-        yield _fact("broker", 1, broker=names[number])
-        for fact, count in (
+        yield fact("broker", 1, broker=names[number])
+        for name, count in (
             ("state", broker.table_entries_max),
             ("matches", broker.matches_count + broker.router.matches_count),
             ("pure_forwards", broker.pure_forwards),
@@ -118,7 +119,7 @@ def _of_brokers(result: Result) -> Iterator[Fact]:
             ("queue_max", broker.queue_max),
         ):
             if count:
-                yield _fact(fact, count, broker=names[number])
+                yield fact(name, count, broker=names[number])
 
 
 def _of_links(result: Result, joined: Collection[tuple[int, int]] | None) -> Iterator[Fact]:
@@ -127,14 +128,14 @@ def _of_links(result: Result, joined: Collection[tuple[int, int]] | None) -> Ite
         one, other = names[link.source], names[link.target]
         outside = joined is not None and (link.source, link.target) not in joined
         for kind, sent in link.messages.items():
-            fact = "sends" if kind in kinds else "control"
-            yield _fact(fact, sent, broker=one, peer=other, part=kind)
+            name = "sends" if kind in kinds else "control"
+            yield fact(name, sent, broker=one, peer=other, part=kind)
             if outside and kind in kinds:
-                yield _fact("outside", sent, broker=one, peer=other, part=kind)
+                yield fact("outside", sent, broker=one, peer=other, part=kind)
         if link.copies:
-            yield _fact("copies", link.copies, broker=one, peer=other)
+            yield fact("copies", link.copies, broker=one, peer=other)
         if link.lost:
-            yield _fact("lost_sends", link.lost, broker=one, peer=other)
+            yield fact("lost_sends", link.lost, broker=one, peer=other)
 
 
 def _of_deliveries(result: Result) -> Iterator[Fact]:
@@ -145,11 +146,11 @@ def _of_deliveries(result: Result) -> Iterator[Fact]:
         delays.setdefault(part, []).append(time_us - result.published_us[key])
         hops[part] += far
     for part, late_us in delays.items():
-        yield _fact("hops", hops[part], part=part)
-        yield _fact("delay_us", sum(late_us), part=part)
+        yield fact("hops", hops[part], part=part)
+        yield fact("delay_us", sum(late_us), part=part)
         values, counts = np.unique(buckets(np.array(late_us)), return_counts=True)
         for bucket, count in zip(values.tolist(), counts.tolist(), strict=True):
-            yield _fact("deliveries", count, part=part, bucket=bucket)
+            yield fact("deliveries", count, part=part, bucket=bucket)
 
 
 def buckets(delays_us: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -170,7 +171,7 @@ def _of_classes(result: Result) -> Iterator[Fact]:
         for posting in result.scenario.workload.postings
     }
     for name, count in Counter(classes.values()).items():
-        yield _fact("publications", count, class_=name)
+        yield fact("publications", count, class_=name)
     delivered = Counter(classes[key] for key, *_ in result.deliveries)
     for name, count in delivered.items():
-        yield _fact("class_deliveries", count, class_=name)
+        yield fact("class_deliveries", count, class_=name)

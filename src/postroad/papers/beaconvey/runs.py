@@ -19,11 +19,21 @@ from postroad import draws
 from postroad.kernels import beaconvey as routes
 from postroad.kernels import swico as planner
 from postroad.overlay import IntArray
-from postroad.papers import Cell, Claim, Measures, Replicate, distinct, run_alone
+from postroad.papers import (
+    Cell,
+    Claim,
+    Measures,
+    Replicate,
+    distinct,
+    facts,
+    histogram,
+    run_alone,
+)
 from postroad.papers.beaconvey.published import OVERLAYS, STATED, TABLES
 from postroad.planning.interests import sample
-from postroad.planning.swico import TopicInterests, support
+from postroad.planning.swico import TopicInterests, components_bounds
 from postroad.routing.scribe import rendezvous
+from postroad.sim.facts import columns
 from postroad.workloads.graphs import numbered_edges
 from postroad.workloads.topics import synthetic
 
@@ -128,15 +138,11 @@ def run_point(row: Row) -> dict[str, Any]:
         unlimited = planner.build(interests, overlay, long, seed, "any")
     elif long == "chord":
         begun = planner.build(interests, overlay, "chord_begun", seed)
-    measures: dict[str, Any] = dict(row) | {
-        "nodes_found": interests.nodes_count,
-        "tco_support": support(interests, planner.components_count(interests, world)),
-        "plan_s": planned - began,
-    }
+    most, least = components_bounds(interests)
+    merges = most - planner.components_count(interests, world)
+    counted = facts("beaconvey", {"merges": merges, "merges_possible": most - least})
     for scheme, system in SYSTEMS.items():
         outcome = routes.route(world, interests, scheme, topics, publishers, roots)
-        within = outcome.path_sum / np.maximum(1, outcome.deliveries)
-        pure = outcome.pure_forwards
         at_root = np.zeros(len(topics), bool)
         pruned = outcome
         if scheme in ("scribe", "iscribe"):
@@ -145,33 +151,37 @@ def run_point(row: Row) -> dict[str, Any]:
         clockwise = routes.route(
             world, interests, scheme, topics, publishers, roots, clockwise=True
         )
-        others = [clockwise]
-        for other in (unlimited, begun):
-            if other is world:
-                others.append(outcome)
-            else:
-                others.append(routes.route(other, interests, scheme, topics, publishers, roots))
-        measured = (
-            pure.mean(),
-            outcome.path_sum.sum() / outcome.deliveries.sum(),
-            within.mean(),
-            outcome.path_max.max(),
-            (pure - at_root).mean(),
-            (outcome.messages - outcome.deliveries - (outcome.own_path > 0)).mean(),
-            pruned.pure_forwards.mean(),
-            routes.route(world, interests, scheme, *singles, roots).pure_forwards.mean(),
-            *(
-                figure
-                for other in others
-                for figure in (
-                    other.pure_forwards.mean(),
-                    other.path_sum.sum() / other.deliveries.sum(),
-                )
-            ),
-        )
-        name = system.format(row["overlay"])
-        measures |= {f"{name}|{m}": float(v) for m, v in zip(METRICS, measured, strict=True)}
-    return measures
+        others = {"clockwise": clockwise}
+        for reading, other in (("incoming_any", unlimited), ("chord_begun", begun)):
+            others[reading] = outcome
+            if other is not world:
+                others[reading] = routes.route(other, interests, scheme, topics, publishers, roots)
+        single = routes.route(world, interests, scheme, *singles, roots)
+        counts: dict[str, Any] = {
+            "publications": len(topics),
+            "messages": outcome.messages.sum(),
+            "deliveries": outcome.deliveries.sum(),
+            "returns": np.count_nonzero(outcome.own_path > 0),
+            "pure_forwards": outcome.pure_forwards.sum(),
+            "idle_roots": np.count_nonzero(at_root),
+            "hops": histogram(np.maximum(1, outcome.deliveries), outcome.path_sum),
+            "path": outcome.path_max.max(),
+            "without_publisher_pure_forwards": pruned.pure_forwards.sum(),
+            "with_singles_pure_forwards": single.pure_forwards.sum(),
+        }
+        for reading, routed in others.items():
+            counts |= {
+                f"{reading}_pure_forwards": routed.pure_forwards.sum(),
+                f"{reading}_hops": routed.path_sum.sum(),
+                f"{reading}_deliveries": routed.deliveries.sum(),
+            }
+        counted += facts("beaconvey", counts, system.format(row["overlay"]))
+    return {
+        **row,
+        "nodes_found": interests.nodes_count,
+        "plan_s": planned - began,
+        "facts": columns(counted),
+    }
 
 
 def sweep_case(run: Row) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from postroad.kernels import kyra as kernel
 from postroad.overlay import IntArray
 from postroad.overlay.transit_stub import Underlay, transit_stub
-from postroad.papers import Cell, Claim, Measures, Replicate, distinct, run_alone
+from postroad.papers import Cell, Claim, Measures, Replicate, distinct, facts, histogram, run_alone
 from postroad.papers.kyra.published import (
     BALANCE,
     CLIQUES_MS,
@@ -41,9 +41,11 @@ from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
 from postroad.planning.kyra import Layout
 from postroad.planning.zones import ALPHA, Loads, Zone, intervals
+from postroad.sim.facts import columns
 
 if TYPE_CHECKING:
     from postroad.pipeline.figures import Figure, Ratio
+    from postroad.sim.facts import Fact
 
 Row = Mapping[str, Any]
 EVENTS = 1000
@@ -133,14 +135,11 @@ def run_point(row: Row) -> dict[str, Any]:
     clique_ms, trees = row.get("clique_ms"), row.get("trees")
     if clique_ms is None or trees is None:
         clique_ms, trees = CONFIGURATION[rate]
-    measures: dict[str, Any] = dict(row)
     grouped = cliques(*where, clique_ms)
-    sizes = [len(clique) for clique in grouped]
-    measures["clique_mean"], measures["clique_max"] = float(np.mean(sizes)), max(sizes)
+    counted = facts("kyra", {"clique": [len(clique) for clique in grouped]})
     for scheme in str(row.get("schemes", "kyra")).split():
-        measured = evaluate(at, scheme, grouped, trees)
-        measures |= {f"{scheme}|{metric}": value for metric, value in measured.items()}
-    return measures
+        counted += evaluate(at, scheme, grouped, trees)
+    return {**row, "facts": columns(counted)}
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
@@ -154,43 +153,41 @@ def sweep_point(run: Row) -> dict[str, Any]:
 
 def evaluate(
     setting: Setting, scheme: str, grouped: Sequence[Sequence[int]], trees: int
-) -> dict[str, float]:
-    """The paper's metrics of one scheme; storage and processing where they are defined."""
+) -> list[Fact]:
+    """What one scheme counts; storage and processing where they are defined."""
     wanted = setting.interests.wanted
     where = (wanted, setting.publishers, setting.values)
-    share = float("nan")
+    kept: IntArray | None = np.full(len(wanted), int(wanted.sum()))
     if scheme == "broadcast":
         charged = kernel.charge_multicast(
             setting.underlay, np.ones_like(wanted), setting.publishers, setting.values
         )
-        used = charged.used_us / max(1, setting.ideal.used_us)
-        return {"nru": used} | _links(charged, setting.between)
+        return _charges(setting, scheme, charged)
     if scheme in ("kyra", "balanced"):
         routes = kernel.routes(layout_of(setting, scheme, grouped, trees), VALUES)
         outcome = kernel.kyra(routes, *where)
-        share = kernel.storage(routes, wanted)
+        kept = kernel.kept(routes, wanted)
     elif scheme in ("fbr", "match_early"):
-        outcome, share = forwarded(setting), 1.0
+        outcome = forwarded(setting)
         if scheme == "match_early":
             outcome = kernel.ServerCounts(outcome.messages, np.ones(len(setting.values), np.int64))
     elif scheme == "unicast":
-        outcome, share = kernel.unicast(*where), 1.0
+        outcome = kernel.unicast(*where)
     else:
         group, tree, entry = groups_of(setting)
         below = UNICAST_BELOW if scheme == "mbr_unicast" else 0.0
         outcome = kernel.mbr(tree, entry, group, *where, below)
-    charged = kernel.charge(setting.underlay, outcome.messages)
-    stress = kernel.stress(outcome.messages)
-    spread = np.percentile(stress, PERCENTS)
-    return {
-        "storage": share,
-        "processing": float(outcome.matches.mean()),
-        "node_mean": float(stress.mean()),
-        "node_max": float(stress.max()),
-        **{f"node_p{p}": float(value) for p, value in zip(PERCENTS, spread, strict=True)},
-        **_links(charged, setting.between),
-        "nru": charged.used_us / max(1, setting.ideal.used_us),
+        kept = None
+    counts: dict[str, Any] = {
+        "publications": len(setting.values),
+        "subscriptions": wanted.sum(),
+        "matches": outcome.matches.sum(),
+        "stress": kernel.stress(outcome.messages),
     }
+    if kept is not None:
+        counts["kept"] = histogram(kept)
+    charged = kernel.charge(setting.underlay, outcome.messages)
+    return [*facts("kyra", counts, scheme), *_charges(setting, scheme, charged)]
 
 
 def layout_of(
@@ -201,16 +198,16 @@ def layout_of(
     return planning.layout(setting.underlay.direct_us, grouped, divide, trees, balance)
 
 
-def _links(charged: kernel.Charged, between: int) -> dict[str, float]:
-    """Averages over the links that carried anything, that may have, and that there are."""
-    used = charged.link_messages[charged.link_messages > 0]
-    total, most = float(used.sum()), float(used.max(initial=0))
-    return {
-        "link_mean": total / max(1, len(used)),
-        "link_max": most,
-        "link_mean_between": total / max(1, between),
-        "link_mean_all": total / max(1, len(charged.link_messages)),
+def _charges(setting: Setting, scheme: str, charged: kernel.Charged) -> list[Fact]:
+    """What the underlay carries: the links that carry anything, and the latency of all."""
+    counts = {
+        "link": histogram(charged.link_messages[charged.link_messages > 0]),
+        "links": len(charged.link_messages),
+        "links_between": setting.between,
+        "used_us": charged.used_us,
+        "ideal_us": setting.ideal.used_us,
     }
+    return facts("kyra", counts, scheme)
 
 
 def rows(full: bool) -> list[dict[str, Any]]:

@@ -19,11 +19,12 @@ import numpy as np
 from postroad.model import BrokerId, TimeUs
 from postroad.overlay import IntArray, Overlay, files, from_parents
 from postroad.overlay.wide_area import generated_matrix
-from postroad.papers import Cell, Measures, Replicate, distinct, run_alone
+from postroad.papers import Cell, Measures, Replicate, distinct, facts, histogram, run_alone
 from postroad.papers.pop_grape.published import OVERHEADS, REDUCTIONS
 from postroad.relocation import grape, pop
 from postroad.routing.base import Deliver, Effect, Input, Move, Publish, Received, Router, Send
 from postroad.routing.pool import FilterPool
+from postroad.sim.facts import columns
 from postroad.sim.oracle import expected
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
@@ -156,26 +157,25 @@ def scenario_of(row: Mapping[str, Any]) -> Scenario:
 
 
 def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One run and the metrics of section V-B."""
+    """One run: what the metrics of section V-B follow from."""
     scenario = scenario_of(row)
     since = round(row["minutes"] * MINUTE * 2 / 3)
     until = round(row["minutes"] * MINUTE)
     brokers = scenario.overlay.brokers_count
-    late = copies = outputs = 0
+    handled, copies, outputs = [0] * brokers, [0] * brokers, [0] * brokers
     asked_us: dict[str, TimeUs] = {}
     selections: list[TimeUs] = []
 
     def watch(now: TimeUs, broker: BrokerId, input: Input, effects: Sequence[Effect]) -> None:
-        nonlocal late, copies, outputs
         if since <= now < until:
-            late += type(input) in (Received, Publish)
+            handled[broker] += type(input) in (Received, Publish)
             for effect in effects:
                 if type(effect) is Send:
-                    copies += effect.message.carries
-                    outputs += 1
+                    copies[broker] += effect.message.carries
+                    outputs[broker] += 1
                 elif type(effect) is Deliver:
-                    copies += 1
-                    outputs += 1
+                    copies[broker] += 1
+                    outputs[broker] += 1
         for effect in effects:
             if type(effect) is Send and effect.message.kind in ASKING:
                 name = effect.message.advertisement_id  # type: ignore[attr-defined]
@@ -185,37 +185,44 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
                 selections.append(now - asked_us.pop(effect.advertisement_id, now))
 
     result = run(scenario, watch)
-    window_s = (until - since) / 1e6
     delays: dict[str, list[TimeUs]] = {}
-    hops: list[int] = []
+    hops = 0
     for key, subscription, _, time_us, far, _ in result.deliveries:
         if result.published_us[key] >= since:
             delays.setdefault(subscription, []).append(time_us - result.published_us[key])
-            hops.append(far)
+            hops += far
+    times = np.array([len(own) for own in delays.values()], np.int64)
+    late_us = np.array([sum(own) for own in delays.values()], np.int64)
     messages: Counter[str] = Counter()
     for link in result.links:
         messages.update(link.messages)
-    relocating = sum(messages[kind] for kind in RELOCATING)
     owed, _ = expected(scenario)
     got = Counter(delivery[:2] for delivery in result.deliveries)
-    waits = [moved.wait_us for moved in result.moves]
-    busy_us = scenario.service_us * late + scenario.copy_us * copies
-    return {
-        **row,
-        "message_rate": late / window_s / brokers,
-        "input_utilisation": busy_us / 1e6 / window_s / brokers,
-        "output_utilisation": scenario.copy_us * outputs / 1e6 / window_s / brokers,
-        "delay_ms": float(np.mean([np.mean(times) for times in delays.values()])) / 1000,
-        "hops": float(np.mean(hops)) if hops else 0.0,
-        "overhead": 100 * relocating / max(1, messages.total()),
-        "table_entries": float(np.mean([broker.table_entries_max for broker in result.brokers])),
-        "state_bytes": float(np.mean([state_bytes(broker.router) for broker in result.brokers])),
-        "selection_ms": float(np.mean(selections)) / 1000 if selections else 0.0,
-        "wait_ms": float(np.mean(waits)) / 1000 if waits else 0.0,
-        "moves": len(waits),
-        "lost": sum(pair not in got for pair in owed),
-        "twice": sum(count > 1 for count in got.values()),
-    }
+    counted = facts(
+        "pop_grape",
+        {
+            "window_us": until - since,
+            "handled": handled,
+            "copies": copies,
+            "outputs": outputs,
+            "service_us": scenario.service_us,
+            "copy_us": scenario.copy_us,
+            "delay_us": histogram(times, late_us),
+            "subscribers": len(delays),
+            "deliveries": times.sum(),
+            "hops": hops,
+            "relocating": sum(messages[kind] for kind in RELOCATING),
+            "state": [broker.table_entries_max for broker in result.brokers],
+            "state_bytes": [state_bytes(broker.router) for broker in result.brokers],
+            "selection_us": selections,
+            "wait_us": [moved.wait_us for moved in result.moves],
+            "lost": sum(pair not in got for pair in owed),
+            "twice": sum(count > 1 for count in got.values()),
+        },
+    )
+    for kind, count in messages.items():
+        counted += facts("pop_grape", {"messages": count}, kind)
+    return {**row, "facts": columns(counted)}
 
 
 class _StateWriter(pickle.Pickler):

@@ -19,9 +19,11 @@ from postroad.cost.service import Costs
 from postroad.kernels import popsub as kernel
 from postroad.overlay import files
 from postroad.overlay.wide_area import generated_matrix, topology
-from postroad.papers import Cell, Measures, Replicate, run_alone
+from postroad.papers import Cell, Measures, Replicate, facts, histogram, run_alone
 from postroad.papers import distinct as settings_of
 from postroad.papers.popsub.workload import Point, throughputs, workload
+from postroad.pipeline.definitions import MILLION
+from postroad.sim.facts import buckets, columns
 
 if TYPE_CHECKING:
     from postroad.pipeline.figures import Figure, Ratio
@@ -149,7 +151,7 @@ def distinct(todo: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list
 
 
 def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One run and the metrics of section 5.2."""
+    """One run: what the metrics of section 5.2 follow from."""
     point = _point(row)
     overlay = topology(_matrix(row["matrix"]), point.brokers, row["topology"])
     posed = workload(point, overlay, 1000 + row["workload"])
@@ -170,40 +172,32 @@ def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
             seed=row["workload"],
         ),
     )
-    popular, unpopular = _pdl_ms(counts.popular_us), _pdl_ms(counts.unpopular_us)
-    direct = np.repeat(np.arange(len(counts.direct_forwards)), counts.direct_forwards)
-    return {
-        **row,
-        "root_degree": len(overlay.neighbours()[0]),
-        "gain_ratio": counts.gain / max(1, counts.forwards),
-        "pure_forwards": counts.pure_forwards,
-        "deliveries": counts.deliveries,
-        "unpopular_deliveries": len(counts.unpopular_us),
-        "popular_pdl_ms": popular[0],
-        "unpopular_pdl_ms": unpopular[0],
-        "popular_pdl90_ms": popular[1],
-        "unpopular_pdl90_ms": unpopular[1],
-        "direct_forwards": float(np.percentile(direct, 99)) if len(direct) else 0.0,
-        "gossip_groups": counts.gossip_groups,
-        "gossip_false_positives": counts.gossip_false / max(1, counts.gossip_received),
-        "matches_per_gossip": (counts.gossip_received - counts.gossip_false)
-        / max(1, counts.gossips),
-        "queue": counts.queued_length / max(1, counts.queued),
-        "messages": sum(counts.messages.values()),
-        "steps": counts.steps,
-    }
+    direct = counts.direct_forwards
+    counted = facts(
+        "popsub",
+        {
+            "gain": round(MILLION * counts.gain),
+            "forwards": counts.forwards,
+            "pure_forwards": counts.pure_forwards,
+            "popular": histogram(buckets(counts.popular_us)),
+            "unpopular": histogram(buckets(counts.unpopular_us)),
+            "direct": histogram(np.arange(len(direct)), direct),
+            "gossip_groups": counts.gossip_groups,
+            "gossips": counts.gossips,
+            "gossip_received": counts.gossip_received,
+            "gossip_false": counts.gossip_false,
+            "queued": counts.queued,
+            "queued_length": counts.queued_length,
+        },
+    )
+    for kind, sent in counts.messages.items():
+        counted += facts("popsub", {"messages": sent}, kind)
+    degree = len(overlay.neighbours()[0])
+    return {**row, "root_degree": degree, "steps": counts.steps, "facts": columns(counted)}
 
 
 def sweep_case(run: Mapping[str, Any]) -> dict[str, Any]:
     return run_alone(run_point, run)
-
-
-def _pdl_ms(delays_us: kernel.Ints) -> tuple[float, float]:
-    """The 99th and the 90th percentile."""
-    if not len(delays_us):
-        return 0.0, 0.0
-    high, low = np.percentile(delays_us, [99, 90]) / 1000
-    return float(high), float(low)
 
 
 METRICS = [

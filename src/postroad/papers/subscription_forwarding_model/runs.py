@@ -16,12 +16,15 @@ from postroad.cost import trees as tree_cost
 from postroad.kernels import subscription_forwarding as kernel
 from postroad.overlay import rooted, trees
 from postroad.overlay.rooted import FloatArray, Rooted
-from postroad.papers import Cell, Claim, Measures, Replicate, run_alone
+from postroad.papers import Cell, Claim, Measures, Replicate, facts, run_alone
 from postroad.papers.subscription_forwarding_model.published import STATED_ERROR, TABLES, Point
+from postroad.pipeline.definitions import MILLION
+from postroad.sim.facts import columns
 
 Row = Mapping[str, Any]
-"""A point's fields and a `seed`; from `run_point` also what it measured."""
+"""A point's fields and a `seed`; from `run_point` also what it counted."""
 
+PAPER = "subscription_forwarding_model"
 SEEDS_FULL = 50
 
 
@@ -86,29 +89,25 @@ def _expected(point: Point) -> tuple[FloatArray, FloatArray]:
 
 
 def run_point(row: Row) -> dict[str, Any]:
-    """Simulate one point with one seed and compare it with the closed form."""
+    """Simulate one point with one seed: what was counted, and how far off the closed form is."""
     point = Point(**{name: value for name, value in row.items() if name != "seed"})
     tree = tree_of(point, row["seed"])
     outcome = simulate(point, tree, row["seed"])
     simulated = (outcome.subscriptions, outcome.publications)
     loads = predicted_load(point, tree)
-    measures: dict[str, Any] = dict(row)
+    counts: dict[str, int] = {"brokers": tree.brokers_count}
     for kind, counters, traffic, load in zip(
         "pe", simulated, predicted_traffic(point), loads, strict=True
     ):
-        difference = load - counters.load
-        mean, deviation = float(difference.mean()), float(difference.std())
-        most = int(counters.load.max())
-        measures |= {
+        off = load - counters.load
+        counts |= {
             f"traffic_{kind}": counters.traffic,
-            f"predicted_traffic_{kind}": traffic,
-            f"load_difference_{kind}": mean,
-            f"load_deviation_{kind}": deviation,
-            f"load_max_{kind}": most,
-            f"load_difference_percent_{kind}": 100 * mean / most if most else 0.0,
-            f"load_deviation_percent_{kind}": 100 * deviation / most if most else 0.0,
+            f"predicted_traffic_{kind}": round(MILLION * traffic),
+            f"load_max_{kind}": int(counters.load.max()),
+            f"off_{kind}": round(MILLION * float(off.sum())),
+            f"off_squares_{kind}": round(MILLION * float((off * off).sum())),
         }
-    return measures
+    return {**row, "facts": columns(facts(PAPER, counts))}
 
 
 def sweep_case(run: Row) -> dict[str, Any]:
