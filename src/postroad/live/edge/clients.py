@@ -128,6 +128,7 @@ class Clients:
         self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
         self.regrouped: dict[str, None] = {}  # those that have others than the network was told of
         self._system: dict[str, str] = {}  # its values, as its subscribers were last told
+        self.elsewhere: dict[str, int] = {}  # what other workers of the broker count for it
         self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
         self.luggage = Luggage(self)
