@@ -115,6 +115,7 @@ NETWORK: Written = {
     "brokers.NAME.link": ("port", REQUIRED, "for other brokers"),
     "brokers.NAME.http": ("port", REQUIRED, "metrics, health and status"),
     "brokers.NAME.http_host": ("address", "`127.0.0.1`", "where those are; else needs a secret"),
+    "brokers.NAME.workers": ("whole number", "1", "processes that share its clients"),
 }  # fmt: skip
 
 EXPERIMENT: Written = {

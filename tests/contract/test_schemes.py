@@ -26,6 +26,7 @@ from postroad.routing.base import (
     Deliver,
     Effect,
     Input,
+    PublicationMessage,
     Publish,
     Received,
     Send,
@@ -63,11 +64,25 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
             if isinstance(effect, Send)
             for publication in networks.forwarded(effect.message)
         )
-        topic = given.publication.attributes.get("class") if isinstance(given, Publish) else None
-        if isinstance(given, Publish) and isinstance(topic, str):
-            recipients = simulator.brokers[broker].router.recipients(topic)
+        if isinstance(given, Publish):
+            holds_to_recipients(broker, given.publication, 0, None, effects)
+        elif isinstance(given, Received) and isinstance(given.message, PublicationMessage):
+            message = given.message
+            holds_to_recipients(broker, message.publication, message.hops, given.sender, effects)
+
+    def holds_to_recipients(
+        broker: BrokerId, item: Publication, hops: int, sender: BrokerId | None, effects: Any
+    ) -> None:
+        topic = item.attributes.get("class")
+        if isinstance(topic, str):
+            recipients = simulator.brokers[broker].router.recipients(topic, sender)
             if recipients is not None:  # it goes to them, and nowhere else
-                assert effects == [Deliver(one, given.publication, 0) for one in recipients]
+                names, peers = recipients
+                onward = PublicationMessage(item, hops + 1)
+                assert effects == [
+                    *(Deliver(name, item, hops) for name in names),
+                    *(Send(peer, onward) for peer in peers),
+                ]
 
     plan = networks.plan(name, config, overlay)
     simulator = Simulator(plan, observer=watch, check=True)

@@ -34,6 +34,7 @@ PARTS = {
     "simulator": "postroad.bench.simulator",
     "traces": "postroad.bench.traces",
     "watch": "postroad.bench.watch",
+    "workers": "postroad.bench.workers",
 }
 
 

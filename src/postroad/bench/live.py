@@ -122,9 +122,10 @@ def brokers(
     options: Sequence[str] = (),
     spare: bool = False,
     stderr: IO[bytes] | None = None,
+    workers: int = 1,
 ) -> Iterator[tuple[list[int], list[int], list[int]]]:
-    """A chain of so many brokers, perhaps with a spare link between its ends: their MQTT ports,
-    HTTP ports and process ids."""
+    """A chain of so many brokers, of so many workers each, perhaps with a spare link between its
+    ends: their MQTT ports, HTTP ports and process ids."""
     sockets = [socket.socket() for _ in range(3 * count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -139,6 +140,7 @@ def brokers(
     for n, name in enumerate(names):
         mqtt_port, link, http = ports[3 * n : 3 * n + 3]
         lines += [f"[brokers.{name}]", f"mqtt = {mqtt_port}", f"link = {link}", f"http = {http}"]
+        lines += [f"workers = {workers}"] if workers > 1 else []
     path = folder / f"chain{count}.toml"
     path.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-m", "postroad", "broker", "--network", str(path)]

@@ -168,6 +168,10 @@ def _brokers(old: Network, new: Network, changed: Any) -> list[Finding]:
             before, after = (dataclasses.asdict(one[name]) for one in addresses)
             text = f"broker {name} listens elsewhere: {after}, and was {before}"
             findings.append(changed("brokers", key, text, [before, after]))
+        counts = [one.workers[one.names.index(name)] for one in (old, new) if name in one.names]
+        if len(set(counts)) > 1:
+            text = f"broker {name} has {counts[1]} workers, and had {counts[0]}"
+            findings.append(changed("brokers", f"{key}.workers", text, counts))
     findings += [
         changed("brokers", "brokers", f"broker {name} is gone", name)
         for name in old.member_names

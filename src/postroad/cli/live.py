@@ -23,7 +23,9 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
 )
-def broker(path: Path, name: str, log_level: str) -> None:
+@click.option("--worker", type=int, hidden=True)  # which one to be, and
+@click.option("--channel", type=int, hidden=True)  # the descriptor that leads to its supervisor
+def broker(path: Path, name: str, log_level: str, worker: int | None, channel: int | None) -> None:
     """Run one broker in the foreground, for systemd or a container."""
     from postroad.live import server
     from postroad.live.network import load
@@ -32,7 +34,8 @@ def broker(path: Path, name: str, log_level: str) -> None:
     network = load(path)
     number = network.number(name)
     logs.set_up(log_level)
-    server.run(network, number)
+    place = None if worker is None or channel is None else (worker, channel)
+    server.run(network, number, log_level, place)
 
 
 @click.group()
@@ -224,14 +227,23 @@ def make_secret(path: Path) -> None:
 @click.option("--mqtt", type=int, required=True, help="Its port for clients.")
 @click.option("--link", type=int, required=True, help="Its port for other brokers.")
 @click.option("--http", type=int, required=True, help="Its port for metrics and status.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Its processes.")
 def add_broker(
-    path: Path, name: str, to: tuple[str, ...], host: str, mqtt: int, link: int, http: int
+    path: Path,
+    name: str,
+    to: tuple[str, ...],
+    host: str,
+    mqtt: int,
+    link: int,
+    http: int,
+    workers: int,
 ) -> None:
     """Add a broker to a network file, and to the network if it runs here."""
     from postroad.live.network import Address
     from postroad.live.operations import launch, members
 
-    change = members.add(path.absolute(), name, Address(host, mqtt, link, http), to)
+    address = Address(host, mqtt, link, http)
+    change = members.add(path.absolute(), name, address, to, workers)
     if not launch.add(change, name):
         click.echo(f"{name} is added; no broker of the network runs here")
         return
@@ -271,7 +283,7 @@ def _show(brokers: dict[str, dict[str, Any] | None], network: Any) -> None:
             f"{peer} ({link['refused']})" if link.get("refused") else peer
             for peer, link in links.items()
             if not link["connected"]
-        ]
+        ] + launch.away(row)
         table.add_row(
             name,
             where,
@@ -348,7 +360,7 @@ def reset(path: Path, name: str, yes: bool) -> None:
     click.echo(f"  at its neighbours: what waits for {name}, and what went through it, in a tree")
     if not yes:
         click.confirm(f"Begin again with an empty store for {name}?", abort=True)
-    network = load(path.absolute())
+    network = load(path.absolute()).expanded()
     assert network.store is not None
     now = time.time_ns() // 1000
     aside = stores.replace(network.store, network.identity, name, network.lineage, now)
@@ -361,7 +373,7 @@ def _examined(path: Path, name: str) -> Any:
     from postroad.live import store as stores
     from postroad.live.network import load
 
-    network = load(path.absolute())
+    network = load(path.absolute()).expanded()
     network.number(name)
     if network.store is None:
         raise InputError("store is missing", where=str(path), remedy="this network keeps nothing")

@@ -217,6 +217,10 @@ def changes(running: Network, wanted: Network) -> Transition:
             for key in sorted(before.keys() | after.keys())
             if before.get(key) != after.get(key)
         ]
+    for name in sorted({*running.member_names} & {*wanted.member_names}):
+        counts = [one.workers[one.names.index(name)] for one in (running, wanted)]
+        if counts[0] != counts[1]:
+            differences.append(f"broker {name}: {counts[0]} → {counts[1]} workers")
     routing = bool(differences) or running.planned != wanted.planned
     if running.planned != wanted.planned:
         differences.append("plan: another one" if wanted.planned else "plan: none any more")
@@ -246,10 +250,12 @@ def changes(running: Network, wanted: Network) -> Transition:
     steps = []
     for name in fresh:
         to = sorted(next(iter(pair - {name})) for pair in laid if name in pair)
-        at = wanted.addresses[wanted.names.index(name)]
+        number = wanted.names.index(name)
+        at, count = wanted.addresses[number], wanted.workers[number]
         steps.append(
             f"postroad network add {here} {name} {' '.join(f'--to {peer}' for peer in to)} "
             f"--host {at.host} --mqtt {at.mqtt} --link {at.link} --http {at.http}"
+            + (f" --workers {count}" if count > 1 else "")
         )
     steps += [f"postroad network remove {here} {name}" for name in gone]
     return Transition(differences, steps)

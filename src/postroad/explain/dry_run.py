@@ -55,11 +55,12 @@ Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 
 def dry_run(network: Network, broker: str, publisher: str, attributes: dict[str, Scalar]) -> DryRun:
-    """Where a publication of a client at this broker would go."""
-    network.number(broker)  # complains if there is none
+    """Where a publication of a client at this broker, or one of its workers, would go."""
+    inside = network.expanded()
+    inside.number(broker)  # complains if there is none
 
     def ask(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-        url = f"{network.addresses[network.number(name)].url}/would"
+        url = f"{inside.url(inside.number(name))}/would"
         data, headers = json.dumps(question).encode(), credentials(network)
         request = urllib.request.Request(url, data, headers, method="POST")
         try:

@@ -38,6 +38,7 @@ from postroad.live.links.messages import (
     ResidentsVersions,
     Retain,
     RetainedVersions,
+    RunMessage,
     SessionMessage,
     Wave,
 )
@@ -48,7 +49,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
-from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
     CancelTimer,
@@ -67,6 +68,7 @@ from postroad.routing.base import (
     PublicationMessage,
     Publish,
     Received,
+    Recipients,
     Resume,
     Send,
     SetTimer,
@@ -443,12 +445,40 @@ class Broker:
                 self.congested = True
         self.onward = None
 
-    def recipients(self, topic: str) -> list[SubscriptionId] | None:
-        """To whom each publication of a client to this topic goes, whatever it says, if it goes
-        nowhere else and nothing is noted of it; None if a router has to be asked each time."""
+    def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
+        """To whom each publication to this topic goes, of a client or from a neighbour, whatever it
+        says, if it goes nowhere else and nothing is noted of it; None if a router has to be asked
+        each time, or a neighbour cannot take runs."""
         if self.traces is not None or self.repair is not None or self.shares.groups:
             return None
-        return self.router.recipients(topic)
+        found = self.router.recipients(topic, sender)
+        if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
+            return None
+        return found
+
+    def _takes_runs(self, peer: BrokerId) -> bool:
+        neighbour = self.peers[peer]
+        wired = neighbour.wire is not None and neighbour.version >= links.RUNS
+        return wired and self.journal is None
+
+    def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None:
+        """Pass a run of so many publications on to these neighbours."""
+        data = self.codec.encode(run)
+        for peer in peers:
+            neighbour = self.peers[peer]
+            neighbour.link.send(data)
+            neighbour.sent[run.kind] = neighbour.sent.get(run.kind, 0) + count
+            if neighbour.link.full:
+                self.congested = True
+
+    def _on_run(self, neighbour: Neighbour, run: RunMessage, now: TimeUs) -> None:
+        """Hand on a run as it is, or one publication after the other where that cannot be."""
+        sender, kind = neighbour.link.peer, run.kind
+        at, count = self.clients.take_run(run, sender, now)
+        neighbour.received[kind] = neighbour.received.get(kind, 0) + count
+        for publication, size in self.clients.singles(run, at, count):
+            message = PublicationMessage(publication, run.hops)
+            self._on_message(neighbour, message, size, now)
 
     def passed(self, count: int) -> None:
         """So many publications went to their recipients."""
@@ -1108,6 +1138,9 @@ class Broker:
         self.onward = None
 
     def _on_message(self, neighbour: Neighbour, message: Message, size: int, now: TimeUs) -> None:
+        if type(message) is RunMessage:
+            self._on_run(neighbour, message, now)
+            return
         sender = neighbour.link.peer
         kind = message.kind
         neighbour.received[kind] = neighbour.received.get(kind, 0) + 1

@@ -28,6 +28,8 @@ link = 7001                       # for other brokers
 http = 9001                       # metrics, health and status
 http_host = "127.0.0.1"           # where those are; elsewhere than on loopback it needs a secret,
                                   # and only metrics and health are open
+workers = 2                       # processes that share its clients; for the schemes that may
+                                  # have a store, see workers.py
 
 [brokers.B]
 mqtt = 1884
@@ -65,6 +67,7 @@ from postroad.traces.schema import Recording
 DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
 LOOPBACK = "127.0.0.1"
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
+WORKERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,14 @@ class Limits:
     retained_bytes: int = 1 << 30  # and their bytes; as many topics are remembered as removed
     drain_s: int = 5  # so long a broker that is told to stop may take to pass on what it has
 
+    def share(self, workers: int) -> Limits:
+        """What each of so many workers may have of what is the broker's."""
+        return dataclasses.replace(
+            self,
+            sessions=-(-self.sessions // workers),
+            sessions_bytes=-(-self.sessions_bytes // workers),
+        )
+
 
 @dataclass(frozen=True)
 class Network:
@@ -122,6 +133,46 @@ class Network:
     plan_file: str | None
     removed: frozenset[BrokerId]
     redundant: bool  # whether there are, or were, more links than a tree has
+    workers: tuple[int, ...]  # how many processes each broker has
+    hubs: tuple[BrokerId, ...]  # by broker itself; by worker the first of its broker's
+
+    def expanded(self) -> Network:
+        """The network with every worker as a broker of its own, as the brokers themselves see it.
+
+        The first worker has its broker's name and links; the others, `A~2` and so on, are each
+        joined to the first. They follow it at once, so that a broker which is added comes last.
+        """
+        if all(count == 1 for count in self.workers):
+            return self
+        names: list[str] = []
+        hubs: list[BrokerId] = []
+        for name, count in zip(self.names, self.workers, strict=True):
+            hubs += [len(names)] * count
+            names += [name, *(f"{name}~{n}" for n in range(2, count + 1))]
+        place = [n for n, hub in enumerate(hubs) if n == hub]
+        removed = frozenset(n for n, hub in enumerate(hubs) if place.index(hub) in self.removed)
+        pairs = [(place[a], place[b]) for a, b in self.overlay.ends.tolist()]
+        pairs += [(hub, n) for n, hub in enumerate(hubs) if n != hub and n not in removed]
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        delays = np.full(len(ends), LATENCY_US, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            overlay=Overlay(tuple(names), ends, delays),
+            addresses=tuple(self.addresses[place.index(hub)] for hub in hubs),
+            removed=removed,
+            workers=(1,) * len(names),
+            hubs=tuple(hubs),
+        )
+
+    def url(self, number: BrokerId) -> str:
+        """Where a broker, or one of several workers, answers operators."""
+        same = self.of_same_broker(number)
+        path = "" if len(same) == 1 else f"/workers/{same.index(number) + 1}"
+        return f"{self.addresses[number].url}{path}"
+
+    def of_same_broker(self, number: BrokerId) -> list[BrokerId]:
+        """All workers of the broker that this one is of."""
+        return [n for n, hub in enumerate(self.hubs) if hub == self.hubs[number]]
 
     @property
     def row(self) -> Scheme:
@@ -255,7 +306,7 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
     if store is not None and not grows:
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
-    addresses = _addresses(top, secret is not None)
+    addresses, workers = _addresses(top, secret is not None, grows)
     removed = top.take("removed", list, [])
     for broker in removed:
         if broker not in addresses or not grows:
@@ -284,6 +335,8 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
         plan_file=None if plan is None else str(plan),
         removed=frozenset(overlay.names.index(broker) for broker in removed),
         redundant=grows and len(all_links) >= len(overlay.names),
+        workers=tuple(workers[broker] for broker in overlay.names),
+        hubs=tuple(range(len(overlay.names))),
     )
 
 
@@ -305,8 +358,12 @@ def _recording(top: Section, path: Path) -> Recording | None:
     return dataclasses.replace(recording, folder=str(path.parent / recording.folder))
 
 
-def _addresses(top: Section, guarded: bool) -> dict[str, Address]:
+def _addresses(
+    top: Section, guarded: bool, grows: bool
+) -> tuple[dict[str, Address], dict[str, int]]:
+    """Where each broker is, and how many workers it has."""
     section = top.section("brokers")
+    workers: dict[str, int] = {}
     taken: dict[tuple[str, int], str] = {}
     addresses: dict[str, Address] = {}
     for name in list(section.values):
@@ -326,11 +383,21 @@ def _addresses(top: Section, guarded: bool) -> dict[str, Address]:
             if where in taken:
                 raise broker.wrong(key, port, f"choose another: {taken[where]} has it")
             taken[where] = f"brokers.{name}.{key}"
+        workers[name] = broker.take("workers", int, 1, least=1)
+        if workers[name] > WORKERS_MAX:
+            raise broker.wrong("workers", workers[name], f"give at most {WORKERS_MAX}")
+        if workers[name] > 1 and not grows:
+            remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
+            raise broker.wrong("workers", workers[name], remedy)
         broker.done()
         addresses[name] = Address(host, **ports, http_host=http_host)
+    for name in addresses:
+        first, tilde, number = name.rpartition("~")
+        if tilde and number.isdecimal() and 1 < int(number) <= workers.get(first, 1):
+            raise section.wrong(name, name, f"choose another name: a worker of {first!r} has it")
     if not addresses:
         raise top.wrong("brokers", {}, "add a table [brokers.NAME] for each broker")
-    return addresses
+    return addresses, workers
 
 
 def _overlay(

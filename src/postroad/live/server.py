@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import resource
 import signal
@@ -16,6 +17,7 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -23,14 +25,14 @@ import msgspec
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
 from postroad.live.broker import Broker
-from postroad.live.edge import users
+from postroad.live.edge import system, users
 from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
 from postroad.live.links import certificates, secret
 from postroad.live.links.messages import BadMessage
 from postroad.live.links.neighbour import Wire
 from postroad.live.network import Network
-from postroad.live.operations import http, logs, reload
+from postroad.live.operations import http, logs, reload, workers
 from postroad.live.store import Store
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, TimeUs
@@ -65,9 +67,15 @@ def clock() -> Callable[[], TimeUs]:
 
 
 class Server:
-    def __init__(self, network: Network, number: BrokerId) -> None:
+    """One broker, or one worker of a broker: then what would be listened for comes through
+    `channel`, and the network has its workers for brokers (`Network.expanded`)."""
+
+    def __init__(
+        self, network: Network, number: BrokerId, channel: workers.Channel | None = None
+    ) -> None:
         secret.check_guarded(network)
-        self.network, self.number = network, number
+        self.channel = channel
+        self.network, self.number = _share(network, number), number
         self.now = clock()
         started = self.now()
         self.traces: Traces | None = None
@@ -120,9 +128,13 @@ class Server:
 
     async def start(self) -> None:
         address = self.network.addresses[self.number]
-        await self._listen("mqtt", address.host, address.mqtt)
-        await self._listen("link", address.host, address.link)
-        await self._listen("http", address.http_host, address.http)
+        if self.channel is None:
+            await self._listen("mqtt", address.host, address.mqtt)
+            await self._listen("link", address.host, address.link)
+            await self._listen("http", address.http_host, address.http)
+        else:
+            self.loop.add_reader(self.channel.socket, self._take, self.channel)
+            self._tell_sums()
         self._turn()
         log.info(
             "broker started",
@@ -130,27 +142,74 @@ class Server:
         )
 
     async def _listen(self, key: str, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            listening = socket.create_server((host, port), family=family, backlog=1024)
-        except OSError as error:
+            listening = workers.listening(self.broker.name, key, host, port)
+        except InputError:
             await self.stop()
-            raise InputError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}",
-                where=f"brokers.{self.broker.name}.{key}",
-                remedy="end what uses this port, or choose another",
-            ) from None
-        listening.setblocking(False)
+            raise
         if self.network.tls is not None and key != "http":
             self._doors[key] = self._start(self._accept(listening, key)).cancel
             return
+        backlog = workers.BACKLOG
+        server = await self.loop.create_server(self._protocol(key), sock=listening, backlog=backlog)
+        self._doors[key] = server.close
+
+    def _protocol(self, key: str) -> Callable[[], asyncio.BaseProtocol]:
         protocols: dict[str, Callable[[], asyncio.BaseProtocol]] = {
             "mqtt": lambda: ClientProtocol(self),
             "link": lambda: WireProtocol(self, None),
-            "http": lambda: http.Protocol(self),
+            "http": lambda: http.Protocol(self, self._answer),
         }
-        server = await self.loop.create_server(protocols[key], sock=listening, backlog=1024)
-        self._doors[key] = server.close
+        return protocols[key]
+
+    def _answer(self, request: bytes, reply: Callable[[http.Answer], None]) -> None:
+        answer = http.answer if self.channel is None else http.answer_inside
+        reply(answer(self, request))
+
+    def _take(self, channel: workers.Channel) -> None:
+        """Take what the supervisor passes to this worker."""
+        while (given := channel.receive()) is not None:
+            match given:
+                case [], _:  # it is gone, and so is the broker
+                    self.loop.remove_reader(channel.socket)
+                    self.end()
+                    return
+                case ["http"], socket.socket() as passed:
+                    self._start(self._ask(passed))
+                case [("mqtt" | "link") as key, address], socket.socket() as passed:
+                    passed.setblocking(False)
+                    self._start(self._agree(passed, address, key))
+                case ["inside", number], socket.socket() as passed:
+                    self._start(self._join(passed, int(number), False))
+                case ["dialled", number], socket.socket() as passed:
+                    self._start(self._join(passed, int(number), True))
+                case ["dialled", number], None:
+                    self.broker.dial_failed(int(number), self.now())
+                    self.soon()
+                case ["others", sums], None:
+                    self.broker.clients.elsewhere = json.loads(sums)
+                case _:
+                    raise AssertionError(given)
+
+    async def _ask(self, passed: socket.socket) -> None:
+        """The supervisor asks something over HTTP."""
+        await self.loop.connect_accepted_socket(self._protocol("http"), passed)
+
+    async def _join(self, passed: socket.socket, peer: BrokerId, dialled: bool) -> None:
+        """A connection with another worker of this broker, which the supervisor vouches for."""
+        names, now = self.network.names, self.now()
+        certified = certificates.common_name(names[peer], self.network.name)
+        wire = self.broker.wire_opened(
+            f"{names[peer]}:0", peer if dialled else None, now, certified
+        )
+        await self.loop.connect_accepted_socket(lambda: WireProtocol(self, None, wire), passed)
+
+    def _tell_sums(self) -> None:
+        """Tell the supervisor what this worker counts, for the others' `$SYS`."""
+        assert self.channel is not None
+        self.channel.say("sums", json.dumps(system.counts(self.broker.clients)))
+        self.channel.flush()
+        self.loop.call_later(workers.SUMS_S, self._tell_sums)
 
     async def _accept(self, listening: socket.socket, key: str) -> None:
         """Let connections in where TLS is on; each agrees on it in a task of its own."""
@@ -165,16 +224,18 @@ class Server:
                     self._start(self._agree(accepted, f"{name[0]}:{name[1]}", key))
 
     async def _agree(self, accepted: socket.socket, address: str, key: str) -> None:
-        """Agree on TLS, with the certificates of this moment, and say in the log why not."""
+        """Agree on TLS, if it is on, with the certificates of this moment, and say in the log why
+        not. Also for connections that a worker is passed."""
         broker, contexts = self.broker, self.contexts
         connection: Connection | None = None
         wire: Wire | None = None
         protocol: asyncio.Protocol
         if key == "mqtt":
-            full = self.full()
+            full = self.full() or broker.clients.draining
             connection = None if full else broker.clients.opened(address, self.now())
             if connection is None:
                 accepted.close()
+                self.gone(address)
                 return
             protocol = ClientProtocol(self, connection)
         else:
@@ -189,7 +250,10 @@ class Server:
         context = contexts.to_peers if connection is None else contexts.to_clients
         try:
             await self.loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+                lambda: protocol,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
             )
         except OSError as error:  # an SSLError and a TimeoutError are OSErrors
             if connection is not None or broker.strangers.may_log(self.now()):
@@ -200,11 +264,18 @@ class Server:
             if connection is not None:
                 broker.clients.turned_away()
                 broker.clients.closed(connection, self.now())
+                self.gone(address)
             if wire is not None:
                 broker.wire_refused(wire, self.now())
         finally:
             if wire is not None:
                 self._agreeing.pop(wire, None)
+
+    def gone(self, address: str) -> None:
+        """A client's connection is closed, which the supervisor counts."""
+        if self.channel is not None:
+            self.channel.say("closed", address.rpartition(":")[0])
+            self.channel.flush()
 
     def full(self) -> bool:
         """Whether the files that a process may have open are kept for peers and `/status`."""
@@ -255,7 +326,7 @@ class Server:
         """Take up the network file as it is now, or say why not and go on as before."""
         self.reloads += 1
         try:
-            new = networks.load(self.network.path)
+            new = _share(networks.load(self.network.path).expanded(), self.number)
             reload.check(self.network, new)
             known = None if new.users is None else users.load(new.users)
             key = None if new.secret is None else secret.load(new.secret)
@@ -464,6 +535,10 @@ class Server:
 
     async def _dial(self, peer: BrokerId) -> None:
         address, tls = self.network.addresses[peer], self.contexts.dialling
+        if self.channel is not None and self.network.hubs[peer] == self.network.hubs[self.number]:
+            self.channel.say("dial", peer)
+            self.channel.flush()
+            return
         try:
             connecting = self.loop.create_connection(
                 lambda: WireProtocol(self, peer),
@@ -559,6 +634,7 @@ class ClientProtocol(asyncio.Protocol):
             return
         self.server.transports.pop(self.connection, None)
         self.clients.closed(self.connection, self.server.now())
+        self.server.gone(self.connection.address)
         self.server.soon()
 
     def pause_writing(self) -> None:
@@ -573,7 +649,8 @@ class ClientProtocol(asyncio.Protocol):
 
 
 class WireProtocol(asyncio.Protocol):
-    """`wire` is given where TLS was agreed on first, which counts against the limits."""
+    """`wire` is given where TLS was agreed on first, which counts against the limits, and between
+    workers."""
 
     def __init__(self, server: Server, dialled: BrokerId | None, wire: Wire | None = None) -> None:
         self.server, self.dialled, self.agreed = server, dialled, wire
@@ -586,7 +663,8 @@ class WireProtocol(asyncio.Protocol):
                 peer_name(transport), self.dialled, server.now(), certified
             )
         else:
-            self.wire, self.agreed.certified = self.agreed, certified
+            self.wire = self.agreed
+            self.wire.certified = certified or self.wire.certified
             if self.wire.closing:
                 cast(asyncio.Transport, transport).abort()
         server.transports[self.wire] = cast(asyncio.Transport, transport)
@@ -628,16 +706,20 @@ def _few(out: list[bytes]) -> bool:
     return count < GATHER and count * (len(out[0]) + len(out[-1])) < 2 * GATHER_BYTES
 
 
+def _share(network: Network, number: BrokerId) -> Network:
+    """The network as a worker sees it, with its part of the limits."""
+    count = len(network.of_same_broker(number))
+    return network if count == 1 else replace(network, limits=network.limits.share(count))
+
+
 def peer_name(transport: asyncio.BaseTransport) -> str:
     name: Any = transport.get_extra_info("peername")
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
 
 
-async def serve(network: Network, number: BrokerId) -> None:
-    """Run one broker until SIGTERM or SIGINT."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    server = Server(network, number)
+async def serve(network: Network, number: BrokerId, channel: workers.Channel | None = None) -> None:
+    """Run one broker, or one worker of it, until SIGTERM or SIGINT."""
+    server = Server(network, number, channel)
     await server.start()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
@@ -651,12 +733,29 @@ async def serve(network: Network, number: BrokerId) -> None:
         raise server.failure
 
 
-def run(network: Network, number: BrokerId) -> None:
-    """`serve` on uvloop where it is installed, which is faster, and on asyncio otherwise."""
+def run(
+    network: Network,
+    number: BrokerId,
+    log_level: str = "info",
+    worker: tuple[int, int] | None = None,
+) -> None:
+    """Run one broker of a network; or of its workers the one of this place, which hears from its
+    supervisor over this descriptor.
+
+    On uvloop where it is installed, which is faster, and on asyncio otherwise.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if network.workers[number] > 1 and worker is None:
+        asyncio.run(workers.supervise(network, number, log_level))
+        return
+    inside = network.expanded()
+    place, channel = (1, None) if worker is None else (worker[0], workers.Channel(worker[1]))
+    number = inside.names.index(network.names[number]) + place - 1
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop
 
         new_loop = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(serve(network, number))
+        runner.run(serve(inside, number, channel))

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from postroad.routing.pool import FilterPool
 
 
+# To whom a publication goes: local subscriptions, and neighbours.
+Recipients = tuple[list[SubscriptionId], list[BrokerId]]
+
+
 class Message:
     """What one broker sends another. `kind` is the name drivers count it under.
 
@@ -386,10 +390,10 @@ class Router(ABC):
             case Received(message, sender):
                 return self.on_message(message, sender, now)
 
-    def recipients(self, topic: str) -> list[SubscriptionId] | None:
-        """The subscriptions that get each publication of this class that a client makes here, in
-        the order of the effects, if a step does nothing else with it whatever else it says; None
-        where the router cannot say so.
+    def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
+        """The subscriptions and the neighbours that get each publication of this class that a
+        client makes here, or that comes from `sender`, in the order of the effects, if a step does
+        nothing else with it whatever else it says; None where the router cannot say so.
 
         A driver may ask once for many publications, until it gives the router another input.
         """

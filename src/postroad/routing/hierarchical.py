@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, SubscriptionId
+from postroad.model import BrokerId, Publication
 from postroad.overlay import Overlay
 from postroad.routing import subscription_forwarding
-from postroad.routing.base import Effect, PublicationMessage, Send
+from postroad.routing.base import Effect, PublicationMessage, Recipients, Send
 from postroad.routing.pool import FilterPool
 
 
@@ -43,8 +43,8 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
         return peer == self.parent and super()._wanted(filter, peer)
 
-    def recipients(self, topic: str) -> list[SubscriptionId] | None:
-        return None if self.parent in self.outgoing else super().recipients(topic)
+    def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
+        return None if self.parent in self.outgoing else super().recipients(topic, sender)
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1

@@ -27,6 +27,7 @@ from postroad.routing.base import (
     Message,
     Note,
     PublicationMessage,
+    Recipients,
     Router,
     Send,
     SubscriptionMessage,
@@ -77,8 +78,8 @@ class SubscriptionForwarding(Router):
     def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
         return self._route(publication, 0, LOCAL)
 
-    def recipients(self, topic: str) -> list[SubscriptionId] | None:
-        return self.table.recipients(topic) if self.stateless else None
+    def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
+        return self.table.recipients(topic, sender) if self.stateless else None
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId
-from postroad.routing.base import Deliver, Effect
+from postroad.routing.base import Deliver, Effect, Recipients
 from postroad.routing.pool import FilterPool
 
 LOCAL: Final[BrokerId] = -1
@@ -135,20 +135,22 @@ class SourceTable:
             effects.extend([Deliver(name, publication, hops) for name in local])
         return peers
 
-    def recipients(self, topic: str) -> list[SubscriptionId] | None:
-        """The local subscriptions to this class; None if others, or what it says, matter too."""
+    def recipients(self, topic: str, sender: BrokerId | None) -> Recipients | None:
+        """The local subscriptions to this class, and the neighbours but for `sender` that want it;
+        None if it matters what else a publication says."""
         filters = self.pool.of_class(topic)
         if filters is None:
             return None
         names: list[SubscriptionId] = []
+        among: set[BrokerId] = set()
         for filter in filters:
             wanted = self.sources.get(filter)
             if wanted is not None:
-                if len(wanted) > 1 or LOCAL not in wanted:
-                    return None
-                names += self.holders[filter]
+                among.update(wanted)
+                if LOCAL in wanted:
+                    names += self.holders[filter]
         names.sort()
-        return names
+        return names, sorted(peer for peer in among if peer not in (LOCAL, sender))
 
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))

@@ -87,9 +87,9 @@ def test_brokers_talk_in_the_newest_version_that_both_speak_or_not_at_all(
     compatible = speaks[0] == 1
     assert all(b.peers[1].link.connected == compatible for b in net.brokers[::2])
     if compatible:
-        assert net.brokers[0].peers[1].version == net.brokers[1].peers[0].version == 1
+        assert net.brokers[0].peers[1].version == net.brokers[1].peers[0].version == 2
     else:
-        said = "speaks versions 7 to 9, this broker 1 to 1: upgrade the older of the two first"
+        said = "speaks versions 7 to 9, this broker 1 to 2: upgrade the older of the two first"
         refused = [vars(r) for r in caplog.records if r.getMessage() == "broker refused"]
         assert any(said in row["reason"] for row in refused)
 
@@ -108,7 +108,7 @@ def test_brokers_upgraded_one_at_a_time_under_load_lose_nothing(tmp_path: Path) 
         chain.run(3_000)  # some of it is under way
         got += far.got()
         chain.restart(number)
-        chain.brokers[number].speaks = (1, 2)
+        chain.brokers[number].speaks = (1, 3)
         chain.run(2_000_000)
         if number == 2:
             back = chain.client(2, "far", **options)
@@ -116,8 +116,8 @@ def test_brokers_upgraded_one_at_a_time_under_load_lose_nothing(tmp_path: Path) 
             got += back.got()
         else:
             got += far.got()
-    assert chain.brokers[1].peers[2].version == 2
-    assert chain.brokers[0].peers[1].version == 1
+    assert chain.brokers[1].peers[2].version == 3
+    assert chain.brokers[0].peers[1].version == 2
     acknowledged = [p for p in publisher.packets if isinstance(p, mqtt5.PubAckPacket)]
     assert len(acknowledged) == sent
     assert {payload for _, payload in got} == {b"%d" % n for n in range(1, sent + 1)}

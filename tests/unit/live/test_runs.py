@@ -9,11 +9,13 @@ import mqtt5
 import pytest
 
 from filter_texts import expression, row
-from live_harness import write_network
+from live_harness import Memory, memory, write_network
 from postroad.filters import conjoin, parse
 from postroad.live.broker import Broker
 from postroad.live.edge import clients as edge
+from postroad.live.edge import mqtt
 from postroad.live.edge.session import Connection
+from postroad.live.links import link as links
 from postroad.live.network import load
 from postroad.model import Publication, Subscription
 from postroad.routing.base import Deliver, LinkUp, Publish, Subscribe, Unsubscribe
@@ -48,7 +50,7 @@ class Side:
         self.broker = Broker(load(path), 0, 1_000_000)
         self.connections: dict[str, Connection] = {}
         if not runs:
-            self.broker.recipients = lambda topic: None  # type: ignore[method-assign]
+            self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -170,11 +172,89 @@ def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
             held.append(f"s{n}")
             router.step(Subscribe(Subscription(held[-1], wanted, "c")), 0)
         topic = draw.choice(TOPICS)
-        names = router.recipients(topic)
+        found = router.recipients(topic)
         for _ in range(4):
             item = Publication("p", str(n), {**row(draw), "class": topic}, b"", 0)
             effects = router.step(Publish(item), 0)
-            if names is not None:
-                assert effects == [Deliver(name, item, 0) for name in names]
+            if found is not None:
+                assert effects == [Deliver(name, item, 0) for name in found[0]]
+                assert found[1] == []
                 said += 1
     assert said > 20
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    sides: list[Memory] = []
+    for runs in (True, False):
+        net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+        if not runs:
+            for broker in net.brokers:
+                broker.recipients = lambda *_: None  # type: ignore[method-assign]
+        sides.append(net)
+    levels = [draw.choice([4, 5]) for _ in range(8)]
+    clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]
+               for net in sides]  # fmt: skip
+    for n, level in enumerate(levels):
+        for number in range(draw.randrange(3)):
+            data = subscribe(draw, level, number + 1)
+            for side in clients:
+                side[n].raw(data)
+    for net in sides:
+        net.run(300_000)
+    busy = 0
+    for _ in range(12):
+        n = draw.randrange(len(levels))
+        topics = [draw.choice(TOPICS)] * draw.randrange(1, 60) + [draw.choice(TOPICS)]
+        data = b"".join(publication(draw, levels[n], topic) for topic in topics)
+        busy += len(topics)
+        for net, side in zip(sides, clients, strict=True):
+            side[n].raw(data)
+            net.run(150_000)
+    for one, other in zip(*clients, strict=True):
+        assert one.bytes == other.bytes
+        assert (one.level, bool(one.bytes)) == (other.level, True)  # CONNACK at least
+    first, second = (net.brokers for net in sides)
+    for a, b in zip(first, second, strict=True):
+        assert a.clients.delivered == b.clients.delivered
+        assert a.router.matches_count == b.router.matches_count
+        for peer, neighbour in a.peers.items():
+            other_end = b.peers[peer]
+            for ours, theirs in (
+                (neighbour.sent, other_end.sent), (neighbour.received, other_end.received),
+            ):  # fmt: skip
+                assert ours.get("publication", 0) == theirs.get("publication", 0)
+    assert sum(broker.clients.published for broker in first) == busy
+
+
+def test_a_run_that_is_none_is_refused() -> None:
+    whole = mqtt5.PublishPacket("a", b"x" * 200).write()
+    assert mqtt.usual(whole, 0, "a")[2] == len(whole)
+    for data, topic in (
+        (whole[:-1], "a"),
+        (whole, "b"),
+        (whole[:1], "a"),
+        (b"\x31" + whole[1:], "a"),
+        (mqtt5.PublishPacket("a", b"", message_expiry_interval=1).write(), "a"),
+        (b"\x30\x02\x00\x01", "a"),
+    ):
+        with pytest.raises(mqtt.Malformed):
+            mqtt.usual(data, 0, topic)
+
+
+def test_an_older_neighbour_gets_no_runs(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+    reader, writer = net.client(1, "r"), net.client(0, "w")
+    reader.subscribe("a")
+    packets = mqtt5.PublishPacket("a", b"x").write() * 20
+    for version, messages in ((links.RUNS, 2), (1, 20)):
+        neighbour = net.brokers[0].peers[1]
+        neighbour.version = version
+        before = neighbour.link.base + len(neighbour.link.queue)
+        writer.raw(packets)
+        net.run(200_000)
+        assert reader.got() == [("a", b"x")] * 20
+        sent = neighbour.link.base + len(neighbour.link.queue) - before
+        assert sent <= messages
+        assert (sent < 20) == (version == links.RUNS)

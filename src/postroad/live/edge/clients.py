@@ -41,7 +41,7 @@ from postroad.live.edge.session import (
     taken,
 )
 from postroad.live.edge.users import User, Users
-from postroad.live.links.messages import Handoff
+from postroad.live.links.messages import Handoff, RunMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
@@ -93,7 +93,8 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 LONG = 16_000  # bytes: longer publications are not among the usual
 TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
-RUN = 256  # publications to one topic that are handed out in one go
+RUN = 256  # publications to one topic that are handed out in one go,
+RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
 ALIASES_MAX = 64  # topic aliases that a client may give
 
 
@@ -136,6 +137,7 @@ class Clients:
         self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
         self.regrouped: dict[str, None] = {}  # those that have others than the network was told of
         self._system: dict[str, str] = {}  # its values, as its subscribers were last told
+        self.elsewhere: dict[str, int] = {}  # what other workers of the broker count for it
         self._watching = False  # whether they are looked at now and then
         self.moves = Moves()
         self.luggage = Luggage(self)
@@ -529,15 +531,21 @@ class Clients:
                 break
             run = None
             if topic not in apart:
-                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest)
+                came = None, publisher, boot, self._count + 1, now, 0
+                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest, came, now)
             if run is not None:
                 count, copies, later = run
                 left_bytes -= copies * (later - at)
                 at = later
+                self._count += count
                 published += count
                 if left_bytes <= 0:
                     self._end_ns = 0  # it is to be written before there is more
                     break
+                if broker.congested:
+                    self._pause(connection, now)
+                    if connection.stopped:
+                        break
             else:
                 self._count = count = self._count + 1
                 if old:
@@ -574,16 +582,22 @@ class Clients:
         topic: str,
         old: bool,
         longest: int,
+        came: tuple[BrokerId | None, str, str, int, TimeUs, int],
+        now: TimeUs,
     ) -> tuple[int, int, int] | None:
-        """Hand out the publications from `at` on, as many as follow each other to this topic, where
-        all go to the same clients as they are: how many, to how many, and where they end.
+        """Hand out the publications from `at` on, as many as follow each other to a topic, where
+        all go to the same clients and neighbours as they are: how many, to how many clients, and
+        where they end. `came` tells from which neighbour they came, if any, and the fields of a
+        `RunMessage`.
 
         None if they do not, or if one of these clients needs a further look.
         """
-        names = self.broker.recipients(topic)
-        if names is None:
+        sender, publisher, boot, first, time_us, hops = came
+        found = self.broker.recipients(topic, sender)
+        if found is None:
             self._apart.add(topic)
             return None
+        names, peers = found
         targets: dict[Connection, None] = {}
         holders, mixed = self.holders, False
         for name in names:
@@ -596,12 +610,15 @@ class Clients:
                 return None
             targets[target] = None
             mixed |= (target.level == V3) != old
+        mixed |= old and bool(peers)
         others: list[bytes] = []  # the same for clients of the other level
         start, count, size = at, 0, len(data)
         begins = 0 if old else 1  # how far after the topic the payload begins
         head, field = data[at : topic_end + begins], data[body:topic_end]
         same, within = end - at, topic_end - at
         most = TURN_BYTES // max(1, len(targets))
+        if peers:
+            most = min(most, RUN_BYTES)
         while True:
             if mixed:
                 parts = (field, b"\0" if old else b"", data[topic_end + begins : end])
@@ -635,12 +652,40 @@ class Clients:
         for target in targets:
             target.out.append(whole if (target.level == V3) == old else converted)
         self.dirty.update(targets)
-        self._count += count
+        if peers:
+            packets = converted if old else whole
+            run = RunMessage(publisher, boot, first, topic, packets, time_us, hops + 1)
+            self.broker.forward(run, count, peers)
         self.broker.passed(count)
         before, self._handed = self._handed, self._handed + (count if targets else 0)
-        self.latency.add(0, self._handed // TIMED - before // TIMED)
+        self.latency.add(now - time_us, self._handed // TIMED - before // TIMED)
         self.delivered += count * len(targets)
         return count, len(targets), at
+
+    def take_run(self, run: RunMessage, sender: BrokerId, now: TimeUs) -> tuple[int, int]:
+        """Hand out what a neighbour passed on, as far as that can be done without a further look;
+        how far in its bytes, and how many publications."""
+        data, at, count = run.packets, 0, 0
+        longest = len(data)
+        while at < longest:
+            body, topic_end, end = mqtt.usual(data, at, run.topic)
+            came = sender, run.publisher, run.boot, run.first + count, run.time_us, run.hops
+            done = self._pass_on(
+                data, at, body, topic_end, end, run.topic, False, longest, came, now
+            )
+            if done is None:
+                break
+            count, at = count + done[0], done[2]
+        return at, count
+
+    def singles(self, run: RunMessage, at: int, number: int) -> Iterator[tuple[Publication, int]]:
+        """The publications of a run from there on, and their sizes."""
+        while at < len(run.packets):
+            _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
+            attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
+            name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
+            yield Publication(run.publisher, name, attributes, kept, run.time_us), end - at
+            at, number = end, number + 1
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from postroad.live.edge.session import KeptOnward
-from postroad.live.links.messages import Handoff, Retain, SessionMessage
+from postroad.live.links.messages import Handoff, Retain, RunMessage, SessionMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
-from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
-from postroad.routing.base import Input, Message
+from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.routing.base import Input, Message, Recipients
 from postroad.traces.recorder import Recorder
 
 # Whether everyone has heard, or time was up; the answer is whether to wait on all the same.
@@ -49,10 +49,13 @@ class Host(Protocol):
         self, publication: Publication, now: TimeUs, onward: Onward | None = None
     ) -> None: ...
 
-    # To whom each publication to a topic goes, if it goes nowhere else; that so many went there.
-    def recipients(self, topic: str) -> list[SubscriptionId] | None: ...
+    # To whom each publication to a topic goes, if it goes nowhere else; that so many went there;
+    # and those on to neighbours.
+    def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None: ...
 
     def passed(self, count: int) -> None: ...
+
+    def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None: ...
 
     def settle(self, then: Reached) -> None: ...
 

@@ -270,6 +270,21 @@ class Letter:
         return framed(first, b"".join((topic, number, properties, self.payload)))
 
 
+def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
+    """Where body, topic and packet end of a PUBLISH of MQTT 5 that begins at `at`, has quality 0,
+    this topic and no properties; `Malformed` if it is anything else."""
+    end = frame(data, at, len(data) - at)
+    body = at + 2
+    while body <= end and data[body - 1] > 127:
+        body += 1
+    name = topic.encode()
+    topic_end = body + 2 + len(name)
+    field = len(name).to_bytes(2, "big") + name
+    if not end or data[at] != 0x30 or data[body : topic_end + 1] != field + b"\0":
+        raise Malformed("not a publication of a run")
+    return body, topic_end, end
+
+
 def is_plain(kept: bytes) -> bool:
     """Whether a letter is delivered as it is kept: at most once, not retained, no properties."""
     if len(kept) < 5 or kept[0] != 0x30:

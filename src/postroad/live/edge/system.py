@@ -29,6 +29,7 @@ class Counted(Protocol):
     connections: dict[Connection, None]
     sessions: dict[str, Session]
     holders: dict[SubscriptionId, Held]
+    elsewhere: dict[str, int]
     started_us: TimeUs
     published: int
     delivered: int
@@ -37,15 +38,12 @@ class Counted(Protocol):
     bytes_sent: int
 
 
-def values(clients: Counted, now: TimeUs) -> dict[str, str]:
-    """Every topic and its value."""
-    broker = clients.broker
+def counts(clients: Counted) -> dict[str, int]:
+    """What is counted of these clients, by the end of its topic."""
     connected = sum(session.connection is not None for session in clients.sessions.values())
     total = len(clients.sessions)
     waiting = sum(len(s.waiting) + s.in_flight for s in clients.sessions.values())
-    numbers: dict[str, str | int] = {
-        "version": f"postroad {__version__}",
-        "uptime": f"{(now - clients.started_us) // 1_000_000} seconds",
+    return {
         "clients/connected": connected,
         "clients/active": connected,
         "clients/disconnected": total - connected,
@@ -59,6 +57,16 @@ def values(clients: Counted, now: TimeUs) -> dict[str, str]:
         "bytes/received": clients.bytes_received,
         "bytes/sent": clients.bytes_sent,
         "subscriptions/count": len(clients.holders),
+    }
+
+
+def values(clients: Counted, now: TimeUs) -> dict[str, str]:
+    """Every topic and its value; of a worker, what all of its broker's together count."""
+    broker, elsewhere = clients.broker, clients.elsewhere
+    numbers: dict[str, str | int] = {
+        "version": f"postroad {__version__}",
+        "uptime": f"{(now - clients.started_us) // 1_000_000} seconds",
+        **{name: count + elsewhere.get(name, 0) for name, count in counts(clients).items()},
         "retained messages/count": len(broker.retained) - len(broker.removed) - len(broker.absent),
         "postroad/network": broker.network.name,
         "postroad/scheme": broker.network.scheme,

@@ -36,7 +36,8 @@ from postroad.model import BrokerId, TimeUs
 
 # The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A
 # version that cannot be spoken any more raises the first number; a new one the second.
-SPEAKS = (1, 1)
+SPEAKS = (1, 2)
+RUNS = 2  # the version that has runs of publications
 FRAME_MAX = 64 << 20
 BATCH_BYTES = 32 << 10  # a frame is closed once it has so many: it is dealt with in one go
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back

@@ -146,6 +146,23 @@ class Handoff(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class RunMessage(Message):
+    """Publications of one client to one topic, in a row, all wanted whatever they say: of quality
+    0, without properties, as packets of MQTT 5 one after the other. Their identifiers are `boot`
+    and the numbers from `first` on. Of version 2."""
+
+    kind = "publication"  # it is counted as those that it stands for
+    wire = "messages.RunMessage"
+    publisher: str
+    boot: str
+    first: int
+    topic: str
+    packets: bytes
+    time_us: int
+    hops: int
+
+
+@dataclass(frozen=True, slots=True)
 class Posted(Message):
     """A publication of the outbox, as the store has it: whether it is routed, and to which broker
     it is handed for each group (-1: to be chosen again; None: not chosen yet)."""
@@ -302,6 +319,7 @@ MESSAGES: tuple[type[Message], ...] = (
     Begun,
     Members,
     Handoff,
+    RunMessage,
     Posted,
     Residents,
     ResidentsVersions,

@@ -88,7 +88,7 @@ def proves(shown: bytes, expected: bytes) -> bool:
 
 def check_guarded(network: Network) -> None:
     """Refuse a network whose users must log in while anybody could pose as one of its brokers."""
-    alone = len(network.members) == 1
+    alone = len({network.hubs[broker] for broker in network.members}) == 1
     if network.users is not None and network.tls is None and network.secret is None and not alone:
         raise InputError(
             "users is set, and without tls or secret anyone may pose as a broker",

@@ -15,7 +15,7 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 from typing import Protocol as Interface
 
@@ -46,15 +46,21 @@ COPY_MAX = 20_000  # table entries of a router that is copied to be asked: that 
 OPEN_MAX = 64  # the oldest makes room
 PATIENCE_S = 10.0  # for the request to come and the answer to be read
 
+Answer = tuple[str, str, bytes]  # status, content type, body
 
 _TOKEN = b"show the token that is made from the network's secret\n"
 
 
-class Served(Interface):
-    """What there is to tell of, and who asks."""
+class Answering(Interface):
+    """Whom somebody asks."""
 
     asked: dict[Protocol, None]
     loop: asyncio.AbstractEventLoop
+
+
+class Served(Answering, Interface):
+    """What there is to tell of."""
+
     broker: Broker
     network: Network
     traces: Traces | None
@@ -69,10 +75,12 @@ class Served(Interface):
 
 
 class Protocol(asyncio.Protocol):
-    """One request, one answer, closed."""
+    """One request, one answer, closed. `respond` is given the request and what to reply with."""
 
-    def __init__(self, server: Served) -> None:
-        self.server = server
+    def __init__(
+        self, server: Answering, respond: Callable[[bytes, Callable[[Answer], None]], None]
+    ) -> None:
+        self.server, self.respond = server, respond
         self.request = b""
         self.answered = False
 
@@ -98,10 +106,13 @@ class Protocol(asyncio.Protocol):
         self.request += data
         if len(self.request) >= wanted_bytes(self.request):
             self.answered = True
-            code, kind, body = answer(self.server, self.request)
-            head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
-            self.transport.close()
+            self.respond(self.request, self.reply)
+
+    def reply(self, answer: Answer) -> None:
+        code, kind, body = answer
+        head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        self.transport.close()
 
 
 def wanted_bytes(request: bytes) -> int:
@@ -116,7 +127,15 @@ def wanted_bytes(request: bytes) -> int:
     return len(head) + 4
 
 
-def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
+def answer_inside(server: Served, request: bytes) -> Answer:
+    """What a worker answers the process that started it, which needs no token for `/facts`."""
+    if not request.startswith(b"GET /facts "):
+        return answer(server, request)
+    latency = server.broker.clients.latency
+    return as_json({"status": status(server), "latency": [latency.counts, latency.sum_us]})
+
+
+def answer(server: Served, request: bytes) -> Answer:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     open_to_all = len(words) == 3 and words[1] in (b"/healthz", b"/metrics")
     broker = server.broker
@@ -147,15 +166,23 @@ def answer(server: Served, request: bytes) -> tuple[str, str, bytes]:
                 return "503 Service Unavailable", "text/plain", b"shutting down\n"
             return "200 OK", "text/plain", b"ok\n"
         case b"/status":
-            body = json.dumps(status(server), indent=1).encode()
-            return "200 OK", "application/json", body
+            return as_json(status(server))
         case b"/metrics":
-            registry = CollectorRegistry(auto_describe=False)
-            registry.register(_Metrics(status(server), server.broker.clients.latency))
-            ProcessCollector(registry=registry)
-            return "200 OK", "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
+            latency, process = server.broker.clients.latency, ProcessCollector(registry=None)
+            return metrics(status(server), latency, process)
         case _:
             return "404 Not Found", "text/plain", b"GET /metrics, /healthz or /status\n"
+
+
+def as_json(value: Any) -> Answer:
+    return "200 OK", "application/json", json.dumps(value, indent=1).encode()
+
+
+def metrics(facts: dict[str, Any], latency: Latency, process: Collector) -> Answer:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Metrics(facts, latency))
+    registry.register(process)
+    return "200 OK", "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
 
 
 class MoveOrder(msgspec.Struct):

@@ -152,7 +152,14 @@ def _ended(network: Network, name: str) -> RunFailed:
 def _linked(row: dict[str, Any]) -> bool:
     tree = row.get("tree")
     joined = tree is None or (tree["settled"] and not tree["left_out"])
+    joined = joined and not away(row)
     return joined and all(k["connected"] for k in row["links"].values() if k["neighbour"])
+
+
+def away(row: Mapping[str, Any]) -> list[str]:
+    """The workers of a broker that do not answer or are not joined to the first."""
+    workers = row.get("workers", {})
+    return [name for name, worker in workers.items() if worker is None or not worker["up"]]
 
 
 def status(network: Network) -> dict[str, dict[str, Any] | None]:
@@ -190,8 +197,9 @@ def operator_token(network: Network) -> str:
 
 
 def addresses(network: Network) -> dict[str, str]:
-    """Where each broker answers operators."""
-    return {network.names[broker]: network.addresses[broker].url for broker in network.members}
+    """Where each broker answers operators; of one with workers, where each of them does."""
+    inside = network.expanded()
+    return {inside.names[broker]: inside.url(broker) for broker in inside.members}
 
 
 def ask(network: Network, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -234,7 +242,8 @@ def stop_some(network: Network, names: Sequence[str]) -> int:
     pids = [pid for name in names if (pid := _alive(network, name))]
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + network.limits.drain_s + STOP_S
+    rounds = 2 if max(network.workers) > 1 else 1  # the first worker waits for the others
+    deadline = time.monotonic() + rounds * network.limits.drain_s + STOP_S
     while any(_exists(pid) for pid in pids):
         if time.monotonic() > deadline:
             for pid in filter(_exists, pids):

@@ -34,8 +34,8 @@ class Change:
         os.replace(beside, path)
 
 
-def add(path: Path, name: str, address: Address, to: Sequence[str]) -> Change:
-    """A further broker, joined to these."""
+def add(path: Path, name: str, address: Address, to: Sequence[str], workers: int = 1) -> Change:
+    """A further broker, joined to these, of so many workers."""
     old = load(path)
     _check(old)
     if name in old.names:
@@ -44,7 +44,8 @@ def add(path: Path, name: str, address: Address, to: Sequence[str]) -> Change:
         )
     document = tomlkit.parse(toml.read_text(path))
     _append(document, "links", [[peer, name] for peer in to])
-    document["brokers"][name] = asdict(address)
+    more = {} if workers == 1 else {"workers": workers}
+    document["brokers"][name] = {**asdict(address), **more}
     return _change(path, tomlkit.dumps(document), old)
 
 

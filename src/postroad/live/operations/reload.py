@@ -27,7 +27,7 @@ class Contexts:
 
 def contexts(network: Network, number: BrokerId) -> Contexts:
     """The certificates as they are on disk now."""
-    folder, name = network.tls, network.names[number]
+    folder, name = network.tls, network.names[network.hubs[number]]
     if folder is None:
         return Contexts()
     return Contexts(
@@ -49,6 +49,8 @@ def fixed(old: Network, new: Network) -> list[str]:
         "brokers": (old.names, old.addresses)
         == (new.names[: len(old.names)], new.addresses[: len(old.names)])
         and (old.removed <= new.removed)
+        and old.hubs == tuple(hub for hub in new.hubs if hub < len(old.names))
+        and old.workers == new.workers[: len(old.names)]
         and (len(old.names) == len(new.names) or old.grows),
         "links": _links(old, new, set(range(len(old.names))) - new.removed)
         and old.redundant == new.redundant,
