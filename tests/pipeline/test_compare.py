@@ -239,6 +239,7 @@ def check_pictures(page: Any, report: Path) -> None:
     assert page.is_visible("#left-scheme")
     assert not page.is_visible("#table-mode")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.emulate_media(media="null", color_scheme="null")
     assert (report / "index.html").stat().st_size < 1_500_000
 
 
