@@ -43,6 +43,9 @@ VARIANTS += [
     ("beaconvey", SCHEMES["beaconvey"].config(routing, overlay, long, cells=cells))
     for routing, overlay, long, cells in (("po", "-", "random", 0), ("pal", "L", "chord", 5))
 ]
+# Beats as quick as these networks, so that a broker that is gone is missed while there is time.
+JOINING = {"membership": "messages", "beat_s": 0.03, "grace_s": 0.06}
+VARIANTS += [(name, SCHEMES[name].config(**JOINING)) for name in ("beaconvey", "scribe")]
 VARIANTS.append(("kyra", SCHEMES["kyra"].config(clique_ms=4.0, trees=2, balance=4)))
 VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, unicast_below=0.4)))
 _PARTS = [
@@ -60,6 +63,7 @@ NAMES = [
         + [getattr(config, "unpopular", "")] * (name == "popsub")
         + [getattr(config, field) for field in ("routing", "overlay") if hasattr(config, field)]
         + ["cells"] * (name == "beaconvey" and config.cells > 0)
+        + ["joining"] * (getattr(config, "membership", "") == "messages")
         + [f"{getattr(config, 'clique_ms', 0):g}"] * (name == "kyra")
         + ["unicast"] * (getattr(config, "unicast_below", 0) > 0)
         + [part["scheme"] for part in getattr(config, "parts", [])]

@@ -165,6 +165,9 @@ SCHEME: Mapping[str, Mapping[str, str]] = {
         "incoming": "how many planned fingers of one phase may point to a broker: `one` or `any`",
         "topic": "the attribute whose text is the topic",
         "cells": "instead of topics: cells of the content space; 0 for topics",
+        "membership": "the ring is as in the `plan`, or brokers join and leave it by `messages`",
+        "beat_s": "with messages: seconds between beats to the two neighbours on the ring",
+        "grace_s": "with messages: seconds after a change in which the old ways are used, too",
     },
     "scribe": {
         "overlay": "what is planned for interest: S the ring, L the fingers, - neither",
@@ -172,6 +175,9 @@ SCHEME: Mapping[str, Mapping[str, str]] = {
         "incoming": "how many planned fingers of one phase may point to a broker: `one` or `any`",
         "topic": "the attribute whose text is the topic",
         "cells": "instead of topics: cells of the content space; 0 for topics",
+        "membership": "the ring is as in the `plan`, or brokers join and leave it by `messages`",
+        "beat_s": "with messages: seconds between beats to the two neighbours on the ring",
+        "grace_s": "with messages: seconds after a change in which the old ways are used, too",
     },
     "kyra": {
         "clique_ms": "the most milliseconds between two servers of a clique",

@@ -38,6 +38,7 @@ from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.routing import SCHEMES
 from postroad.routing.beaconvey import ROUTINGS, SENDS
+from postroad.routing.joining import MEMBERSHIPS
 from postroad.routing.popsub import ENTRIES, MECHANISMS, RULES
 from postroad.routing.ring import LONG, OVERLAYS
 from postroad.sim.run import run
@@ -90,6 +91,7 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("popsub", "rule"): RULES,
     ("beaconvey", "routing"): tuple(ROUTINGS),
     ("beaconvey", "send"): SENDS,
+    **{(scheme, "membership"): MEMBERSHIPS for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "incoming"): INCOMING for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "overlay"): tuple(OVERLAYS) for scheme in ("beaconvey", "scribe", "iscribe")},
     **{(scheme, "long"): tuple(LONG) for scheme in ("beaconvey", "scribe", "iscribe")},
@@ -121,6 +123,7 @@ VARIANTS: list[Variant] = [
     Variant("beaconvey", {"routing": "pal", "overlay": "L", "long": LONG[-1]}),
     Variant("beaconvey", {"routing": "pie", "overlay": "-"}),
     Variant("beaconvey", {"overlay": "SL", "cells": 8, "incoming": INCOMING[1]}),
+    *(Variant(scheme, {"membership": "messages"}) for scheme in ("beaconvey", "scribe", "iscribe")),
     Variant("scribe", {"incoming": INCOMING[1]}),
     Variant("scribe", {"overlay": "S", "long": LONG[1]}),
     Variant("scribe", {"overlay": "L", "long": LONG[-1]}),
@@ -684,11 +687,13 @@ def test_none_missed_none_extra_none_twice(variant: Variant, tmp_path: Path) -> 
 
 
 # What was recorded, replayed. Gossip and batches depend on the moment at which timers fire; so does
-# what PopSub takes for popular, and with it the way of a publication, though not who gets it.
+# what PopSub takes for popular, and with it the way of a publication, though not who gets it; and
+# how often the brokers of a ring that others may join have beaten each other.
 
 CALM = [
     v for v in VARIANTS
     if v.relocation is None and v.parameters.get("unpopular") not in ("gossip", "batching")
+    and v.parameters.get("membership") != "messages"
 ]  # fmt: skip
 
 

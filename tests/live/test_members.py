@@ -1,8 +1,11 @@
-"""A broker is added to a network of real processes, and another removed, by command."""
+"""A broker is added to a network of real processes, and another removed, by command; and the same
+on a ring, while publications flow."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from click.testing import CliRunner
 from live_harness import environment, free_ports, write_network
 from postroad.cli import cli
 from postroad.live.client import Client
-from postroad.live.network import load
+from postroad.live.network import Address, Network, load
+from postroad.live.operations import members
+from postroad.live.server import Server
 
 LINKS = [("A", "B"), ("B", "C"), ("A", "C")]
 
@@ -47,3 +52,119 @@ def test_brokers_come_and_go_by_command(tmp_path: Path, monkeypatch: pytest.Monk
         assert "no answer" not in run("status", str(path))
     finally:
         assert run("down", str(path)) == "3 brokers stopped\n"
+
+
+class Ring:
+    """Brokers of one process, each with a client that wants everything and one that publishes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.servers: dict[str, Server] = {}
+        self.clients: dict[str, Client] = {}
+        self.got: dict[str, Counter[bytes]] = {}
+        self.readers: list[asyncio.Task[None]] = []
+        self.owed: dict[str, set[bytes]] = {}
+        self.number = 0
+
+    async def start(self, name: str, network: Network) -> None:
+        number = network.number(name)
+        self.servers[name] = Server(network, number)
+        await self.servers[name].start()
+        address = network.addresses[number]
+        self.clients[name] = await Client(address.host, address.mqtt, client_id=name).__aenter__()
+
+    async def subscribe(self, name: str) -> None:
+        await self.clients[name].subscribe("t/#", qos=1)
+        self.got[name], self.owed[name] = Counter(), set()
+        self.readers.append(asyncio.create_task(self._read(name)))
+
+    async def _read(self, name: str) -> None:
+        async for message in self.clients[name]:
+            self.got[name][message.payload] += 1
+
+    async def publish(self, name: str, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            payload = str(self.number).encode()
+            for owed in self.owed.values():
+                owed.add(payload)
+            await self.clients[name].publish(f"t/{self.number % 5}", payload, qos=1)
+
+    def views(self) -> list[set[int]]:
+        routers = [server.broker.router for server in self.servers.values()]
+        return [set(router.ring.brokers.values()) for router in routers]  # type: ignore[attr-defined]
+
+    def linked(self) -> bool:
+        peers = [peer for server in self.servers.values() for peer in server.broker.peers.values()]
+        return all(peer.link.connected for peer in peers if peer.lasting)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not done():
+                await asyncio.sleep(0.01)
+
+    async def change(self, change: members.Change) -> Network:
+        change.write()
+        for server in self.servers.values():
+            server.reload()
+            assert server.reload_error is None, server.reload_error
+        return change.network
+
+    async def end(self) -> None:
+        for reader in self.readers:
+            reader.cancel()
+        for client in self.clients.values():
+            await client.__aexit__(None, None, None)
+        await asyncio.gather(*(server.stop() for server in self.servers.values()))
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["drawn", "planned"])
+@pytest.mark.parametrize("scheme", ["beaconvey", "scribe", "iscribe"])
+def test_brokers_join_a_ring_and_leave_it_and_nothing_is_lost(
+    scheme: str, planned: bool, tmp_path: Path
+) -> None:
+    parameters = 'membership = "messages"\ngrace_s = 0.3\ntopic = "topic"'
+    path = write_network(tmp_path, ["A", "B", "C"], LINKS, scheme, parameters, free=True)
+    if planned:
+        rows = ["node,topic", *(f"{broker},{topic}" for broker in "ABC" for topic in "xy")]
+        (tmp_path / "interests.csv").write_text("\n".join(rows))
+        plan = ["plan", "swico", "--interests", str(tmp_path / "interests.csv")]
+        done = CliRunner().invoke(cli, [*plan, "-o", str(tmp_path / "ring.json")])
+        assert done.exit_code == 0, done.output
+        text = path.read_text()
+        links = next(line for line in text.splitlines() if line.startswith("links"))
+        path.write_text(text.replace(links, 'plan = "ring.json"'))
+
+    async def live() -> None:
+        ring = Ring(path)
+        network = load(path)
+        try:
+            for name in "ABC":
+                await ring.start(name, network)
+            await ring.until(ring.linked)
+            for name in "AC":
+                await ring.subscribe(name)
+            await ring.publish("C", 20)
+            flowing = asyncio.create_task(ring.publish("A", 300))
+            address = Address("127.0.0.1", *free_ports(3))
+            network = await ring.change(members.add(path, "D", address, ["A", "C"]))
+            await ring.start("D", network)
+            await ring.until(lambda: all(view == {0, 1, 2, 3} for view in ring.views()))
+            await flowing
+            await ring.subscribe("D")
+            await ring.publish("D", 20)
+            flowing = asyncio.create_task(ring.publish("D", 300))
+            await ring.clients.pop("B").__aexit__(None, None, None)
+            await ring.servers.pop("B").stop()
+            await flowing
+            number = network.number("B")
+            await ring.change(members.remove(path, "B"))
+            await ring.until(lambda: all(view == {0, 1, 2, 3} - {number} for view in ring.views()))
+            await ring.publish("A", 20)
+            await ring.until(lambda: all(ring.owed[n] <= ring.got[n].keys() for n in ring.got))
+            for name, got in ring.got.items():
+                assert set(got.values()) == {1}, name
+        finally:
+            await ring.end()
+
+    asyncio.run(live())

@@ -56,6 +56,7 @@ from postroad.routing.base import (
     Deliver,
     Effect,
     Input,
+    Leave,
     LinkDown,
     LinkUp,
     Measure,
@@ -846,7 +847,7 @@ class Broker:
         if self._ways_of is as_of:
             return self._ways
         beside: dict[BrokerId, list[BrokerId]] = {}
-        if self.repair is None and not self._tree:
+        if self.repair is None and not self._tree and not self.network.grows:
             pairs = [(a, b) for a, peers in enumerate(self.plan.links()) for b in peers]
         else:
             chosen = self.network.pairs if self.repair is None else self.repair.tree.links
@@ -1314,7 +1315,9 @@ class Broker:
             link.patience_us = None if self.journal is not None else link.patience_us
             self.peers[peer] = Neighbour(link, True)
         for peer, neighbour in list(self.peers.items()):
-            if neighbour.lasting and peer not in within:
+            if not neighbour.lasting and peer not in network.members and self.repair is None:
+                self._part(peer, now)
+            elif neighbour.lasting and peer not in within:
                 neighbour.lasting = False
                 if self.repair is None and neighbour.link.up:
                     self._give_up(neighbour, "the peer was removed", now)
@@ -1455,7 +1458,8 @@ class Broker:
             regrouped, self.clients.regrouped = self.clients.regrouped, {}
             self._state_members(regrouped, now)
         self.clients.luggage.news(now)
-        if self._settling and (self.repair is None or self.repair.joined(self._trees())):
+        joined = self.repair is None or self.repair.joined(self._trees())
+        if self._settling and joined and self.router.settled():
             self._begin_wave(now)
         if self.journal is not None:
             self._see_what_is_safe()
@@ -1487,8 +1491,8 @@ class Broker:
 
     def drain(self, now: TimeUs) -> None:
         """Take no more from clients or peers; `drained` tells when all has been passed on."""
-        self.now = now
         self.clients.drain(now)
+        self.step(Leave(), now)
 
     def drained(self) -> bool:
         """Whether clients are gone and peers have all that is for them.
@@ -1501,7 +1505,7 @@ class Broker:
             if not n.left and (n.link.connected or self.journal is None)
         )
         gone = all(connection.closing for connection in self.clients.connections)
-        return gone and not any(n.link.queue for n in waited_for)
+        return gone and self.router.has_left() and not any(n.link.queue for n in waited_for)
 
     def leave(self, now: TimeUs) -> None:
         """Say goodbye to whoever is still there."""

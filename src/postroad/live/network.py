@@ -13,7 +13,8 @@ traces = "traces"                 # a folder for trace files, or a table as belo
 removed = ["C"]                   # brokers that have left; `postroad network remove` writes this
 # relocation = "grape"            # or "pop": publishers move; its own keys in [grape], [pop]
 # tls = "certs"                   # a folder of certificates, see certificates.py
-# plan = "ring.json"              # instead of links: what `postroad plan swico` or `kyra` wrote
+# plan = "ring.json"              # instead of links: what `postroad plan swico` or `kyra` wrote;
+                                  # links are of brokers that have joined its ring since
 
 [parameters]                      # the scheme's own
 covering = true
@@ -182,7 +183,7 @@ class Network:
     @property
     def grows(self) -> bool:
         """Whether brokers may come and go."""
-        return self.row.durable and self.relocation is None
+        return self.row.grows(self.config) and self.relocation is None
 
     @property
     def members(self) -> list[BrokerId]:
@@ -301,12 +302,13 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
         _path(top, key, path) for key in ("tls", "users", "secret", "store")
     )
     traces = _recording(top, path)
-    # Whether there may be a store, brokers may come and go, and links may close cycles.
-    grows = SCHEMES[scheme].of(config).durable and moving is None
-    if store is not None and not grows:
+    # Whether there may be a store, and whether brokers may come and go and links close cycles.
+    durable = SCHEMES[scheme].of(config).durable and moving is None
+    grows = SCHEMES[scheme].grows(config) and moving is None
+    if store is not None and not durable:
         remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
         raise top.wrong("store", str(store.name), remedy)
-    addresses, workers = _addresses(top, secret is not None, grows)
+    addresses, workers = _addresses(top, secret is not None, durable)
     removed = top.take("removed", list, [])
     for broker in removed:
         if broker not in addresses or not grows:
@@ -334,7 +336,7 @@ def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int])
         planned="" if plan is None else hashlib.sha256(plan.read_bytes()).hexdigest(),
         plan_file=None if plan is None else str(plan),
         removed=frozenset(overlay.names.index(broker) for broker in removed),
-        redundant=grows and len(all_links) >= len(overlay.names),
+        redundant=durable and len(all_links) >= len(overlay.names),
         workers=tuple(workers[broker] for broker in overlay.names),
         hubs=tuple(range(len(overlay.names))),
     )
@@ -359,7 +361,7 @@ def _recording(top: Section, path: Path) -> Recording | None:
 
 
 def _addresses(
-    top: Section, guarded: bool, grows: bool
+    top: Section, guarded: bool, durable: bool
 ) -> tuple[dict[str, Address], dict[str, int]]:
     """Where each broker is, and how many workers it has."""
     section = top.section("brokers")
@@ -386,7 +388,7 @@ def _addresses(
         workers[name] = broker.take("workers", int, 1, least=1)
         if workers[name] > WORKERS_MAX:
             raise broker.wrong("workers", workers[name], f"give at most {WORKERS_MAX}")
-        if workers[name] > 1 and not grows:
+        if workers[name] > 1 and not durable:
             remedy = f"leave it out, or choose one of {', '.join(DURABLE)} without relocation"
             raise broker.wrong("workers", workers[name], remedy)
         broker.done()
@@ -411,16 +413,25 @@ def _overlay(
     lines: Mapping[str, int],
 ) -> Overlay:
     pairs = top.take("links", list, [])
+    planned: Overlay | None = None
     if plan is not None:
         read_plan = SCHEMES[scheme].read_plan
         if read_plan is None:
             raise top.wrong("plan", plan.name, f"leave it out: {scheme} runs on a tree of links")
-        if pairs:
+        if pairs and not grows:
             raise top.wrong("links", pairs, "leave them out: the plan has the links")
         planned = read_plan(plan, LATENCY_US)
-        if sorted(planned.names) != sorted(names):
+        if not grows and sorted(planned.names) != sorted(names):
             raise top.wrong("plan", plan.name, "let brokers and plan name the same brokers")
-        return planned
+        if not grows:
+            return planned
+        missing = [name for name in planned.names if name not in names]
+        if missing:
+            raise top.wrong("plan", plan.name, f"give broker {missing[0]!r} an address")
+        # Those that have joined since are linked by the file, and numbered after the planned.
+        between = [[planned.names[a], planned.names[b]] for a, b in planned.ends.tolist()]
+        names = [*planned.names, *(name for name in names if name not in planned.names)]
+        pairs = between + pairs
     where = f"{path}:{lines['links']}" if "links" in lines else str(path)
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2):
@@ -441,7 +452,10 @@ def _overlay(
             stray = next(name for name in names if name not in overlay.names)
             raise top.wrong("links", pairs, f"join broker {stray!r} to the others")
     ends = np.array([(number[a], number[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
-    return Overlay(tuple(names), ends, np.full(len(ends), LATENCY_US, dtype=np.int64))
+    latency_us = np.full(len(ends), LATENCY_US, dtype=np.int64)
+    if planned is None:
+        return Overlay(tuple(names), ends, latency_us)
+    return dataclasses.replace(planned, names=tuple(names), ends=ends, latency_us=latency_us)
 
 
 def _check_joined(top: Section, names: list[str], pairs: list[list[str]]) -> None:

@@ -33,6 +33,11 @@ def renew(
         node = len(kept) + joined
         ring.insert(draws.below(len(ring) + 1, seed, "churn.place", joined, 0), node)
     order = np.array(ring, np.int64)
+    return repaired(world, number, order), np.concatenate([kept, np.full(joins, -1, np.int64)])
+
+
+def repaired(world: SmallWorld, number: IntArray, order: IntArray) -> SmallWorld:
+    """The world on a new ring: `number` is what each old node is called there, -1 if it left."""
     count = len(order)
     fingers = chord(count)
     before = number[world.order[world.fingers]]  # of each old position, whom it pointed to
@@ -45,4 +50,4 @@ def renew(
         still = (number[world.order] >= 0) & (before[:, phase] >= 0)
         still &= (away >= 1 << phase) & (away < 2 << phase)
         fingers[near[still], phase] = far[still]
-    return SmallWorld(order, fingers), np.concatenate([kept, np.full(joins, -1, np.int64)])
+    return SmallWorld(order, fingers)

@@ -21,6 +21,7 @@ from postroad.routing import (
     fbr,
     flooding,
     hierarchical,
+    joining,
     kyra,
     mbr,
     mix,
@@ -90,6 +91,11 @@ class Scheme:
     read_plan: Callable[[Path, TimeUs], Overlay] | None = None
     hand_over: Callable[[BrokerId, BrokerId], Message] | None = None  # of a seat, to a server
     parts: Callable[[Any], Sequence[str]] | None = None  # the schemes that parameters put together
+    joins: Callable[[Any], bool] = lambda config: False  # whether brokers come and go by messages
+
+    def grows(self, config: Any) -> bool:
+        """Whether live brokers may come and go under these parameters."""
+        return self.of(config).durable or self.joins(config)
 
     def of(self, config: Any) -> Scheme:
         """This row with what it can do under these parameters."""
@@ -103,6 +109,10 @@ class Scheme:
             durable=all(row.durable for row in rows),
             advertisements=any(row.advertisements for row in rows),
         )
+
+
+def _joins(config: Any) -> bool:
+    return bool(config.membership == "messages")
 
 
 def _tree(
@@ -199,33 +209,47 @@ SCHEMES: dict[str, Scheme] = {
         paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
         promise="exact",
         config=beaconvey.Config,
-        plan=ring.plan(beaconvey.BeaConvey),
+        plan=joining.plan(beaconvey.BeaConvey, beaconvey.JoiningBeaConvey),
         filters_traffic=False,
         overlay="ring",
-        messages=(ring.MembershipMessage, beaconvey.RangeMessage),
+        messages=(ring.MembershipMessage, beaconvey.RangeMessage, *joining.MESSAGES),
         read_plan=small_world.load,
+        joins=_joins,
     ),
     "scribe": Scheme(
         summary="a tree per topic from its subscribers to a rendezvous point on a ring",
         paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
         promise="exact",
         config=scribe.Config,
-        plan=ring.plan(scribe.Scribe),
+        plan=joining.plan(scribe.Scribe, scribe.JoiningScribe, told=False),
         filters_traffic=False,
         overlay="ring",
-        messages=(ring.MembershipMessage, scribe.UpMessage, scribe.DownMessage),
+        messages=(
+            ring.MembershipMessage,
+            scribe.UpMessage,
+            scribe.DownMessage,
+            *scribe.JOINING,
+            *joining.MESSAGES,
+        ),
         read_plan=small_world.load,
+        joins=_joins,
     ),
     "iscribe": Scheme(
         summary="the ways from a topic's rendezvous point on a ring to its subscribers",
         paper="BeaConvey: Co-Design of Overlay and Routing for Topic-based Publish/Subscribe",
         promise="exact",
         config=scribe.Config,
-        plan=ring.plan(scribe.InvertedScribe),
+        plan=joining.plan(scribe.InvertedScribe, scribe.JoiningInvertedScribe),
         filters_traffic=False,
         overlay="ring",
-        messages=(ring.MembershipMessage, scribe.UpMessage, scribe.TargetsMessage),
+        messages=(
+            ring.MembershipMessage,
+            scribe.UpMessage,
+            scribe.TargetsMessage,
+            *joining.MESSAGES,
+        ),
         read_plan=small_world.load,
+        joins=_joins,
     ),
     "kyra": Scheme(
         summary="subscriptions move within cliques; a filtered tree per zone of the content",

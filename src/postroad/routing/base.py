@@ -172,6 +172,11 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """The broker will stop for good; its clients have gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advertise:
     advertisement: Advertisement
 
@@ -254,6 +259,7 @@ Relocating = Migrate | Paused | Pinged | Measured
 
 Input = (
     Start
+    | Leave
     | Advertise
     | Unadvertise
     | Subscribe
@@ -385,6 +391,8 @@ class Router(ABC):
                 return self.on_link_down(peer, now)
             case Start():
                 return self.on_start(now)
+            case Leave():
+                return self.on_leave(now)
             case Migrate() | Paused() | Pinged() | Measured():
                 return self.on_relocation(input, now)
             case Received(message, sender):
@@ -432,6 +440,17 @@ class Router(ABC):
 
     def on_start(self, now: TimeUs) -> list[Effect]:
         return []
+
+    def on_leave(self, now: TimeUs) -> list[Effect]:
+        return []
+
+    def has_left(self) -> bool:
+        """Whether a broker that leaves may stop: nobody counts on it any more."""
+        return True
+
+    def settled(self) -> bool:
+        """Whether nothing that local clients ask for waits for another broker's answer."""
+        return True
 
     def on_relocation(self, input: Relocating, now: TimeUs) -> list[Effect]:
         return [Note("dropped: publishers do not move in this scheme")]

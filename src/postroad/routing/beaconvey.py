@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from postroad.model import BrokerId, Publication, TimeUs
 from postroad.planning.swico import INCOMING
+from postroad.routing import joining
 from postroad.routing.base import CarriesOne, Effect, Message
 from postroad.routing.ring import (
     LONG,
@@ -43,7 +44,9 @@ class Config:
     """`overlay`: what is planned for interest (S: the ring, L: the fingers; - neither).
 
     `topic` is the attribute whose text is a publication's topic; with `cells` above 0 the
-    content space is cut into so many cells instead, and a cell is a topic.
+    content space is cut into so many cells instead, and a cell is a topic. With `membership`
+    "messages" brokers join and leave the running ring; each beats its neighbours every `beat_s`,
+    and for `grace_s` after a change the old ways are used beside the new ones.
     """
 
     routing: str = "pie"
@@ -53,6 +56,9 @@ class Config:
     send: str = "nearest"
     topic: str = "class"
     cells: int = 0
+    membership: str = "plan"
+    beat_s: float = 2.0
+    grace_s: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice("routing", self.routing, ROUTINGS)
@@ -61,6 +67,7 @@ class Config:
         check_choice("incoming", self.incoming, INCOMING)
         check_choice("send", self.send, SENDS)
         check_cells(self.cells)
+        joining.check_membership(self.membership, self.beat_s, self.grace_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class BeaConvey(RingRouter):
 
     def next_hops(self, topic: Topic, high: int) -> list[int]:
         """Protocol 5, for a message whose range starts here and ends before `high`."""
-        count = len(self.plan.order)
+        count = self.ring.space
         length = (high - self.position - 1) % count + 1
 
         def away(place: int) -> int:
@@ -120,7 +127,7 @@ class BeaConvey(RingRouter):
             return []
         nearest = members[bisect_right(members, self.position) % len(members)]
         interested = set(members)
-        inside = [peer for peer in self.plan.peers[self.position] if away(peer) < length]
+        inside = [peer for peer in self.ring.peers_of(self.position) if away(peer) < length]
         chosen = {peer for peer in inside if peer in interested}
         if 0 < away(nearest) < length:
             chosen.add(nearest)
@@ -132,5 +139,34 @@ class BeaConvey(RingRouter):
         if distant:
             hops.append(min(distant, key=away))
         elif self.routing == "pal":
-            hops.append((self.position + middle + (length - middle) // 2) % count)
+            pivot = self.ring.from_on((self.position + middle + (length - middle) // 2) % count)
+            if away(pivot) < length:
+                hops.append(pivot)
         return hops
+
+
+class JoiningBeaConvey(joining.Joining, BeaConvey):
+    """On a ring that brokers join and leave: the range of one that is gone has another start."""
+
+    def on_publication(self, message: Message, now: TimeUs) -> list[Effect] | None:
+        if isinstance(message, RangeMessage) and not self._is_known(message.low):
+            low = self._first_in(message)
+            if low is None:
+                return []
+            message = RangeMessage(message.publication, low, message.high, message.hops)
+        return super().on_publication(message, now)
+
+    def _is_known(self, low: int) -> bool:
+        return low == self.position or self.ring.is_taken(low)
+
+    def _first_in(self, message: RangeMessage) -> int | None:
+        """The first subscriber in the range; ranges only shrink, so nobody gets anything twice."""
+        space = self.ring.space
+        length = (message.high - message.low) % space
+        members = self.members(self.topics.of(message.publication))
+        away = ((place - message.low) % space for place in members)
+        nearest = min((each for each in away if each < length), default=None)
+        return None if nearest is None else (message.low + nearest) % space
+
+    def on_ring_change(self, before: joining.View, effects: list[Effect]) -> None:
+        pass

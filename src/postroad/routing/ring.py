@@ -18,7 +18,7 @@ could not tell who is nearest after that one leaves.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,8 +118,41 @@ class MembershipMessage(Message):
         return f"membership: position {self.position} {change}"
 
 
+class Circle(ABC):
+    """Who stands where on a ring. Places are counted clockwise from 0 to before `space`."""
+
+    space: int
+
+    @abstractmethod
+    def broker_at(self, place: int) -> BrokerId: ...
+
+    @abstractmethod
+    def is_taken(self, place: int) -> bool:
+        """Whether a broker stands there."""
+
+    @abstractmethod
+    def from_on(self, place: int) -> int:
+        """The first place clockwise, this one included, where a broker stands."""
+
+    @abstractmethod
+    def peers_of(self, place: int) -> Sequence[int]:
+        """The neighbours of the broker there, ascending."""
+
+    def distance(self, a: int, b: int) -> int:
+        """The absolute distance between two places (footnote 1 of the BeaConvey paper)."""
+        away = (b - a) % self.space
+        return min(away, self.space - away)
+
+    def nearest(self, places: Sequence[int], target: int) -> int:
+        """Of these places the one nearest to the target; of two, the one before it."""
+        space = self.space
+        return min(
+            places, key=lambda place: (self.distance(place, target), (target - place) % space)
+        )
+
+
 @dataclass(frozen=True)
-class RingPlan(Plan):
+class RingPlan(Plan, Circle):
     """The plan of every ring scheme: the small world, its links, and the interests known."""
 
     overlay: Overlay
@@ -142,6 +175,25 @@ class RingPlan(Plan):
     def position(self) -> list[int]:
         position: list[int] = self.world.position.tolist()
         return position
+
+    @property
+    def space(self) -> int:  # type: ignore[override]
+        return len(self.order)
+
+    def broker_at(self, place: int) -> BrokerId:
+        return self.order[place]
+
+    def place_of(self, broker: BrokerId) -> int:
+        return self.position[broker]
+
+    def is_taken(self, place: int) -> bool:
+        return True
+
+    def from_on(self, place: int) -> int:
+        return place
+
+    def peers_of(self, place: int) -> Sequence[int]:
+        return self.peers[place]
 
     @cached_property
     def peers(self) -> list[list[int]]:
@@ -171,16 +223,6 @@ class RingPlan(Plan):
             self._paths[source] = self.overlay.path_us(source)
         return self._paths[source][target]
 
-    def distance(self, a: int, b: int) -> int:
-        """The absolute distance between two positions (footnote 1 of the BeaConvey paper)."""
-        away = (b - a) % len(self.order)
-        return min(away, len(self.order) - away)
-
-    def nearest(self, peers: Sequence[int], target: int) -> int:
-        """Of these positions the one nearest to the target; of two, the one before it."""
-        count = len(self.order)
-        return min(peers, key=lambda peer: (self.distance(peer, target), (target - peer) % count))
-
 
 def plan(
     router_class: Callable[[BrokerId, RingPlan], Router],
@@ -191,25 +233,35 @@ def plan(
     """
 
     def ring_plan(overlay: Overlay, interests: Interests, config: Any, seed: int = 0) -> RingPlan:
-        kinds = topics((filter for _, filter in interests.subscriptions), config)
-        wanted = [
-            (broker, topic) for broker, filter in interests.subscriptions
-            for topic in kinds.wanted(filter)
-        ]  # fmt: skip
+        kinds, wanted = wanted_topics(interests, config)
         if isinstance(overlay, Ring):
             world = overlay.world
         else:
             world = build(overlay.brokers_count, wanted, config, seed)
-        known: dict[Topic, set[int]] = {}
-        position = world.position.tolist()
-        for broker, topic in wanted:
-            known.setdefault(topic, set()).add(position[broker])
-        return RingPlan(
-            overlay, world, router_class, config, seed, kinds,
-            {topic: tuple(sorted(places)) for topic, places in sorted(known.items())},
-        )  # fmt: skip
+        known = by_topic(wanted, world.position.tolist())
+        return RingPlan(overlay, world, router_class, config, seed, kinds, known)
 
     return ring_plan
+
+
+def wanted_topics(interests: Interests, config: Any) -> tuple[Topics, list[tuple[BrokerId, Topic]]]:
+    """What the topics are, and which of them brokers are known to want."""
+    kinds = topics((filter for _, filter in interests.subscriptions), config)
+    return kinds, [
+        (broker, topic)
+        for broker, filter in interests.subscriptions
+        for topic in kinds.wanted(filter)
+    ]
+
+
+def by_topic(
+    wanted: Iterable[tuple[BrokerId, Topic]], places: Sequence[int] | Mapping[BrokerId, int]
+) -> dict[Topic, tuple[int, ...]]:
+    """The places interested in each topic, ascending."""
+    known: dict[Topic, set[int]] = {}
+    for broker, topic in wanted:
+        known.setdefault(topic, set()).add(places[broker])
+    return {topic: tuple(sorted(each)) for topic, each in sorted(known.items())}
 
 
 def build(
@@ -249,7 +301,8 @@ class RingRouter(Router):
     def __init__(self, broker: BrokerId, plan: RingPlan) -> None:
         super().__init__(broker)
         self.plan = plan
-        self.position = plan.position[broker]
+        self.ring: Circle = plan
+        self.position = plan.place_of(broker)
         self.topics = plan.topics
         self.divides_by = self.topics.divides_by
         self.local = SourceTable(plan.pool)
@@ -271,25 +324,29 @@ class RingRouter(Router):
 
     def nearer(self, target: int) -> int | None:
         """The neighbour nearest to a position, if it is nearer than this broker itself."""
-        plan = self.plan
+        ring = self.ring
         if not self.up:
             return None
-        peer = plan.nearest(self.up, target)
-        nearer = plan.distance(peer, target) < plan.distance(self.position, target)
+        peer = ring.nearest(self.up, target)
+        nearer = ring.distance(peer, target) < ring.distance(self.position, target)
         return peer if nearer else None
 
     def before(self, target: int) -> int | None:
         """The neighbour that is furthest clockwise without passing a position."""
-        count = len(self.plan.order)
+        count = self.ring.space
         left = (target - self.position) % count
         ahead = [peer for peer in self.up if (peer - self.position) % count <= left]
         return max(ahead, key=lambda peer: (peer - self.position) % count, default=None)
 
+    def hop(self, target: int, clockwise: bool = False) -> int | None:
+        """The neighbour on the way to a position."""
+        return self.before(target) if clockwise else self.nearer(target)
+
     def towards(self, target: int, message: Message, clockwise: bool = False) -> Effect:
-        peer = self.before(target) if clockwise else self.nearer(target)
+        peer = self.hop(target, clockwise)
         if peer is None:
             return Note(f"dropped: no link leads nearer to position {target}")
-        return Send(self.plan.order[peer], message)
+        return Send(self.ring.broker_at(peer), message)
 
     def members(self, topic: Topic) -> list[int]:
         """The positions interested in a topic, ascending."""
@@ -301,7 +358,7 @@ class RingRouter(Router):
                     (places.add if present else places.discard)(place)
             if topic != ANY:
                 places.update(self.members(ANY))
-            members = self._members[topic] = sorted(places)
+            members = self._members[topic] = sorted(filter(self.ring.is_taken, places))
         return members
 
     # Membership.
@@ -338,7 +395,7 @@ class RingRouter(Router):
         version, _ = self.records.get((topic, self.position), (-1, False))
         message = MembershipMessage(topic, self.position, max(now, version + 1), present)
         self._learn(message)
-        effects += [Send(self.plan.order[peer], message) for peer in self.up]
+        effects += self.flood(message)
 
     def _learn(self, message: MembershipMessage) -> None:
         before = self._known(message.topic, message.position)
@@ -362,23 +419,29 @@ class RingRouter(Router):
             # Said before this broker crashed, and no longer true.
             self._announce(message.topic, message.topic in self.own, now, effects)
             return effects
+        return self.flood(message, sender)
+
+    def flood(self, message: Message, sender: BrokerId | None = None) -> list[Effect]:
+        """A message to all neighbours but the one that it came from."""
+        return [Send(peer, message) for peer in self.neighbours() if peer != sender]
+
+    def neighbours(self) -> list[BrokerId]:
+        return [self.ring.broker_at(peer) for peer in self.up]
+
+    def interest_records(self) -> list[MembershipMessage]:
         return [
-            Send(self.plan.order[peer], message)
-            for peer in self.up
-            if self.plan.order[peer] != sender
+            MembershipMessage(topic, place, version, present)
+            for (topic, place), (version, present) in self.records.items()
         ]
 
     # Links.
 
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
-        insort(self.up, self.plan.position[peer])
-        return [
-            Send(peer, MembershipMessage(topic, place, version, present))
-            for (topic, place), (version, present) in self.records.items()
-        ]
+        insort(self.up, self.plan.place_of(peer))
+        return [Send(peer, message) for message in self.interest_records()]
 
     def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
-        place = self.plan.position[peer]
+        place = self.plan.place_of(peer)
         if place in self.up:
             self.up.remove(place)
         return []

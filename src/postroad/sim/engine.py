@@ -42,6 +42,7 @@ from postroad.routing.base import (
     Deliver,
     Effect,
     Input,
+    Leave,
     LinkDown,
     LinkUp,
     Measure,
@@ -79,15 +80,16 @@ Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
 """Publication, subscription, broker, time, hops, and by which mechanism it came."""
 Pause = tuple[BrokerId, bool, int]
 """A publisher's home, whether it waits, and for which grace."""
-FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash"]
+FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash", "leave"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """From `start_us` to `end_us`: a link is down, late or lossy, or a broker has crashed.
 
-    `where` is `(a, b)` for a link, `(a,)` for a crash and `()` for `aside_loss`, which loses
-    messages that do not travel over the tree; `amount` is the added delay in microseconds, or
+    One that leaves is told at `start_us`, when its clients have gone, and stops for good at
+    `end_us`. `where` is `(a, b)` for a link, `(a,)` for a broker and `()` for `aside_loss`, which
+    loses messages that do not travel over the tree; `amount` is the added delay in microseconds, or
     the share of messages lost.
     """
 
@@ -286,7 +288,7 @@ class Simulator:
         while heap and (until_us is None or heap[0][0] <= until_us):
             if len(heap) == self._restless and self._sequence >= look:
                 waits = any(_pause_of(client.publisher)[1] for client in self.clients.values())
-                if not waits and all(broker.router.idle() for broker in self.brokers):
+                if not waits and all(each.router.idle() for each in self.brokers if each.up):
                     break
                 look = self._sequence + _LOOK_EVERY
             self.now, _, act, arguments = heapq.heappop(heap)
@@ -698,6 +700,9 @@ class Simulator:
         if fault.kind == "crash":
             self._crash(fault.where[0])
             return
+        if fault.kind == "leave":
+            self._leave(fault.where[0])
+            return
         if fault.kind == "aside_loss":
             self._set_aside_loss(fault.amount)
             return
@@ -712,6 +717,9 @@ class Simulator:
     def _end(self, fault: Fault) -> None:
         if fault.kind == "crash":
             self._restart(fault.where[0])
+            return
+        if fault.kind == "leave":
+            self._crash(fault.where[0])
             return
         if fault.kind == "aside_loss":
             self._set_aside_loss(0.0)
@@ -774,6 +782,14 @@ class Simulator:
         for client in list(self.clients.values()):
             self._lose(client, number)
 
+    def _leave(self, number: BrokerId) -> None:
+        broker = self.brokers[number]
+        for name in list(broker.subscriptions):
+            self._client(number, Unsubscribe(name))
+        for advertisement_id in list(broker.advertisements):
+            self._client(number, Unadvertise(advertisement_id))
+        self._take(number, Leave(), None, 0)
+
     def _restart(self, number: BrokerId) -> None:
         broker = self.brokers[number]
         broker.up = True
@@ -781,13 +797,13 @@ class Simulator:
         broker.router = self.plan.router(number)
         if self.tracing is not None:
             self.tracing.restarted(number, self.now)
+        for link in self.asides.values():  # before any is opened by what follows
+            if number in (link.source, link.target):
+                link.downs -= 1
         self._step(number, Start())
         for peer, link in self.links[number].items():
             self._mend(link)
             self._mend(self.links[peer][number])
-        for link in self.asides.values():
-            if number in (link.source, link.target):
-                link.downs -= 1
         for advertisement in list(broker.advertisements.values()):
             self._take(number, Advertise(advertisement), None, 0)
         for subscription in list(broker.subscriptions.values()):

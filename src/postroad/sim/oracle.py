@@ -23,6 +23,7 @@ from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Interest
 
 Pair = tuple[PublicationKey, SubscriptionId]
+NEVER_US = 1 << 62
 
 
 def expected(
@@ -40,6 +41,7 @@ def expected(
             settle_us = 3 * settle_us + (GRACE_US if scenario.faults else 0)
     matcher: Index[Filter] | LinearScan[Filter] = LinearScan() if brute else Index()
     holders: dict[Filter, list[Interest]] = {}
+    left_us = {f.where[0]: f.start_us for f in scenario.faults if f.kind == "leave"}
     for interest in scenario.workload.subscriptions:
         if interest.filter not in holders:
             matcher.insert(interest.filter, interest.filter)
@@ -57,6 +59,8 @@ def expected(
         for filter in matcher.match(posting.attributes):
             for interest in holders[filter]:
                 since, until = interest.time_us, interest.until_us
+                if interest.broker in left_us:  # its clients have gone
+                    until = min(left_us[interest.broker], NEVER_US if until is None else until)
                 if (since is not None and time_us + settle_us < since) or (
                     until is not None and time_us > until + settle_us
                 ):

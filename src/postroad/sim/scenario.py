@@ -38,7 +38,8 @@ publications = "publications.jsonl"
 [[faults]]
 kind = "link_down"               # link_delay (delay), link_loss (share), crash (broker),
 link = ["0", "1"]                # partition (brokers: one side of it), aside_loss (share:
-                                 # of what does not travel over the tree)
+                                 # of what does not travel over the tree), leave (broker: told at
+                                 # start, and gone for good from end on)
 start = 1.0
 end = 2.5
 
@@ -68,7 +69,7 @@ from postroad.settings.sections import Section
 from postroad.sim.engine import Fault, FaultKind
 from postroad.workloads.model import Bad, Workload, refuse
 
-_FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "partition"]
+_FAULTS = ["link_down", "link_delay", "link_loss", "aside_loss", "crash", "leave", "partition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +222,11 @@ def _faults(top: Section, overlay: Overlay) -> tuple[Fault, ...]:
             raise section.wrong("end", end / 1e6, "let the fault end after it starts")
         amount = 0.0
         places: list[tuple[BrokerId, ...]]
-        if kind == "crash":
+        if kind in ("crash", "leave"):
             places = [(broker(section, "broker", section.any("broker")),)]
             for other in faults:
                 meets = other.start_us <= end and start <= other.end_us
-                if other.kind == "crash" and other.where == places[0] and meets:
+                if other.kind in ("crash", "leave") and other.where == places[0] and meets:
                     raise section.wrong(
                         "start", start / 1e6, "let it restart before it crashes again"
                     )

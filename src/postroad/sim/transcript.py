@@ -11,6 +11,7 @@ from postroad.routing.base import (
     Deliver,
     Effect,
     Input,
+    Leave,
     LinkDown,
     LinkUp,
     Measure,
@@ -73,6 +74,8 @@ def said(input: Input, names: Sequence[str]) -> str:
             return f"timer {name}"
         case Start():
             return "start"
+        case Leave():
+            return "leave"
         case Migrate(advertisement):
             return f"publisher of {advertisement.id} comes, epoch {advertisement.epoch}"
         case Paused(advertisement_id, epoch):

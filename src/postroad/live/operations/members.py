@@ -64,7 +64,8 @@ def _check(old: Network) -> None:
         raise InputError(
             f"brokers cannot come or go in a network with {old.relocation or old.scheme}",
             where=str(old.path),
-            remedy=f"choose one of {', '.join(DURABLE)} without relocation, or restart the network",
+            remedy=f"choose one of {', '.join(DURABLE)} without relocation, or a ring with "
+            'membership = "messages", or restart the network',
         )
 
 
