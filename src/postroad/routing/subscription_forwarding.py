@@ -18,10 +18,11 @@ goes down takes with it all that came over it; a link that comes up is told afre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Effect,
     Message,
@@ -80,6 +81,9 @@ class SubscriptionForwarding(Router):
 
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return self.table.recipients(topic, sender) if self.stateless else None
+
+    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
+        return self.stateless and not self.pool.matches_any(attributes)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):
