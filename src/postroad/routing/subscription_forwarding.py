@@ -101,10 +101,10 @@ class SubscriptionForwarding(Router):
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1
         effects: list[Effect] = []
-        peers = self.table.deliver(publication, hops, effects)
-        if peers and peers != [sender]:
+        peers = self.table.deliver(publication, hops, effects, sender)
+        if peers:
             onward = PublicationMessage(publication, hops + 1)
-            effects += [Send(peer, onward) for peer in peers if peer != sender]
+            effects += [Send(peer, onward) for peer in peers]
         return effects
 
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
