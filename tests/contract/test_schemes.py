@@ -66,6 +66,8 @@ def test_rounds_of_churn_deliver_exactly_what_the_oracle_says(
         )
         if isinstance(given, Publish):
             holds_to_recipients(broker, given.publication, 0, None, effects)
+            if simulator.brokers[broker].router.ignores(given.publication.attributes):
+                assert effects == []
         elif isinstance(given, Received) and isinstance(given.message, PublicationMessage):
             message = given.message
             holds_to_recipients(broker, message.publication, message.hops, given.sender, effects)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as replaced
 
 import msgspec
@@ -456,6 +456,16 @@ class Broker:
         if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
             return None
         return found
+
+    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
+        """Whether nobody wants a client's publication that says this, and nothing is noted of it;
+        then it counts as routed."""
+        if self.traces is not None or self.repair is not None or self.shares.groups:
+            return False
+        if not self.router.ignores(attributes):
+            return False
+        self.passed(1)
+        return True
 
     def _takes_runs(self, peer: BrokerId) -> bool:
         neighbour = self.peers[peer]

@@ -28,6 +28,7 @@ from postroad.model import (
     AdvertisementId,
     BrokerId,
     Publication,
+    Scalar,
     Subscription,
     SubscriptionId,
     TimeUs,
@@ -406,6 +407,11 @@ class Router(ABC):
         A driver may ask once for many publications, until it gives the router another input.
         """
         return None
+
+    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
+        """Whether a step would do nothing with a client's publication that says this, now; False
+        where the router cannot say so. If not, what it found out is at hand for the step."""
+        return False
 
     @abstractmethod
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]: ...

@@ -14,11 +14,12 @@ from its parent serves its own subtree until the link is back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication
+from postroad.model import BrokerId, Publication, Scalar
 from postroad.overlay import Overlay
 from postroad.routing import subscription_forwarding
 from postroad.routing.base import Effect, PublicationMessage, Recipients, Send
@@ -45,6 +46,9 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
 
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return None if self.parent in self.outgoing else super().recipients(topic, sender)
+
+    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
+        return self.parent not in self.outgoing and super().ignores(attributes)
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1

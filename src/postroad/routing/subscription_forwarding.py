@@ -18,10 +18,11 @@ goes down takes with it all that came over it; a link that comes up is told afre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
+from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Effect,
     Message,
@@ -81,6 +82,9 @@ class SubscriptionForwarding(Router):
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return self.table.recipients(topic, sender) if self.stateless else None
 
+    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
+        return self.stateless and not self.pool.matches_any(attributes)
+
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):
             return self._route(message.publication, message.hops, sender)
@@ -97,10 +101,10 @@ class SubscriptionForwarding(Router):
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1
         effects: list[Effect] = []
-        peers = self.table.deliver(publication, hops, effects)
-        if peers and peers != [sender]:
+        peers = self.table.deliver(publication, hops, effects, sender)
+        if peers:
             onward = PublicationMessage(publication, hops + 1)
-            effects += [Send(peer, onward) for peer in peers if peer != sender]
+            effects += [Send(peer, onward) for peer in peers]
         return effects
 
     def _wanted(self, filter: Filter, peer: BrokerId) -> bool:

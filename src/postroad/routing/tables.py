@@ -6,7 +6,9 @@ knows what one neighbour has been asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, TypeVar
 
 from postroad.filters import Filter
@@ -49,6 +51,7 @@ class SourceTable:
         self.sources: dict[Filter, Few[BrokerId]] = {}
         self.holders: dict[Filter, Few[SubscriptionId]] = {}
         self.filter_of: dict[SubscriptionId, Filter] = {}
+        self.counts: dict[BrokerId, int] = {}  # of filters, by source
         self.entries_count = 0
 
     def __len__(self) -> int:
@@ -86,6 +89,7 @@ class SourceTable:
             return False
         self.sources[filter] = _with(sources, source)
         self.entries_count += 1
+        self.counts[source] = self.counts.get(source, 0) + 1
         return True
 
     def remove(self, filter: Filter, source: BrokerId) -> bool:
@@ -95,6 +99,9 @@ class SourceTable:
             return False
         sources = _without(sources, source)
         self.entries_count -= 1
+        self.counts[source] -= 1
+        if not self.counts[source]:
+            del self.counts[source]
         if sources is None:
             del self.sources[filter]
             self.pool.leave(filter)
@@ -106,29 +113,29 @@ class SourceTable:
         """All filters this source has asked for."""
         return [filter for filter, sources in self.sources.items() if source in sources]
 
-    def deliver(self, publication: Publication, hops: int, effects: list[Effect]) -> list[BrokerId]:
-        """Append a delivery per local match; the neighbours that want the publication."""
+    def deliver(
+        self, publication: Publication, hops: int, effects: list[Effect], sender: BrokerId = LOCAL
+    ) -> list[BrokerId]:
+        """Append a delivery per local match; the neighbours but for `sender` that want it."""
         filters = self.pool.match(publication)
         if not filters:
             return []
         local: list[SubscriptionId] = []
+        peers: list[BrokerId] = []
         sources, holders = self.sources, self.holders
-        if self.entries_count == len(holders):  # no neighbour wants anything
-            for filter in filters:
-                names = holders.get(filter)
-                if names is not None:
-                    local += names
-            peers = []
-        else:
-            among: set[BrokerId] = set()
-            for filter in filters:
-                wanted = sources.get(filter)
-                if wanted is not None:
-                    among.update(wanted)
-                    if LOCAL in wanted:
-                        local += holders[filter]
-            among.discard(LOCAL)
-            peers = sorted(among)
+        # Neighbours that may want it: once all are known to, filters need not be asked for more.
+        counts = self.counts
+        left = len(counts) - (LOCAL in counts) - (sender != LOCAL and sender in counts)
+        for filter in filters:
+            names = holders.get(filter)
+            if names is not None:
+                local += names
+            if left:
+                for source in sources.get(filter, ()):
+                    if source not in (LOCAL, sender) and source not in peers:
+                        peers.append(source)
+                        left -= 1
+        peers.sort()
         if local:
             # Sorted, because the pool's order is not this broker's own.
             local.sort()
@@ -154,6 +161,7 @@ class SourceTable:
 
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))
+        assert self.counts == Counter(chain.from_iterable(self.sources.values()))
         assert self.sources.keys() <= self.pool.uses.keys()
         local = {filter for filter, sources in self.sources.items() if LOCAL in sources}
         assert local == set(self.holders) == set(self.filter_of.values())

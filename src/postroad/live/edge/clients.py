@@ -505,7 +505,7 @@ class Clients:
         published to before. `_on_publish` does the same for all others, which takes longer.
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
-        topic_of, attributes_of = session.ready.get, content.attributes
+        topic_of, attributes_of, ignores = session.ready.get, content.attributes, broker.ignores
         boot, published = broker.boot, 0
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
@@ -548,14 +548,15 @@ class Clients:
                         break
             else:
                 self._count = count = self._count + 1
-                if old:
-                    payload = data[topic_end:end]
-                    kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
-                else:
-                    payload, kept = data[topic_end + 1 : end], data[at:end]
+                payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
-                name = f"{boot}.{count}"
-                broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                if not ignores(attributes):
+                    if old:
+                        kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
+                    else:
+                        kept = data[at:end]
+                    name = f"{boot}.{count}"
+                    broker.publish(Publication(publisher, name, attributes, kept, now), now)
                 at = end
                 published += 1
                 if broker.congested or filling:
