@@ -39,7 +39,7 @@ from postroad.sim.oracle import compare
 from postroad.sim.run import plan_of, run
 from postroad.workloads.model import Posting, Workload
 
-EXAMPLES = int(os.environ.get("POSTROAD_EXAMPLES", "120"))  # random networks per scheme and test
+EXAMPLES = int(os.environ.get("POSTROAD_EXAMPLES", "80"))  # random networks per scheme and test
 
 seeds = st.integers(min_value=0, max_value=2**32)
 every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
