@@ -26,6 +26,7 @@ PUBLICATIONS = 4_000
 WINDOW = 500  # not acknowledged at a time
 ALONE = 200  # published one at a time
 PAYLOAD = 64
+TOPIC = "chain/a"
 CASES = (  # store, TLS, a spare link, quality
     (False, False, False, 1), (False, True, False, 1), (True, False, False, 1),
     (True, True, False, 1), (True, False, True, 1), (False, False, False, 2),
@@ -77,9 +78,13 @@ def listen(client: SocketClient, count: int) -> None:
         client.socket.sendall(b"".join(answers))
 
 
+def payload() -> bytes:
+    return b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
+
+
 def publish(client: SocketClient, count: int, window: int, qos: int) -> list[float]:
     """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
-    payload = b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
+    content = payload()
     sent: dict[int, float] = {}
     took: list[float] = []
     number = 0
@@ -88,9 +93,7 @@ def publish(client: SocketClient, count: int, window: int, qos: int) -> list[flo
         while len(sent) < window and number < count:
             number += 1
             batch.append(
-                mqtt5.PublishPacket(
-                    "chain/a", payload, qos=mqtt5.QoS(qos), packet_id=number
-                ).write()
+                mqtt5.PublishPacket(TOPIC, content, qos=mqtt5.QoS(qos), packet_id=number).write()
             )
             sent[number] = time.perf_counter()
         if batch:

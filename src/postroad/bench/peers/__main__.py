@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from postroad.bench.peers import engines, models, traffic, workloads
+from postroad.bench.peers import durable, engines, models, traffic, workloads
 from postroad.bench.peers.figures import PeerFigure, PeerRow, show
 from postroad.bench.peers.systems import SYSTEMS
 
@@ -33,6 +33,7 @@ ROWS: dict[str, RowSpec] = {
     "latency": ("from when due to read, fixed load, one broker", "p50_us", traffic.latency),
     "others": ("the same for a quiet pair while another floods", "p99_us", traffic.others),
     "chain": ("over three brokers: saturated, and latency at a fixed load", "per_s", traffic.chain),
+    "durable": ("QoS 1, on disk before it is acknowledged", "per_s", durable.durable),
     "idle": ("memory of an idle connection", "bytes_each", traffic.idle),
     "filters": ("publications against 10,000 filters with ranges", "per_s", traffic.filtered),
     "filters-equal": ("the same, equalities only", "per_s", traffic.filtered),

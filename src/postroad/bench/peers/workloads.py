@@ -61,6 +61,7 @@ TRAFFIC = {
     "fanout-50": Traffic(subscribers=50, publications=10_000),
     "chain": Traffic(topic="chain/a", publications=60_000),
     "others": Traffic(topic="flood", subscribers=5),
+    "durable": Traffic(topic="durable/a", publications=5_000),
 }
 PACES = {"latency": Pace(), "chain": Pace(), "others": Pace(per_s=200, publications=1_200)}
 
