@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from postroad.pipeline import cost, ingest, match, measure, sample, watch
 from postroad.pipeline import schemas as of
+from postroad.pipeline.definitions import OF_PAPERS
 from postroad.pipeline.schemas import LONG, TEXT, table
 
 pytestmark = pytest.mark.spark
@@ -38,6 +39,7 @@ STAGES: dict[str, Callable[[Read], Any]] = {
     "facts of traces": lambda read: measure.trace_facts(read(of.TRACES)),
     "metrics of traces": lambda read: measure.trace_metrics(read(of.TRACES)),
     "metrics of facts": lambda read: measure.fact_metrics(read(of.FACTS)),
+    "metrics of papers": lambda read: measure.fact_metrics(read(of.FACTS), list(OF_PAPERS)),
     "metrics of runs": lambda read: measure.run_metrics(read(of.RUNS), read(of.METRICS)),
     "cost of links": lambda read: cost.links(read(of.COST_FACTS), read(PLACES)),
     "watch: events": lambda read: watch.events(watch.judged(read(LINES)), 1_000_000),

@@ -26,6 +26,7 @@ PARTS = {
     "parsing": "postroad.bench.parsing",
     "fan-out": "postroad.bench.fan_out",
     "pipeline": "postroad.bench.pipeline",
+    "pipeline-bulk": "postroad.bench.bulk",
     "pipeline-stages": "postroad.bench.stages",
     "relocation": "postroad.bench.relocation",
     "replay": "postroad.bench.replay",

@@ -1,12 +1,8 @@
-"""The pipeline at three sizes: samples, workloads, matching, costs, sweeps, and a cold start.
+"""The pipeline at three sizes: samples, workloads, sweeps, and a cold start.
 
 Sizes grow by two or more, so that a row shows at once whether time grows with the data. The
 peak is the most memory the Spark process has held (heap limit 2 GB): it must not grow with the
 data. A sweep's ideal is the sum of its runs' own times over the cores.
-
-Matching and costs grow by ten. Subscriptions, 100,000 at 1,000 brokers, are `class = 'STOCK' AND
-symbol = X AND price > N`; some 100 match a quote of one of 500 symbols. Processor time is of
-all processes, the index included; the rate is of what the last size has more than the one before.
 """
 
 from __future__ import annotations
@@ -22,10 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from postroad.pipeline import run, session, store
-from postroad.pipeline import schemas as tables
 from postroad.pipeline.schemas import EDGES, conform
 from postroad.pipeline.store import Recipe
 
@@ -35,12 +28,6 @@ GRAPHS = [(10_000_000, 50_000), (20_000_000, 100_000), (40_000_000, 200_000)]
 WORKLOADS = [(1_000_000, 10_000_000), (3_000_000, 30_000_000), (10_000_000, 100_000_000)]
 SWEEPS = [20, 60, 180]
 RUN_S = 0.5
-FILTERS, BROKERS, SYMBOLS = 100_000, 1_000, 500
-PUBLICATIONS = [10_000, 100_000, 1_000_000]
-SCHEMES = (
-    "flooding", "subscription_forwarding", "advertisement_forwarding", "fbr", "unicast",
-    "ideal_multicast",
-)  # fmt: skip
 
 
 def main() -> None:
@@ -55,7 +42,6 @@ def main() -> None:
         print(f"  {'subscriptions':>13} {'publications':>12} {'s':>7} {'peak':>8} {'on disk':>9}")
         for subscriptions, publications in WORKLOADS:
             apart(workload, folder, subscriptions, publications)
-        apart(bulk, folder)
         print(f"\npipeline: sweep of runs of {RUN_S} s on 2 cores, after session start")
         print(f"  {'runs':>5} {'wall s':>7} {'ideal s':>8} {'ratio':>6}")
         for count in SWEEPS:
@@ -138,69 +124,6 @@ def sweep(folder: Path, count: int) -> None:
     rows = store.rows_of(str(folder / f"sweep-{count}/runs"))
     ideal = sum(row["elapsed_us"] for row in rows) / 1e6 / 2
     print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {wall / ideal:6.3f}")
-
-
-def bulk(folder: Path) -> None:
-    """Match and cost, each at three sizes in one session that has done each once."""
-    (folder / "network.toml").write_text(
-        f'[overlay]\nkind = "random_tree"\nbrokers = {BROKERS}\nlatency_us = 5000\n'
-    )
-    u = "shiftrightunsigned(xxhash64(id, {}), 11) * power(2D, -53)"
-    price = "format_string('%.2f', {} * 100)"
-    symbol = f"cast(floor({u.format(1)} * {SYMBOLS}) as bigint)"
-    with started() as spark:
-        subscriptions = spark.range(FILTERS).selectExpr(
-            "concat('s', id) subscription",
-            f"cast(id % {BROKERS} as string) broker",
-            "concat('c', id % 5000) client",
-            f"concat('class = \\'STOCK\\' AND symbol = \\'S', {symbol}, '\\' AND price > ',"
-            f" {price.format(u.format(2))}) filter",
-            "cast(null as bigint) time_us",
-            "cast(null as bigint) until_us",
-        )
-        keep(conform(subscriptions, tables.SUBSCRIPTIONS), folder / "subscriptions")
-        for count in (PUBLICATIONS[0] // 10, *PUBLICATIONS):  # the first only warms up
-            publications = spark.range(count).selectExpr(
-                "cast(id as string) publication",
-                f"concat('p', {symbol}) publisher",
-                f"cast({symbol} % {BROKERS} as string) broker",
-                "id time_us",
-                f'concat(\'{{"class":"STOCK","symbol":"S\', {symbol}, \'","price":\','
-                f" {price.format(u.format(3))}, ',\"volume\":1000}}') attributes",
-            )
-            keep(conform(publications, tables.PUBLICATIONS), folder / f"publications-{count}")
-        held = str(folder / "subscriptions")
-        network = str(folder / "network.toml")
-        stages: dict[str, Callable[[str, str], run.Facts]] = {
-            "match": lambda source, out: run.match(held, source, out, JOB),
-            "match by broker": lambda source, out: run.match(held, source, out, JOB, by="broker"),
-            "cost of six schemes": lambda source, out: run.cost(
-                network, held, source, out, JOB, schemes=SCHEMES
-            ),
-        }
-        for name, stage in stages.items():
-            print(f"\npipeline: {name}, {FILTERS:,} filters, load average {os.getloadavg()[0]:.1f}")
-            print(f"  {'publications':>12} {'wall s':>7} {'CPU s':>7} {'rows':>11} {'peak':>8}")
-            spent = []
-            for count in (PUBLICATIONS[0] // 10, *PUBLICATIONS):
-                before, begun = cpu_s(spark), time.perf_counter()
-                out = str(folder / f"{name}-{count}")
-                facts = stage(str(folder / f"publications-{count}"), out)
-                wall, cpu = time.perf_counter() - begun, cpu_s(spark) - before
-                store.remove(out)
-                if count in PUBLICATIONS:
-                    spent.append(cpu)
-                    rows = facts.get("matches", facts.get("sets"))
-                    print(f"  {count:12,} {wall:7.1f} {cpu:7.1f} {rows:11,} {peak_mb(spark):5,} MB")
-            more = PUBLICATIONS[-1] - PUBLICATIONS[-2]
-            exponent = np.polyfit(np.log(PUBLICATIONS), np.log(spent), 1)[0]
-            print(f"  {more / (spent[-1] - spent[-2]):,.0f} publications a CPU-second, ", end="")
-            print(f"CPU time grows with their number to the {exponent:.2f}")
-
-
-def keep(frame: Any, path: Path) -> None:
-    store.write(frame, str(path))
-    store.publish(str(path), Recipe("bench", {"path": str(path)}))
 
 
 def cpu_s(spark: Any) -> float:

@@ -166,6 +166,7 @@ def swico(
 @click.option("--balance", type=int, default=1, show_default=True, help="Balance factor of trees.")
 @click.option("--alpha", type=float, default=0.6101, show_default=True, help="Of popularity.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the transit-stub network.")
+@on_spark
 @click.option("-o", "--out", type=FILE, required=True, help="Where to write the plan (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def kyra(
@@ -187,11 +188,15 @@ def kyra(
     seed: int,
     out: Path,
     as_json: bool,
+    **told: Any,
 ) -> None:
-    """Cliques, zones and trees for Kyra, from latencies and a workload."""
+    """Cliques, zones and trees for Kyra, from latencies and a workload.
+
+    If subscriptions and publications are tables of the pipeline, Spark computes the loads."""
     from postroad.overlay import files as overlays
     from postroad.overlay.transit_stub import transit_stub
     from postroad.planning import kyra as planning
+    from postroad.planning.zones import attributes_of
     from postroad.routing.kyra import Config
     from postroad.workloads import files
 
@@ -208,7 +213,12 @@ def kyra(
     assert overlay.direct_us is not None
     named = names_of(names)
     tables = {"subscriptions": files.file_rows(subscriptions, named)}
-    if publications is not None:
+    on_tables = (
+        publications is not None
+        and not names
+        and all((one / "_lineage.json").is_file() for one in (subscriptions, publications))
+    )
+    if publications is not None and not on_tables:
         tables["publications"] = files.file_rows(publications, named, publications=True)
     wanted = files.workload(tables, overlay.names)
     named.check()
@@ -216,11 +226,20 @@ def kyra(
         click.echo(f"postroad: warning: there is no subscription in {subscriptions}", err=True)
     filters = [interest.filter for interest in wanted.subscriptions]
     points = [posting.attributes for posting in wanted.postings]
-    weights = None if weight is None else _weights(points, weight, publications)
     cut = [name.strip() for name in config.attributes.split(",") if name.strip()]
+    weights = loads = None
+    if on_tables:
+        from postroad.pipeline.run import zone_loads
+
+        points[:], loads = zone_loads(
+            str(subscriptions), str(publications), str(out.parent), job(told, bar=True),
+            attributes=cut or attributes_of(filters), alpha=alpha, weight=weight,
+        )  # fmt: skip
+    elif weight is not None:
+        weights = _weights(points, weight, publications)
     with waiting("planning"):
         cliques = planning.cliques(overlay.direct_us, round(1000 * clique_ms), clique_max)
-        divide = planning.divider(filters, points, cut, alpha, weights)
+        divide = planning.divider(filters, points, cut, alpha, weights, loads)
         layout = planning.layout(overlay.direct_us, cliques, divide, trees, balance)
     joined = [len(layout.members(tree)) for tree in range(len(layout.trees))]
     facts = {

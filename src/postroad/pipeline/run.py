@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from datetime import date, timedelta
@@ -39,6 +41,7 @@ from postroad.pipeline import store
 from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
+from postroad.pipeline import zones as zoning
 from postroad.pipeline.alternatives import Subscriptions
 from postroad.pipeline.schemas import (
     BOOLEAN,
@@ -1040,6 +1043,41 @@ def match(
         store.remove_file(index)
 
 
+def zone_loads(
+    subscriptions_path: str,
+    publications_path: str,
+    folder: str,
+    job: Job,
+    *,
+    attributes: Sequence[str],
+    alpha: float,
+    weight: str | None = None,
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """The points of a table of publications and the load of each, to cut Kyra's zones by. All
+    executors must see the folder."""
+    index = store.join(_on_disk(folder), f".zones-{os.getpid()}.index")
+    subscriptions_path, publications_path = map(
+        store.absolute, (subscriptions_path, publications_path)
+    )
+
+    def act() -> tuple[list[dict[str, Any]], list[float]]:
+        with job.session() as spark:
+            held = store.read(spark, subscriptions_path, SUBSCRIPTIONS)
+            always = F.lit(None).cast("bigint")  # zones are planned for all of them
+            always_held = held.withColumns({"time_us": always, "until_us": always})
+            matching.indexed(matching.held(always_held, "broker"), index).collect()
+            publications = store.read(spark, publications_path, PUBLICATIONS)
+            found = zoning.points(publications, index, held.count(), attributes, alpha, weight)
+            rows = found.toArrow()
+            order = sorted(zip(rows["point"].to_pylist(), rows["load"].to_pylist(), strict=True))
+            return [json.loads(point) for point, _ in order], [load for _, load in order]
+
+    try:
+        return guarded(act)
+    finally:
+        store.remove_file(index)
+
+
 def cost(
     network: str,
     subscriptions_path: str,
@@ -1413,10 +1451,11 @@ def _measure_batch(
         if earlier is None:
             totals = watching.totals(added)
         else:
-            going_on = watching.still_open(earlier, closed_us)
+            going_on = watching.still_open(earlier, closed_us, before.level)
             totals = watching.totals(going_on.unionByName(added))
             totals = totals.unionByName(watching.just_closed(earlier, closed_us, window_us))
-        store.write_batch(totals, place, batch)
+        # By view, so that a table reads no more than its own.
+        store.write_batch(totals.coalesce(1).sortWithinPartitions("view"), place, batch)
         return store.arrow(store.join(place, f"batch={batch}"), watching.OF_BATCH)
 
     told = add(events)
@@ -1510,8 +1549,13 @@ def _write_tables(
     """The rows that a batch has changed, of all tables."""
     place = store.join(folder, f"_facts/batch={batch}")
     totals = watching.as_of(store.read_files(spark, place, WATCH_FACTS), batch, closed_us)
-    for name, stage in watching.stages(window_us).items():
-        _write_changed(stage(totals), folder, name, batch)
+    with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as pool:  # one task each
+        list(
+            pool.map(
+                lambda named: _write_changed(named[1](totals), folder, named[0], batch),
+                watching.stages(window_us).items(),
+            )
+        )
     networks = {row["trace_id"]: row["detail"] for row in watching.networks(totals).collect()}
     priced = watching.alternatives(totals, networks, subscriptions, batch)
     batched = watching.batched(WATCH_ALTERNATIVES)

@@ -217,17 +217,16 @@ def ranges(events: DataFrame) -> DataFrame:
 
 
 def facts(events: DataFrame, level: int = 0) -> DataFrame:
-    """What each event adds to each table. The event's own broker always counts it.
+    """What events add to each table. The event's own broker always counts it.
 
     Publications are followed one by one, by window of publication: of 2 ** `level` one. Nothing
     here differs from batch to batch, so that Spark compiles it once."""
-    kind, mine = F.col("kind"), {name: F.col(name) for name in events.columns}
+    alike = _alike(events, level)
+    kind, mine = F.col("kind"), {name: F.col(name) for name in alike.columns}
     broker, peer, window = mine["broker"], mine["peer"], mine["window_us"]
     counted = kind.isNotNull() & window.isNotNull()
     carried = counted & kind.isin("publish", "deliver", "receive")
     carried &= mine["publisher"].isNotNull()
-    followed = kind.isin("publish", "deliver", "send") & mine["made_us"].isNotNull()
-    followed &= mine["publisher"].isNotNull() & mine["publication"].isNotNull()
     one = {name: mine[name] for name in ("publisher", "publication")}
     views = F.array(
         F.when(
@@ -262,7 +261,7 @@ def facts(events: DataFrame, level: int = 0) -> DataFrame:
             _view("publisher", window_us=window, broker=broker, publisher=mine["publisher"]),
         ).when(kind == "start", _view("network", life=mine["started_us"], detail=mine["detail"])),
         F.when(
-            followed & (_hash() % 2**level == 0),
+            mine["made_us"].isNotNull(),
             _view(
                 "publication",
                 window_us=mine["made_us"],
@@ -290,25 +289,52 @@ def facts(events: DataFrame, level: int = 0) -> DataFrame:
         "stops": kind == "stop",
         "arrivals": kind == "receive",  # of publications, not of messages
     }
-    numbers = {name: F.when(condition, 1).otherwise(0) for name, condition in ones.items()}
+    many = mine["order_count"]
+    numbers = {name: F.when(condition, many).otherwise(0) for name, condition in ones.items()}
     for name, condition in (("published", ones["publications"]), ("sent", message["sends"])):
         numbers[f"bytes_{name}"] = F.when(condition, mine["bytes"]).otherwise(0)
     numbers["bytes_received"] = F.when(message["receives"], mine["bytes"]).otherwise(0)
-    numbers["delay_us"] = mine["delay_us"]
-    numbers["order_count"] = F.lit(1)
-    numbers["order_sum"] = F.coalesce("sequence", F.lit(0))
-    numbers["order_check"] = F.coalesce("order_check", F.lit(0))
-    added = events.select(
-        F.coalesce("trace_id", F.lit("")).alias("trace_id"),
+    added = alike.select(
+        "trace_id",
         F.explode(views).alias("_view"),
         *[column.cast("bigint").alias(name) for name, column in numbers.items()],
-        F.col("sequence").alias("order_low"),
-        F.col("sequence").alias("order_high"),
+        "delay_us",
+        *_ORDER,
         "queue_max",
         F.lit(level).cast("bigint").alias("level"),
         F.lit(-1).cast("bigint").alias("batch"),
     ).where(F.col("_view").isNotNull())
     return added.select("_view.*", *[name for name in added.columns if name != "_view"])
+
+
+def _alike(events: DataFrame, level: int) -> DataFrame:
+    """Events between which no table tells a difference, as one: the tables then see a tenth of them
+    or fewer. Only publications that are followed keep their name, and their window as `made_us`."""
+    kind = F.col("kind")
+    followed = kind.isin("publish", "deliver", "send") & F.col("made_us").isNotNull()
+    followed &= F.col("publisher").isNotNull() & F.col("publication").isNotNull()
+    followed &= _hash() % 2**level == 0
+    subscribes = kind.isin("subscribe", "unsubscribe")
+    named = events.withColumns(
+        {
+            "trace_id": F.coalesce("trace_id", F.lit("")),
+            "made_us": F.when(followed, F.col("made_us")),
+            "publication": F.when(followed | subscribes, F.col("publication")),
+            "detail": F.when(followed | (kind != "publish"), F.col("detail")),
+            "file": F.when(kind.isNull(), F.col("file")),
+        }
+    )
+    numbers = ("sequence", "bytes", "queue_max", "delay_us", "order_check")
+    return named.groupBy(*[name for name in named.columns if name not in numbers]).agg(
+        F.sum("bytes").alias("bytes"),
+        F.max("queue_max").alias("queue_max"),
+        F.sum("delay_us").alias("delay_us"),
+        F.count(F.lit(1)).alias("order_count"),
+        F.coalesce(F.sum("sequence"), F.lit(0)).alias("order_sum"),
+        F.coalesce(F.sum("order_check"), F.lit(0)).alias("order_check"),
+        F.min("sequence").alias("order_low"),
+        F.max("sequence").alias("order_high"),
+    )
 
 
 def _hash() -> Column:
@@ -350,14 +376,18 @@ def as_of(totals: DataFrame, batch: int, closed_us: int | None) -> DataFrame:
     return own.where(~added | F.col("window_us").isNull() | (F.col("window_us") > closed_us))
 
 
-def still_open(totals: DataFrame, closed_us: int | None) -> DataFrame:
+def still_open(totals: DataFrame, closed_us: int | None, level: int) -> DataFrame:
     """What the next batch may add to, of the totals before it, and the starts, which say the
-    scheme. `closed_us` is the last window that is closed."""
+    scheme. `closed_us` is the last window that is closed; of 2 ** `level` publications one is still
+    followed."""
     lasting = F.col("view").isin("start", "network")
     is_open = F.col("window_us").isNotNull()
     if closed_us is not None:
         is_open &= F.col("window_us") > closed_us
-    return _of_no_batch(totals.where(lasting | is_open))
+    followed = F.col("view") == "publication"
+    kept = totals.where((lasting | is_open) & (~followed | (_hash() % 2**level == 0)))
+    raised = F.when(followed, F.greatest("level", F.lit(level))).otherwise(F.col("level"))
+    return _of_no_batch(kept.withColumn("level", raised))
 
 
 def just_closed(totals: DataFrame, closed_us: int | None, window_us: int) -> DataFrame:

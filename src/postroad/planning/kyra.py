@@ -149,12 +149,15 @@ def divider(
     attributes: Sequence[str] = (),
     alpha: float = zones.ALPHA,
     weights: Sequence[float] | None = None,
+    loads: Sequence[float] | None = None,
 ) -> Callable[[int], list[Zone]]:
     """Divides the space by what is asked for and, where known, by what is published.
 
-    `weights`: of each point, how many publications it stands for.
+    `weights`: of each point, how many publications it stands for; `loads`: its load, if known.
     """
-    if points:
+    if loads is not None:
+        load = np.asarray(loads, np.float64)
+    elif points:
         load = zones.loads(filters, points, alpha)
         if weights is not None:
             load = load * np.asarray(weights, np.float64)
