@@ -17,8 +17,9 @@ from postroad.errors import InputError
 
 if TYPE_CHECKING:
     from postroad.cost.estimate import Chances
+    from postroad.cost.schemes import SchemeTraffic
     from postroad.cost.shapes import Links, Shape
-    from postroad.cost.variants import PerBroker
+    from postroad.cost.variants import PerBroker, VariantEstimate
     from postroad.overlay.rooted import Rooted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,6 +68,10 @@ def variant(command: Command) -> Command:
             help="Every broker's own probabilities, with --tree: CSV with broker and any of sigma, "
             "mu, gamma, advertise, publisher.",
         ),
+        click.option("--clique", type=click.IntRange(min=1), default=4, show_default=True,
+                     help="Servers in a clique, with --scheme kyra."),
+        click.option("--popular", type=float, default=0.5, show_default=True,
+                     help="Share of the publications that go over the tree, with --scheme popsub."),
         click.option("--advertise", type=float,
                      help="Probability that a broker advertises a pattern; else all do."),
         click.option("--gamma", type=float,
@@ -74,7 +79,8 @@ def variant(command: Command) -> Command:
         click.option(
             "--scheme",
             type=click.Choice(
-                ["subscription_forwarding", "covering", "hierarchical", "advertisement_forwarding"]
+                ["subscription_forwarding", "covering", "hierarchical", "advertisement_forwarding",
+                 "kyra", "popsub"]
             ),
             default="subscription_forwarding",
             show_default=True,
@@ -133,6 +139,8 @@ def estimate(
     scheme: str,
     gamma: float | None,
     advertise: float | None,
+    clique: int,
+    popular: float,
     chances: Path | None,
     simulate: int | None,
     subscriptions: Path | None,
@@ -170,6 +178,10 @@ def estimate(
     if zipf_publications is not None:
         issued = model.zipf(publications, zipf_publications, mu * publications)
 
+    if scheme in ("kyra", "popsub"):
+        size = _size(tree, fanout, height, mean_fanout, brokers)
+        _tell_scheme(size, scheme, wanted, issued, clique, popular, advertise, simulate, as_json)
+        return
     if scheme != "subscription_forwarding" or chances is not None or simulate is not None:
         rooted, own = _variant_of(
             tree, fanout, height, mean_fanout, brokers, scheme, gamma, advertise, chances
@@ -225,6 +237,8 @@ def breakeven(
     scheme: str,
     gamma: float | None,
     advertise: float | None,
+    clique: int,
+    popular: float,
     chances: Path | None,
     surface: int | None,
     as_json: bool,
@@ -234,12 +248,20 @@ def breakeven(
     Below it subscription forwarding is cheaper, above it event forwarding.
     """
     from postroad.cost import estimate as model
-    from postroad.cost import forwarding, trees
+    from postroad.cost import forwarding, schemes, trees
 
     if (patterns is None) != (publications is None):
         raise InputError(
             "one of --patterns and --publications is missing", remedy="give both, or neither"
         )
+    if scheme in ("kyra", "popsub"):
+        size = _size(tree, fanout, height, mean_fanout, brokers)
+        costs = _costs(size, scheme, clique, popular, advertise)
+        counts = (1, 1) if patterns is None or publications is None else (patterns, publications)
+        each = model.uniform(sigma, counts[0]), model.uniform(mu, counts[1])
+        answer = schemes.of_network(scheme, float(size[0].brokers), costs, *each)
+        _tell_ratio(answer, patterns is not None, as_json)
+        return
     if scheme != "subscription_forwarding" or chances is not None:
         if surface is not None:
             raise InputError("--surface with --scheme or --chances", remedy="leave one of them out")
@@ -259,7 +281,7 @@ def breakeven(
         _surface(links, surface, as_json)
         return
     ratio = float(forwarding.breakeven(links, sigma, mu))
-    answer: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "brokers": int(links.brokers)
         if float(links.brokers).is_integer()
         else float(links.brokers),
@@ -272,14 +294,14 @@ def breakeven(
         totals = model.totals(
             links, model.uniform(sigma, patterns), model.uniform(mu, publications)
         )
-        answer |= {
+        facts |= {
             "total_subscription_forwarding": totals[0],
             "total_event_forwarding": totals[1],
             "cheaper": "subscription_forwarding" if totals[0] < totals[1] else "event_forwarding",
             "saved": abs(totals[1] - totals[0]),
         }
         lines.append(_compare(*totals))
-    click.echo(json.dumps(answer) if as_json else "\n".join(lines))
+    click.echo(json.dumps(facts) if as_json else "\n".join(lines))
 
 
 def _variant_of(
@@ -319,7 +341,7 @@ def _variant_of(
 def _refuse_parameters(scheme: str, gamma: float | None, advertise: float | None) -> None:
     for name, value, needed in (
         ("gamma", gamma, "covering"),
-        ("advertise", advertise, "advertisement_forwarding"),
+        ("advertise", advertise, "advertisement_forwarding"),  # or popsub, seen to before
     ):
         if value is not None and scheme != needed:
             raise InputError(f"--{name} with --scheme {scheme}", remedy=f"give --scheme {needed}")
@@ -347,16 +369,7 @@ def _tell_variant(
         ]
         click.echo(json.dumps({**asdict(answer), "simulated": simulated}))
         return
-    click.echo(
-        f"{answer.brokers:,} brokers, {scheme}; T(p) = "
-        f"{answer.subscription_traffic_per_pattern:,.1f} messages per pattern, T(e) = "
-        f"{answer.publication_traffic_per_publication:,.1f} per publication"
-    )
-    besides = f" ({answer.other_traffic:,.0f} of them besides)" if answer.other_traffic else ""
-    click.echo(
-        f"{scheme} {answer.total:,.0f} messages{besides}, event forwarding "
-        f"{answer.total_event_forwarding:,.0f}"
-    )
+    _tell_traffic(answer)
     for check in checks:
         click.echo(
             f"simulated {rounds:,} times: {check.simulated:,.2f} ± {check.standard_error:.2f} "
@@ -364,6 +377,87 @@ def _tell_variant(
             f"load by at most {check.load_error_max:.1f}%"
         )
     _show_load(answer.load)
+
+
+def _tell_traffic(answer: VariantEstimate) -> None:
+    click.echo(
+        f"{answer.brokers:,} brokers, {answer.scheme}; T(p) = "
+        f"{answer.subscription_traffic_per_pattern:,.1f} messages per pattern, T(e) = "
+        f"{answer.publication_traffic_per_publication:,.1f} per publication"
+    )
+    besides = f" ({answer.other_traffic:,.0f} of them besides)" if answer.other_traffic else ""
+    click.echo(
+        f"{answer.scheme} {answer.total:,.0f} messages{besides}, event forwarding "
+        f"{answer.total_event_forwarding:,.0f}"
+    )
+
+
+def _size(
+    tree: Path | None, fanout: float | None, height: int | None, mean_fanout: float | None,
+    brokers: int | None,
+) -> tuple[Links, float]:  # fmt: skip
+    """The links of a tree, and its mean fan-out."""
+    from postroad.cost import trees
+
+    if tree is not None:
+        hung = _tree(tree, fanout, height, mean_fanout, brokers)
+        return trees.links_of(hung), trees.mean_fanout(hung)
+    shape = _shape(fanout, height, mean_fanout, brokers)
+    return shape, float(fanout or mean_fanout or 1.0)
+
+
+def _costs(
+    size: tuple[Links, float], scheme: str, clique: int, popular: float, advertise: float | None
+) -> SchemeTraffic:
+    from postroad.cost import schemes
+
+    links, fanout = size
+    if scheme == "kyra":
+        _refuse_parameters(scheme, None, advertise)
+        return schemes.kyra(float(links.brokers), fanout, clique)
+    return schemes.popsub(links, popular, 1.0 if advertise is None else advertise)
+
+
+def _tell_scheme(
+    size: tuple[Links, float], scheme: str, wanted: Chances, issued: Chances, clique: int,
+    popular: float, advertise: float | None, rounds: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Kyra or PopSub, and if asked how far their routers are from it."""
+    from postroad.comparison.estimate import simulated_scheme
+    from postroad.cost import schemes
+
+    links, fanout = size
+    count = float(links.brokers)
+    costs = _costs(size, scheme, clique, popular, advertise)
+    answer = schemes.of_network(scheme, count, costs, wanted, issued)
+    rows: list[dict[str, Any]] = []
+    if rounds is not None:
+        if len(wanted.values) > 1 or len(issued.values) > 1:
+            raise InputError("--simulate with Zipf", remedy="leave out the Zipf exponents")
+        if scheme == "kyra" and count % clique:
+            raise InputError(
+                f"{count:g} brokers in cliques of {clique}", remedy="give cliques that fit"
+            )
+        simulated = simulated_scheme(
+            scheme, round(count), fanout, wanted.mean, issued.mean, rounds, clique=clique,
+            popular=popular, advertise=1.0 if advertise is None else advertise,
+        )  # fmt: skip
+        expected = (
+            answer.subscription_traffic_per_pattern, answer.publication_traffic_per_publication,
+        )  # fmt: skip
+        rows = [
+            {**asdict(each), "error_percent": 100 * (model / each.mean - 1) if each.mean else 0.0}
+            for each, model in zip(simulated, expected, strict=True)
+        ]
+    if as_json:
+        click.echo(json.dumps({**asdict(answer), "simulated": rows}))
+        return
+    _tell_traffic(answer)
+    for row in rows:
+        click.echo(
+            f"simulated with routers: {row['mean']:,.2f} ± {row['standard_error']:.2f} messages of "
+            f"{row['what']}; the model is off by {row['error_percent']:+.2f}%"
+        )
 
 
 def _tell_filters(tree: Path, path: Path, rounds: int | None, as_json: bool) -> None:
@@ -417,8 +511,11 @@ def _tell_variant_ratio(
     from postroad.cost import variants
 
     chances = model.uniform(sigma, counts[0]), model.uniform(mu, counts[1])
-    answer = variants.of_tree(tree, scheme, *chances, own)
-    ratio = answer.breakeven_ratio
+    _tell_ratio(variants.of_tree(tree, scheme, *chances, own), compared, as_json)
+
+
+def _tell_ratio(answer: VariantEstimate, compared: bool, as_json: bool) -> None:
+    ratio, scheme = answer.breakeven_ratio, answer.scheme
     facts: dict[str, Any] = {
         "brokers": answer.brokers, "scheme": scheme, "breakeven_ratio": ratio,
     }  # fmt: skip

@@ -7,7 +7,7 @@ All are exact expectations (`cost/exact.py`), so they need the tree itself, not 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -98,11 +98,6 @@ def of_tree(
 
     asked, asked_load = summed(patterns, brokers.sigma, subscriptions)
     sent, sent_load = summed(issued, brokers.mu, publications)
-    besides = patterns.total * others(tree, scheme, brokers)
-    flooded = issued.total * (tree.brokers_count - 1)
-    per_pattern = (asked + besides) / max(patterns.total, 1.0)
-    per_publication = sent / max(issued.total, 1.0)
-    saved = tree.brokers_count - 1 - per_publication
     load = [
         {
             "level": level,
@@ -114,16 +109,35 @@ def of_tree(
         }
         for level, (begin, end) in enumerate(pairwise(tree.level_starts))
     ]
+    besides = others(tree, scheme, brokers)
+    return summed_up(scheme, tree.brokers_count, patterns, issued, asked, sent, besides, load)
+
+
+def summed_up(
+    scheme: str,
+    brokers: float,
+    patterns: Chances,
+    issued: Chances,
+    asked: float,
+    sent: float,
+    besides: float,
+    load: Sequence[dict[str, Any]] = (),
+) -> VariantEstimate:
+    """From all messages of subscriptions and publications, and what each pattern costs besides."""
+    others_sent = patterns.total * besides
+    per_pattern = (asked + others_sent) / max(patterns.total, 1.0)
+    per_publication = sent / max(issued.total, 1.0)
+    saved = brokers - 1 - per_publication
     return VariantEstimate(
         scheme=scheme,
-        brokers=tree.brokers_count,
+        brokers=round(brokers),
         subscription_traffic_per_pattern=asked / max(patterns.total, 1.0),
         publication_traffic_per_publication=per_publication,
-        other_traffic=besides,
-        total=asked + besides + sent,
-        total_event_forwarding=flooded,
+        other_traffic=others_sent,
+        total=asked + others_sent + sent,
+        total_event_forwarding=issued.total * (brokers - 1),
         breakeven_ratio=saved / per_pattern if per_pattern else None,
-        load=load,
+        load=list(load),
     )
 
 
