@@ -376,6 +376,7 @@ def test_traces_of_unknown_kind_are_quarantined(spark, tmp_path):
         ("x.txt", "# nothing\n", "edges", r"there is nothing in it"),
         ("x.txt.gz", "1 2\n", "edges", r"begins with b'1 2\\n', which is not gzip"),
         ("x.txt", "PAR1xxxx", "edges", r"x.txt: is Parquet"),
+        ("x.json", ' [{"broker": "a"}]', "publications", r"x.json: is a JSON array; make lines"),
         ("x.parquet", "1 2\n", "traces", r"which is not Parquet"),
     ],
 )

@@ -453,6 +453,9 @@ def _check_magic(source: str, form: str | None) -> None:
     if parquet != (form == "parquet"):
         said = "is Parquet" if parquet else f"begins with {head[:40]!r}, which is not Parquet"
         raise InputError(said, where=source, remedy="give --format, or the right file")
+    if form == "jsonl" and head.lstrip().startswith(b"["):
+        remedy = "make lines of it, one object each: jq -c '.[]' FILE"
+        raise InputError("is a JSON array", where=source, remedy=remedy)
 
 
 def _check_share(written: DataFrame, parsed: DataFrame, bad_share: float, kind: str) -> None:
