@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import mqtt5
@@ -82,32 +83,47 @@ def payload() -> bytes:
     return b'{"n": 1, "pad": "%s"}' % (b"x" * PAYLOAD)
 
 
-def publish(client: SocketClient, count: int, window: int, qos: int) -> list[float]:
-    """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
-    content = payload()
+def windowed(
+    count: int, window: int, send: Callable[[range], None], answered: Callable[[], list[int]]
+) -> list[float]:
+    """Send so many, by number from 1, at most `window` unacknowledged; how long each took."""
     sent: dict[int, float] = {}
     took: list[float] = []
     number = 0
     while len(took) < count:
-        batch = []
-        while len(sent) < window and number < count:
-            number += 1
-            batch.append(
-                mqtt5.PublishPacket(TOPIC, content, qos=mqtt5.QoS(qos), packet_id=number).write()
-            )
-            sent[number] = time.perf_counter()
-        if batch:
-            client.socket.sendall(b"".join(batch))
-        released = []
+        more = min(window - len(sent), count - number)
+        if more:
+            batch = range(number + 1, number + more + 1)
+            sent |= dict.fromkeys(batch, time.perf_counter())
+            number += more
+            send(batch)
+        took += [time.perf_counter() - sent.pop(each) for each in answered()]
+    return took
+
+
+def publish(client: SocketClient, count: int, window: int, qos: int) -> list[float]:
+    """Publish so many, at most `window` unacknowledged; how long each acknowledgement took."""
+    content, quality = payload(), mqtt5.QoS(qos)
+
+    def send(batch: range) -> None:
+        packets = (
+            mqtt5.PublishPacket(TOPIC, content, qos=quality, packet_id=each) for each in batch
+        )
+        client.socket.sendall(b"".join(packet.write() for packet in packets))
+
+    def answered() -> list[int]:
+        released, ended = [], []
         for data in client.packets():
             packet_id = int.from_bytes(data[2:4], "big")
             if data[0] == 0x50:
                 released.append(mqtt.pubrel(packet_id))
             elif data[0] in (0x40, 0x70):
-                took.append(time.perf_counter() - sent.pop(packet_id))
+                ended.append(packet_id)
         if released:
             client.socket.sendall(b"".join(released))
-    return took
+        return ended
+
+    return windowed(count, window, send, answered)
 
 
 def measure(folder: Path, store: bool, tls: bool, spare: bool, qos: int) -> tuple[float, float]:

@@ -125,26 +125,20 @@ def theirs(folder: Path, work: Traffic) -> PeerFigure:
                 _, reply, _ = reader.message()
                 reader.socket.sendall(b"PUB %s 4\r\n+ACK\r\n" % reply)
 
+        content = safety.payload()
+
+        def send(batch: range) -> None:
+            heads = (f"PUB {topic} {publisher.inbox}.{each} {len(content)}\r\n" for each in batch)
+            publisher.socket.sendall(b"".join(head.encode() + content + b"\r\n" for head in heads))
+
+        def answered() -> list[int]:
+            subject, _, answer = publisher.message()
+            if b'"error"' in answer:
+                raise RuntimeError(f"JetStream refuses a publication: {answer.decode()}")
+            return [int(subject.rpartition(b".")[2])]
+
         def publish(count: int, window: int) -> list[float]:
-            content = safety.payload()
-            sent: dict[int, float] = {}
-            took: list[float] = []
-            number = 0
-            while len(took) < count:
-                batch = []
-                while len(sent) < window and number < count:
-                    number += 1
-                    sent[number] = time.perf_counter()
-                    reply = f"{publisher.inbox}.{number}"
-                    head = f"PUB {topic} {reply} {len(content)}\r\n"
-                    batch.append(head.encode() + content + b"\r\n")
-                if batch:
-                    publisher.socket.sendall(b"".join(batch))
-                subject, _, answer = publisher.message()
-                if b'"error"' in answer:
-                    raise RuntimeError(f"JetStream refuses a publication: {answer.decode()}")
-                took.append(time.perf_counter() - sent.pop(int(subject.rpartition(b".")[2])))
-            return took
+            return safety.windowed(count, window, send, answered)
 
         return measured(publish, threading.Thread(target=listen), running.pids, work.publications)
 
