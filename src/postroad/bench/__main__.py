@@ -19,6 +19,7 @@ PARTS = {
     "dashboard": "postroad.bench.dashboard",
     "hostile": "postroad.bench.hostile",
     "kyra": "postroad.bench.kyra",
+    "kyra-decisions": "postroad.bench.kyra_decisions",
     "kyra-differences": "postroad.bench.kyra_differences",
     "live": "postroad.bench.live",
     "matching": "postroad.bench.matching",

@@ -112,12 +112,34 @@ def other_trees() -> None:
             print(f"{shape:>14} {rate:>8.0%} {link:>10.0f} {most:>9.0f} {mean:>10.0f}")
 
 
+def other_links() -> None:
+    """Average link stress over the links that carried anything, or over one set for all."""
+    print("\nZipf, average link stress; published for MBR: 286, 759, 755")
+    columns = ("carried", "FBR's links", "between", "all")
+    print(f"{'scheme':>8} {'interest':>8} " + " ".join(f"{name:>12}" for name in columns))
+    for scheme in ("mbr", "fbr", "kyra"):
+        for rate in RATES:
+            rows = []
+            for topology in NETWORKS:
+                setting = runs.setting(topology, 500, 0.0, "zipf", rate, 0)
+                grouped = runs.cliques(topology, 500, 0.0, 50)
+                measured = runs.evaluate(setting, scheme, grouped, 10)
+                charged = kernel.charge(setting.underlay, runs.forwarded(setting).messages)
+                tree_links = int(np.count_nonzero(charged.link_messages))
+                between = measured["link_mean_between"]
+                over_tree = between * setting.between / tree_links
+                rows.append([measured["link_mean"], over_tree, between, measured["link_mean_all"]])
+            means = " ".join(f"{mean:>12.0f}" for mean in np.mean(rows, axis=0))
+            print(f"{scheme:>8} {rate:>8.0%} {means}")
+
+
 def main() -> None:
     print(f"{len(NETWORKS)} networks of 500 servers, {VALUES:,} values, 1,000 publications")
     other_cliques("zipf")
     other_cliques("multimodal")
     least_stress()
     other_trees()
+    other_links()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,18 @@
-"""How long GRAPE takes to choose among many candidate brokers (paper: under 70 ms for 63)."""
+"""How long GRAPE takes to choose among many candidate brokers (paper: under 70 ms for 63); what
+pings along the tree cost it; and the delay under random subscribers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from time import perf_counter
 
+import numpy as np
+
 from postroad import draws
+from postroad.overlay import IntArray, Overlay
+from postroad.papers.pop_grape import runs
 from postroad.relocation.selection import TraceReport, estimates, packed, select
 
 
@@ -27,6 +35,59 @@ def reports(count: int, bits: int, seed: int = 1) -> list[TraceReport]:
     return answers
 
 
+METHODS = ("static", "pop", "load 100", "delay 100")
+SEEDS = range(3)
+PLAIN = runs.network
+
+
+def over_the_tree(point: runs.Point, matrix: IntArray) -> Overlay:
+    """The network of a point, where also a publisher's own way to a broker is along the tree."""
+    overlay = PLAIN(point, matrix)
+    bare = replace(overlay, direct_us=None)
+    ways = [bare.path_us(broker) for broker in range(overlay.brokers_count)]
+    return replace(overlay, direct_us=np.array(ways, np.int64))
+
+
+@contextmanager
+def network(function: object) -> Iterator[None]:
+    before = runs.network
+    runs.network = function  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        runs.network = before
+
+
+def delays(point: runs.Point) -> str:
+    """Delay in ms, hops, messages per broker and second, and moves: means over the seeds."""
+    metrics = ("delay_ms", "hops", "message_rate", "moves")
+    rows = []
+    for seed in SEEDS:
+        row = {"quotes": "", "matrix": "", **asdict(replace(point, seed=seed))}
+        measured = runs.run_point(row)
+        rows.append([measured[metric] for metric in metrics])
+    delay, hops, rate, moves = np.mean(rows, axis=0)
+    return f"{delay:>9.1f} {hops:>6.2f} {rate:>6.2f} {moves:>6.1f}"
+
+
+def compare_delays() -> None:
+    base = runs.Point(publishers=6, minutes=9.0)
+    print(f"\n6 publishers for 9 minutes, made-up quotes and latencies, {len(SEEDS)} seeds")
+    print(f"{'subscribers':>11} {'place':>9} {'at':>4} {'ways':>7} {'method':>10} "
+          f"{'delay ms':>9} {'hops':>6} {'rate':>6} {'moves':>6}")  # fmt: skip
+    cases = [("enterprise", "planetlab", spread, way) for spread in (4, 16) for way in (0, 1)]
+    cases += [("random", place, 16, 0) for place in ("planetlab", "cluster")]
+    for subscribers, place, spread, way in cases:
+        for method in METHODS:
+            point = replace(
+                base, subscribers=subscribers, place=place, spread=spread, method=method
+            )
+            with network(over_the_tree if way else PLAIN):
+                text = delays(point)
+            print(f"{subscribers:>11} {place:>9} {spread:>4} {'tree' if way else 'direct':>7} "
+                  f"{method:>10} {text}")  # fmt: skip
+
+
 def main() -> None:
     print("GRAPE's selection, all candidates by re-rooting; best of 50")
     print(f"{'candidates':>10} {'bits':>6} {'ms':>8}")
@@ -39,6 +100,7 @@ def main() -> None:
             select(estimates(answers, pings), "load", 75, 0)
             best = min(best, perf_counter() - began)
         print(f"{count:>10,} {bits:>6,} {best * 1000:>8.2f}")
+    compare_delays()
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def simulated_scheme(
         )
         config: Any
         if scheme == "kyra":
-            overlay = _cliques(brokers // clique, fanout, clique)
+            overlay = cliques_on_a_tree(brokers // clique, fanout, clique)
             config = kyra.Config(clique_ms=1.0)
         else:
             overlay = _grown(brokers, fanout)
@@ -160,7 +160,7 @@ def _grown(count: int, fanout: float) -> Overlay:
     return from_parents([int(max(0, broker - 1) // fanout) for broker in range(count)])
 
 
-def _cliques(count: int, fanout: float, size: int) -> Overlay:
+def cliques_on_a_tree(count: int, fanout: float, size: int) -> Overlay:
     """Servers 0.1 ms apart in a clique, and 10 ms for each link between cliques."""
     tree = _grown(count, fanout)
     tree.latency_us[:] = 10_000

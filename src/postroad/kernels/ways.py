@@ -202,6 +202,11 @@ class Ways:
             assert isinstance(plan, RingPlan)
             if plan.config.cells:
                 raise InputError(f"no price for {scheme} with cells", remedy="leave cells out")
+            if plan.config.membership == "messages":
+                raise InputError(
+                    f"no price for {scheme} whose brokers join and leave",
+                    remedy="leave membership out",
+                )
             ring = _Ring(plan)
             self._way_of, self.key = ring.way, ring.key
 
