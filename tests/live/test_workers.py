@@ -23,7 +23,7 @@ import mqtt5
 import pytest
 from click.testing import CliRunner
 
-from live_harness import Processes, wait_for, write_network
+from live_harness import Fake, Processes, memory, wait_for, write_network
 from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.explain.dry_run import dry_run
@@ -276,7 +276,6 @@ def test_outside_it_is_one_broker(two: Processes) -> None:
     assert "postroad_connections 4.0" in metrics
     assert 'peer="A~2"' not in metrics
     assert "process_cpu_seconds_total" in metrics
-    clients[0].subscribe("$SYS/broker/clients/connected", qos=0)
     for client in clients[1:]:
         assert operator(two, "A", "/kick", {"client": f"one{clients.index(client)}"})["kicked"]
         client.take(mqtt5.DisconnectPacket)
@@ -351,6 +350,21 @@ def test_what_was_acknowledged_survives_the_end_of_any_worker_and_of_all(tmp_pat
 def number_in(packet: mqtt5.PublishPacket) -> int:
     number: int = json.loads(packet.payload)["n"]
     return number
+
+
+def test_sys_adds_up_what_all_workers_count(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A"], [])
+    watcher = net.client(0, "watcher")
+    net.brokers[0].clients.elsewhere = {"clients/connected": 3, "subscriptions/count": 40}
+    watcher.subscribe("$SYS/broker/#")
+    net.until(lambda: any("clients/connected" in p.topic for p in published(watcher)))
+    values = {packet.topic: packet.payload for packet in published(watcher)}
+    assert values["$SYS/broker/clients/connected"] == b"4"
+    assert values["$SYS/broker/subscriptions/count"] in (b"40", b"41")
+
+
+def published(client: Fake) -> list[mqtt5.PublishPacket]:
+    return [packet for packet in client.packets if isinstance(packet, mqtt5.PublishPacket)]
 
 
 def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:

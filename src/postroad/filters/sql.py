@@ -8,6 +8,7 @@ every comparison is replaced by its opposite.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from string import ascii_letters, digits
 from sys import intern
 
@@ -74,6 +75,7 @@ COMPARISONS = {
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _BOTH = frozenset((False, True))
+_SHORT = 256  # characters of a text that is kept to be shared
 _NULL, _PRESENT = Null(), Present()
 
 
@@ -309,6 +311,12 @@ class _Reader:
         return FilterError(f"{shown} at character {place} is not {wanted}", remedy=remedy)
 
 
+@lru_cache(maxsize=1 << 12)
+def _equal(text: str) -> TextSet:
+    """One for all filters that ask for this text: many ask for the same topic."""
+    return TextSet(frozenset((text,)))
+
+
 def compare(operator: str, value: Scalar | None) -> Constraint | None:
     """The constraint `attribute operator value`; None when it is never TRUE."""
     if isinstance(value, bool):
@@ -316,7 +324,7 @@ def compare(operator: str, value: Scalar | None) -> Constraint | None:
         return Flags(kept) if kept else None
     if isinstance(value, str):
         if operator == "=":
-            return TextSet(frozenset((value,)))
+            return _equal(value) if len(value) <= _SHORT else TextSet(frozenset((value,)))
         if operator == "<>":
             return text_range("", None, frozenset((value,)), frozenset(), frozenset())
         if operator in (">", ">="):

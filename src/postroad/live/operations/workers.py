@@ -30,6 +30,7 @@ from postroad.live import network as networks
 from postroad.live.network import Network
 from postroad.live.operations import http, merged
 from postroad.live.operations.http import Answer
+from postroad.live.operations.reload import check
 from postroad.model import BrokerId
 
 log = logging.getLogger("postroad.workers")
@@ -314,6 +315,7 @@ class Supervisor:
         """Have every worker take up the network file; what is wrong with it they say themselves."""
         with suppress(InputError):
             new = networks.load(self.network.path)
+            check(self.inside, new.expanded())
             self.network = replace(self.network, limits=new.limits)
             if self.name not in new.member_names:
                 self.end()
