@@ -42,8 +42,10 @@ def main() -> None:
         print(f"  {'subscriptions':>13} {'publications':>12} {'s':>7} {'peak':>8} {'on disk':>9}")
         for subscriptions, publications in WORKLOADS:
             apart(workload, folder, subscriptions, publications)
-        print(f"\npipeline: sweep of runs of {RUN_S} s on 2 cores, after session start")
-        print(f"  {'runs':>5} {'wall s':>7} {'ideal s':>8} {'ratio':>6}")
+        print(
+            f"\npipeline: sweep of runs of {RUN_S} s on 2 cores, in a session that has swept before"
+        )
+        print(f"  {'runs':>5} {'wall s':>7} {'ideal s':>8} {'efficiency':>10}")
         for count in SWEEPS:
             apart(sweep, folder, count)
 
@@ -113,17 +115,19 @@ def workload(folder: Path, subscriptions: int, publications: int) -> None:
 
 
 def sweep(folder: Path, count: int) -> None:
-    experiment = folder / f"sweep-{count}.toml"
-    experiment.write_text(
-        f'run = "postroad.bench.pipeline:busy"\nreplicates = {count}\n[fixed]\nbusy_s = {RUN_S}\n'
-    )
     with started():
-        begun = time.perf_counter()
-        run.sweep(str(experiment), str(folder / f"sweep-{count}"), JOB)
-        wall = time.perf_counter() - begun
-    rows = store.rows_of(str(folder / f"sweep-{count}/runs"))
+        for name, runs in (("warm", 4), (f"sweep-{count}", count)):
+            experiment = folder / f"{name}.toml"
+            experiment.write_text(
+                f'run = "postroad.bench.pipeline:busy"\nreplicates = {runs}\n'
+                f"[fixed]\nbusy_s = {RUN_S}\n"
+            )
+            begun = time.perf_counter()
+            run.sweep(str(experiment), str(folder / f"{name}-{count}"), JOB)
+            wall = time.perf_counter() - begun
+    rows = store.rows_of(str(folder / f"sweep-{count}-{count}/runs"))
     ideal = sum(row["elapsed_us"] for row in rows) / 1e6 / 2
-    print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {wall / ideal:6.3f}")
+    print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {ideal / wall:10.2f}")
 
 
 def cpu_s(spark: Any) -> float:

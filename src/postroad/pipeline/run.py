@@ -79,6 +79,8 @@ SMALL_RUNS = 2_000
 """Up to so many runs are measured in one task: to compile and shuffle would take longer."""
 SMALL_FACTS = 100_000
 """And so many facts."""
+GATHERED_FACTS = 1_000_000
+"""So many facts of new runs are put together without Spark."""
 
 
 @dataclass(frozen=True)
@@ -709,25 +711,7 @@ def perform(
             skipped = len(rows) - len(left)
             report(skipped, len(rows))
             _perform(spark, left, folders, lambda count: report(skipped + count, len(rows)))
-            started = spark
-            if len(rows) < SMALL_RUNS:
-                spark = sessions.small(spark)
-                earlier = None if earlier is None else _earlier(spark, runs_out)
-            wanted = sessions.small_table(
-                spark,
-                {"run_id": [row.run_id for row in rows]},
-                table(run_id=TEXT),
-            )
-            fresh = store.read_files(spark, finished, RUNS).join(
-                F.broadcast(wanted), on="run_id", how="left_semi"
-            )
-            whole = conform(fresh, RUNS)
-            if earlier is not None:
-                kept = earlier.join(F.broadcast(wanted), on="run_id", how="left_semi").join(
-                    fresh.select("run_id"), on="run_id", how="left_anti"
-                )
-                whole = whole.unionByName(kept)
-            store.write(whole.orderBy("run_id").coalesce(1), runs_out)
+            _gather_runs(spark, folder, [row.run_id for row in rows], earlier is not None)
             written = store.rows_of(store.beside(runs_out), ("run_id", "status", "error"))
             errors = [row["error"] for row in written if row["status"] != "ok"]
             facts: Facts = {
@@ -741,7 +725,7 @@ def perform(
                 gathered = _gathered(spark, folder, "traces", "trace_id", ok, earlier is not None)
                 store.write(gathered, traces_out)
                 store.publish(traces_out, recipe, facts)
-            _gather_facts(started, folder, ok, earlier is not None, recipe, facts)
+            _gather_facts(spark, folder, ok, earlier is not None, recipe, facts)
             store.publish(runs_out, recipe, facts)
             for part in folders.values():
                 store.remove(part)
@@ -750,6 +734,28 @@ def perform(
     with store.locked(folder, job.command):
         facts = up_to_date(job, recipe, *tables)
         return facts if facts and not facts["failed"] else guarded(act, *tables)
+
+
+def _gather_runs(spark: SparkSession, folder: str, ids: Sequence[str], extended: bool) -> None:
+    """Write the table `runs`; a small one that is new without Spark."""
+    finished, runs_out = store.join(folder, "runs.finished"), store.join(folder, "runs")
+    if len(ids) < SMALL_RUNS:
+        if not extended:
+            store.gather(finished, runs_out, RUNS, "run_id", ids)
+            return
+        spark = sessions.small(spark)
+    wanted = sessions.small_table(spark, {"run_id": list(ids)}, table(run_id=TEXT))
+    fresh = store.read_files(spark, finished, RUNS).join(
+        F.broadcast(wanted), on="run_id", how="left_semi"
+    )
+    whole = conform(fresh, RUNS)
+    earlier = _earlier(spark, runs_out) if extended else None
+    if earlier is not None:
+        kept = earlier.join(F.broadcast(wanted), on="run_id", how="left_semi").join(
+            fresh.select("run_id"), on="run_id", how="left_anti"
+        )
+        whole = whole.unionByName(kept)
+    store.write(whole.orderBy("run_id").coalesce(1), runs_out)
 
 
 def _gathered(
@@ -785,8 +791,11 @@ def _gather_facts(
         return
     if left < SMALL_FACTS:
         spark = sessions.small(spark)
-    gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
-    store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
+    if left < GATHERED_FACTS and not extended:
+        store.gather(store.join(folder, "facts.finished"), facts_out, FACTS, "run_id", ok)
+    else:
+        gathered = _gathered(spark, folder, "facts", "run_id", ok, extended)
+        store.write(gathered.coalesce(1 + left // FACTS_PER_FILE), facts_out)
     store.publish(facts_out, recipe, facts)
     papers = {name.partition(".")[0] for name in store.distinct(facts_out, "fact") if "." in name}
     values = measuring.fact_metrics(store.read(spark, facts_out, FACTS), sorted(papers))
