@@ -123,12 +123,11 @@ def other_links() -> None:
             for topology in NETWORKS:
                 setting = runs.setting(topology, 500, 0.0, "zipf", rate, 0)
                 grouped = runs.cliques(topology, 500, 0.0, 50)
-                measured = runs.evaluate(setting, scheme, grouped, 10)
+                carried = totals(setting, scheme, grouped)
                 charged = kernel.charge(setting.underlay, runs.forwarded(setting).messages)
                 tree_links = int(np.count_nonzero(charged.link_messages))
-                between = measured["link_mean_between"]
-                over_tree = between * setting.between / tree_links
-                rows.append([measured["link_mean"], over_tree, between, measured["link_mean_all"]])
+                over = (carried["links used"], tree_links, setting.between, carried["links"])
+                rows.append([carried["link"] / links for links in over])
             means = " ".join(f"{mean:>12.0f}" for mean in np.mean(rows, axis=0))
             print(f"{scheme:>8} {rate:>8.0%} {means}")
 
