@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from live_harness import environment, free_ports, write_network
 from postroad.cli import cli
+from postroad.errors import RunFailed
 from postroad.live.client import Client
 from postroad.live.network import Address, Network, load
 from postroad.live.operations import members
@@ -110,20 +111,28 @@ class Ring:
             assert server.reload_error is None, server.reload_error
         return change.network
 
+    async def crash(self, name: str) -> None:
+        """It says nothing to anybody."""
+        server = self.servers.pop(name)
+        server.failure = RunFailed("crashed")
+        await server.stop()
+
     async def end(self) -> None:
         for reader in self.readers:
             reader.cancel()
         for client in self.clients.values():
             await client.__aexit__(None, None, None)
-        await asyncio.gather(*(server.stop() for server in self.servers.values()))
+        for name in list(self.servers):  # none waits for those that are gone
+            await self.crash(name)
 
 
-@pytest.mark.parametrize("planned", [False, True], ids=["drawn", "planned"])
-@pytest.mark.parametrize("scheme", ["beaconvey", "scribe", "iscribe"])
-def test_brokers_join_a_ring_and_leave_it_and_nothing_is_lost(
+@pytest.mark.parametrize(
+    ("scheme", "planned"), [("beaconvey", True), ("scribe", False), ("iscribe", True)]
+)
+def test_brokers_join_a_ring_leave_it_and_fail_and_others_lose_nothing(
     scheme: str, planned: bool, tmp_path: Path
 ) -> None:
-    parameters = 'membership = "messages"\ngrace_s = 0.3\ntopic = "topic"'
+    parameters = 'membership = "messages"\nbeat_s = 0.3\ngrace_s = 0.3\ntopic = "topic"'
     path = write_network(tmp_path, ["A", "B", "C"], LINKS, scheme, parameters, free=True)
     if planned:
         rows = ["node,topic", *(f"{broker},{topic}" for broker in "ABC" for topic in "xy")]
@@ -161,7 +170,11 @@ def test_brokers_join_a_ring_and_leave_it_and_nothing_is_lost(
             await ring.change(members.remove(path, "B"))
             await ring.until(lambda: all(view == {0, 1, 2, 3} - {number} for view in ring.views()))
             await ring.publish("A", 20)
-            await ring.until(lambda: all(ring.owed[n] <= ring.got[n].keys() for n in ring.got))
+            await ring.until(lambda: all(ring.owed[n] <= ring.got[n].keys() for n in "ACD"))
+            await ring.crash("D")
+            await ring.until(lambda: all(view == {0, 1, 2} - {number} for view in ring.views()))
+            await ring.publish("A", 20)
+            await ring.until(lambda: all(ring.owed[n] <= ring.got[n].keys() for n in "AC"))
             for name, got in ring.got.items():
                 assert set(got.values()) == {1}, name
         finally:

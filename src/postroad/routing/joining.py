@@ -154,7 +154,7 @@ class JoiningPlan(RingPlan):
         return view
 
     def _view(self, present: frozenset[BrokerId]) -> View:
-        brokers = {self.place_of(broker): broker for broker in present}
+        brokers = {self.place_of(broker): broker for broker in sorted(present)}
         places = sorted(brokers)
         rank = {brokers[place]: n for n, place in enumerate(places)}
         linked: dict[int, set[int]] = {place: set() for place in places}
