@@ -19,7 +19,7 @@ from functools import reduce
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from scipy import stats
+from scipy import special
 
 from postroad.pipeline.definitions import MEASURES, OF_PAPERS, SUMS, TRACED
 from postroad.pipeline.schemas import DIFFERENCES, FACTS, METRICS, conform
@@ -368,9 +368,9 @@ def _entries(parameters: str) -> Column:
 
 def t_quantile_column(freedom: Column) -> Column:
     """The 97.5% quantile of Student's t: a table, then its expansion around the normal."""
-    quantiles = stats.t.ppf(0.975, np.arange(1, _TABLE_MAX + 1)).tolist()
+    quantiles = special.stdtrit(np.arange(1, _TABLE_MAX + 1), 0.975).tolist()
     table = F.array(*map(F.lit, quantiles))
-    z = float(stats.norm.ppf(0.975))
+    z = float(special.ndtri(0.975))
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -72,6 +72,8 @@ from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
 T = TypeVar("T")
+LIGHT_BYTES = 8 << 20
+"""Of files to ingest: with less, Java has no time to gain from compiling well."""
 COMPACT_FILES = 16
 """So many files of one day and network, and a table of traces is written anew."""
 FACTS_PER_FILE = 5_000_000
@@ -233,6 +235,7 @@ def ingest(
         recipe = Recipe("ingest", parameters, inputs, job.command)
         if earlier is not None and not sources:
             return {**earlier["facts"], "unchanged": True, "tables": [table, quarantine]}
+        job = replace(job, light=sum(map(store.size_bytes, sources)) < LIGHT_BYTES)
         return up_to_date(job, recipe, table, quarantine) or guarded(
             partial(_ingested, sources, table, quarantine, recipe, earlier, job), table, quarantine
         )

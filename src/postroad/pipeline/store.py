@@ -191,6 +191,16 @@ def fingerprint(path: str) -> str:
         # Failed runs of a sweep may yet succeed: the table then changes under the same recipe.
         failed = lineage["facts"].get("failed")
         return f"{lineage['fingerprint']}-{failed}" if failed else str(lineage["fingerprint"])
+    identity = sorted((one.base_name, one.size, one.mtime_ns) for one in _files(path))
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+def size_bytes(path: str) -> int:
+    return sum(one.size for one in _files(path))
+
+
+def _files(path: str) -> list[Any]:
+    """A file, or all below a folder."""
     files, place = local(path)
     info = files.get_file_info(place)
     if info.type == fs.FileType.NotFound:
@@ -198,8 +208,7 @@ def fingerprint(path: str) -> str:
     infos: Iterable[Any] = [info]
     if info.type == fs.FileType.Directory:
         infos = files.get_file_info(fs.FileSelector(place, recursive=True))
-    identity = sorted((one.base_name, one.size, one.mtime_ns) for one in infos if one.is_file)
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+    return [one for one in infos if one.is_file]
 
 
 def content_fingerprint(path: str) -> str:
