@@ -48,6 +48,7 @@ JOINING = {"membership": "messages", "beat_s": 0.03, "grace_s": 0.06}
 VARIANTS += [(name, SCHEMES[name].config(**JOINING)) for name in ("beaconvey", "scribe")]
 VARIANTS.append(("kyra", SCHEMES["kyra"].config(clique_ms=4.0, trees=2, balance=4)))
 VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, unicast_below=0.4)))
+VARIANTS.append(("mbr", SCHEMES["mbr"].config(groups=3, cells=6, clique_ms=4.0)))
 _PARTS = [
     [{"scheme": "flooding", "where": "class = 'A'"},
      {"scheme": "advertisement_forwarding", "parameters": {"covering": True}}],
@@ -64,7 +65,7 @@ NAMES = [
         + [getattr(config, field) for field in ("routing", "overlay") if hasattr(config, field)]
         + ["cells"] * (name == "beaconvey" and config.cells > 0)
         + ["joining"] * (getattr(config, "membership", "") == "messages")
-        + [f"{getattr(config, 'clique_ms', 0):g}"] * (name == "kyra")
+        + [f"{ms:g}" for ms in [getattr(config, "clique_ms", 0)] if ms]
         + ["unicast"] * (getattr(config, "unicast_below", 0) > 0)
         + [part["scheme"] for part in getattr(config, "parts", [])]
     )

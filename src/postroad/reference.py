@@ -193,6 +193,7 @@ SCHEME: Mapping[str, Mapping[str, str]] = {
         "cells": "of the content space that groups are made of",
         "attributes": "on which the space is cut, with commas; empty: those in filters",
         "unicast_below": "unicast where a smaller share of the servers wants a publication",
+        "clique_ms": "above 0, subscriptions move within cliques of servers this near, as in Kyra",
     },
     "mix": {"parts": "tables of `scheme`, `parameters` and `where` (a filter; not in the last)"},
 }

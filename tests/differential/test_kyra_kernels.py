@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Plan, Publish, Subscribe
 from postroad.routing.direct import Relay
 from postroad.routing.kyra import Kyra, KyraPlan
-from postroad.routing.mbr import Config, GroupPlan, MulticastGroups
+from postroad.routing.mbr import Config, GroupPlan, MovedGroups, MovedPlan, MulticastGroups
+from postroad.routing.pool import FilterPool
 from postroad.sim.engine import Simulator
 
 VALUES = 12
+CELLS = [Zone((("value", *ends),)) for ends in pairwise([None, *range(1, VALUES), None])]
 
 
 class Network:
@@ -216,11 +219,31 @@ def test_multicast_groups(seed: int) -> None:
     outcome = kernel.mbr(
         tree, entry, group, network.wanted, network.publishers, network.values, below
     )
-    ends = [None, *range(1, VALUES), None]
-    cells = [Zone((("value", ends[i], ends[i + 1]),)) for i in range(VALUES)]
     plan = GroupPlan(
-        overlay, MulticastGroups, Config(unicast_below=below), cells=cells, group=group.tolist()
+        overlay, MulticastGroups, Config(unicast_below=below), cells=CELLS, group=group.tolist()
     )
+    agrees(routed(plan, network)[0], outcome)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_multicast_groups_of_proxy_servers(seed: int) -> None:
+    network = Network(400 + seed)
+    overlay = network.underlay.overlay()
+    assert overlay.direct_us is not None
+    cliques = planning.cliques(overlay.direct_us, int(network.random.choice([0, 50_000, 150_000])))
+    layout = planning.layout(overlay.direct_us, cliques, divider(network.load), 1)
+    routes = kernel.routes(layout, VALUES)
+    wanted = kernel.moved(routes, network.wanted)
+    group = forgy(wanted.T, 4, seed)
+    outcome = kernel.moved_mbr(
+        routes, *kernel.multicast_groups(group, overlay.direct_us, wanted), group,
+        network.wanted, network.publishers, network.values,
+    )  # fmt: skip
+    kyra = KyraPlan(overlay, layout, FilterPool())
+    plan = MovedPlan(
+        overlay, MovedGroups, Config(clique_ms=1.0), kyra.pool,
+        cells=CELLS, group=group.tolist(), layout=kyra,
+    )  # fmt: skip
     agrees(routed(plan, network)[0], outcome)
 
 

@@ -136,6 +136,7 @@ VARIANTS: list[Variant] = [
     Variant("kyra", {"balance": 4, "attributes": "x,s", "clique_max": 2}),
     Variant("kyra", {"covering": True, "trees": 1}),
     Variant("fbr"),
+    Variant("mbr", {"cells": 8, "clique_ms": 5.0}),
     Variant("mbr"),
     Variant("mbr", {"groups": 3, "cells": 8, "attributes": "x", "unicast_below": 0.5}),
     Variant("unicast"),

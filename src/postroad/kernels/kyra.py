@@ -108,6 +108,10 @@ class Routes(NamedTuple):
     tree_of: IntArray
     forest: Forest
 
+    def clique(self, number: int) -> IntArray:
+        """The servers of a clique."""
+        return self.clique_servers[self.clique_start[number] : self.clique_start[number + 1]]
+
 
 def routes(layout: Layout, values: int) -> Routes:
     """A layout over one attribute with the values 0 to `values` - 1."""
@@ -276,6 +280,31 @@ def _mbr(start, server, above, spot, entry, group, wanted, publishers, values, l
             else:
                 messages[server[up], server[place]] += 1
     return messages
+
+
+def moved(routes: Routes, wanted: Wanted) -> Wanted:
+    """What proxy servers want on behalf of their cliques."""
+    by_proxy = np.zeros_like(wanted)
+    values = np.arange(wanted.shape[1])
+    for clique, proxy in enumerate(routes.proxy):
+        by_proxy[proxy, values] = wanted[routes.clique(clique)].any(axis=0)
+    return by_proxy
+
+
+def moved_mbr(
+    routes: Routes, trees: Forest, entry: IntArray, group: IntArray, wanted: Wanted,
+    publishers: IntArray, values: IntArray,
+) -> ServerCounts:  # fmt: skip
+    """Publications from proxy server to whole groups of proxy servers, and within cliques."""
+    first = routes.proxy[routes.clique_of[publishers], values]
+    messages = mbr(trees, entry, group, wanted, first, values).messages
+    np.add.at(messages, (publishers, first), publishers != first)
+    for clique, proxy in enumerate(routes.proxy):
+        for target in routes.clique(clique).tolist():
+            here = proxy[values]
+            sent = wanted[target, values] & (here != target) & (publishers != target)
+            np.add.at(messages, (here, target), sent)
+    return ServerCounts(messages, np.ones(len(values), np.int64))
 
 
 def unicast(wanted: Wanted, publishers: IntArray, values: IntArray) -> ServerCounts:

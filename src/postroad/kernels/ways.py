@@ -192,10 +192,9 @@ class Ways:
             kyra = _Kyra(plan)
             self._way_of, self.key = kyra.way, kyra.key
         elif isinstance(plan, GroupPlan):
-            if plan.config.unicast_below:
-                raise InputError(
-                    "no price for mbr with unicast_below", remedy="leave unicast_below out"
-                )
+            for name in ("unicast_below", "clique_ms"):
+                if getattr(plan.config, name):
+                    raise InputError(f"no price for mbr with {name}", remedy=f"leave {name} out")
             groups = _Groups(plan)
             self._way_of, self.key = groups.way, groups.key
         else:

@@ -281,7 +281,7 @@ SCHEMES: dict[str, Scheme] = {
         plan=mbr.plan,
         filters_traffic=False,
         overlay="mesh",
-        messages=(*direct.MESSAGES, mbr.GroupMessage),
+        messages=(*direct.MESSAGES, *mbr.MESSAGES),
     ),
     "unicast": Scheme(
         summary="a copy from the publisher's server to each matching server",

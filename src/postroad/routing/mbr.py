@@ -11,6 +11,13 @@ planner knew, as in `direct.py`. With `unicast_below` (Opyrchal et al.), a
 publication that a smaller share of the servers wants goes to each of them by itself; servers
 then tell each other their filters too.
 
+With `clique_ms`, subscriptions move first, as in Kyra (its section VII expects better groups of
+that): near servers form a clique and divide the content space among themselves, and a server is a
+member of a group for the subscriptions of its clique that lie in its zone. A publication goes to
+the server of the publisher's clique whose zone holds it, then to the group, and from each member
+to the servers of its clique that want it. Messages besides: `proxy`, `unproxy`, `publication` and
+`notification` as in `kyra.py`; zones stay where they were planned.
+
 Where we differ: members come and go after planning. A publication carries the members that its
 publisher's server knew, from which each hop finds the same tree, so that a change on the way
 loses and repeats nothing.
@@ -18,7 +25,7 @@ loses and repeats nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,22 +36,34 @@ from postroad.errors import InputError
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.overlay import Overlay
-from postroad.overlay.latencies import spanning_tree
+from postroad.overlay.latencies import between_all, spanning_tree
 from postroad.planning import kyra as planning
 from postroad.planning.groups import forgy
 from postroad.planning.zones import Zone, divided_by, zone_of, zones_met
-from postroad.routing.base import Effect, Interests, Message, Send
+from postroad.routing.base import Effect, Interests, Message, Note, Send
 from postroad.routing.direct import ListedMessage, MeshPlan, Unicast
+from postroad.routing.kyra import (
+    KyraPlan,
+    NewPublication,
+    Notification,
+    ProxyMessage,
+    Seat,
+    UnproxyMessage,
+)
+from postroad.routing.pool import FilterPool
+from postroad.routing.tables import SourceTable
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`attributes`: on which the space is cut, with commas; without, those that filters name."""
+    """`attributes`: on which the space is cut, with commas; without, those that filters name.
+    `clique_ms`: the most between two servers of a clique; 0: subscriptions stay where they are."""
 
     groups: int = 50
     cells: int = 200
     attributes: str = ""
     unicast_below: float = 0.0
+    clique_ms: float = 0.0
 
     def __post_init__(self) -> None:
         if self.groups < 1 or self.cells < 1:
@@ -54,6 +73,13 @@ class Config:
         if not 0 <= self.unicast_below <= 1:
             raise InputError(
                 f"unicast_below is {self.unicast_below}", remedy="give a share of 0 to 1"
+            )
+        if self.clique_ms < 0:
+            raise InputError(f"clique_ms is {self.clique_ms}", remedy="give 0 or more")
+        if self.clique_ms and self.unicast_below:
+            raise InputError(
+                "unicast_below with clique_ms: servers do not know who wants what",
+                remedy="leave one of the two out",
             )
 
 
@@ -70,6 +96,7 @@ class GroupMessage(Message):
         return f"membership: {'joins' if self.present else 'leaves'} group {self.group}"
 
 
+MESSAGES = (GroupMessage, ProxyMessage, UnproxyMessage, NewPublication, Notification)
 Peers = dict[BrokerId, list[BrokerId]]
 
 
@@ -124,20 +151,46 @@ class GroupPlan(MeshPlan):
         return neighbours
 
 
+@dataclass(frozen=True)
+class MovedPlan(GroupPlan):
+    """Groups of the proxy servers to which subscriptions move: `present` is of those, too."""
+
+    layout: KyraPlan = field(kw_only=True)
+
+
 def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) -> GroupPlan:
-    filters = [filter for _, filter in interests.subscriptions]
     names = [name.strip() for name in config.attributes.split(",") if name.strip()]
-    cells = planning.divider(filters, attributes=names)(config.cells)
-    met = {filter: zones_met(cells, filter) for filter in dict.fromkeys(filters)}
-    wanted = np.zeros((len(cells), overlay.brokers_count), bool)
-    for broker, filter in interests.subscriptions:
-        wanted[met[filter], broker] = True
-    group = forgy(wanted, config.groups, seed).tolist()
+    wanted, present = interests.subscriptions, interests.present
+    divide = planning.divider([filter for _, filter in wanted], attributes=names)
+    layout = None
+    if config.clique_ms:
+        between = between_all(overlay)
+        cliques = planning.cliques(between, round(1000 * config.clique_ms))
+        layout = KyraPlan(overlay, planning.layout(between, cliques, divide, 1), FilterPool())
+        wanted, present = _moved(layout, wanted), _moved(layout, present)
+    cells = divide(config.cells)
+    met = {filter: zones_met(cells, filter) for _, filter in wanted}
+    wanting = np.zeros((len(cells), overlay.brokers_count), bool)
+    for broker, filter in wanted:
+        wanting[met[filter], broker] = True
+    group = forgy(wanting, config.groups, seed).tolist()
     groups = {filter: sorted({group[cell] for cell in those}) for filter, those in met.items()}
-    return GroupPlan(
-        overlay, MulticastGroups, config, present=interests.present, cells=cells, group=group,
-        groups_of_filter=groups,
+    if layout is None:
+        return GroupPlan(
+            overlay, MulticastGroups, config, present=present, cells=cells, group=group,
+            groups_of_filter=groups,
+        )  # fmt: skip
+    return MovedPlan(
+        overlay, MovedGroups, config, layout.pool, present, cells, group,
+        groups_of_filter=groups, layout=layout,
     )  # fmt: skip
+
+
+def _moved(
+    layout: KyraPlan, wanted: Sequence[tuple[BrokerId, Filter]]
+) -> list[tuple[BrokerId, Filter]]:
+    """What proxy servers want on behalf of others."""
+    return [part for broker, filter in wanted for part in layout.narrowed(broker, filter)]
 
 
 class MulticastGroups(Unicast):
@@ -157,7 +210,12 @@ class MulticastGroups(Unicast):
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
         known = subscription.filter in self.table.holders
         effects = super().on_subscribe(subscription, now)
-        for group in [] if known else self.plan.groups_of(subscription.filter):
+        return effects if known else effects + self._join(subscription.filter)
+
+    def _join(self, filter: Filter) -> list[Effect]:
+        """A filter is wanted here: become a member of its groups."""
+        effects: list[Effect] = []
+        for group in self.plan.groups_of(filter):
             self.mine[group] = self.mine.get(group, 0) + 1
             if self.mine[group] == 1:
                 planned = group in self.plan.joined[self.broker] and group not in self.left
@@ -174,6 +232,10 @@ class MulticastGroups(Unicast):
         effects = super().on_unsubscribe(subscription_id, now)
         if filter is None or filter in self.table.holders:
             return effects
+        return effects + self._leave(filter)
+
+    def _leave(self, filter: Filter) -> list[Effect]:
+        effects: list[Effect] = []
         for group in self.plan.groups_of(filter):
             self.mine[group] -= 1
             if not self.mine[group]:
@@ -232,15 +294,18 @@ class MulticastGroups(Unicast):
     def spread(self, publication: Publication, servers: Sequence[BrokerId]) -> list[Effect]:
         if len(servers) < self.below * self.plan.overlay.brokers_count:
             return super().spread(publication, servers)
+        return self._to_group(publication, 0)
+
+    def _to_group(self, publication: Publication, hops: int) -> list[Effect]:
         group = self.plan.group_of(publication)
         others = self._others(group)
         if not others:
             return []
         if group in self.mine:
             among = tuple(sorted([*others, self.broker]))
-            return self._onward(ListedMessage(publication, among, 0), None)
+            return self._onward(ListedMessage(publication, among, hops), None)
         nearest = min(others, key=lambda peer: (self.plan.between_us[self.broker, peer], peer))
-        return [Send(nearest, ListedMessage(publication, tuple(others), 1))]
+        return [Send(nearest, ListedMessage(publication, tuple(others), hops + 1))]
 
     def _onward(self, message: ListedMessage, sender: BrokerId | None) -> list[Effect]:
         onward = ListedMessage(message.publication, message.servers, message.hops + 1)
@@ -265,6 +330,142 @@ class MulticastGroups(Unicast):
         planned = sum(len(self.plan.joined[peer].keys() - gone) for peer, gone in self.quit.items())
         assert self.memberships_count == planned + sum(map(len, self.members.values()))
         assert all(self.members.values())
-        wanted = {group for filter in self.table.holders for group in self.plan.groups_of(filter)}
+        wanted = {group for filter in self._wanted() for group in self.plan.groups_of(filter)}
         assert wanted == set(self.mine)
         assert not self.left.keys() & wanted
+
+    def _wanted(self) -> Iterable[Filter]:
+        """The filters that this server is a member of groups for."""
+        return self.table.holders
+
+
+class MovedGroups(MulticastGroups):
+    """Members are proxy servers; `table` has the subscriptions of local clients alone."""
+
+    plan: MovedPlan
+
+    def __init__(self, broker: BrokerId, plan: Any) -> None:
+        super().__init__(broker, plan)
+        layout = plan.layout.layout
+        self.zones = {
+            seat: zone
+            for seat in plan.layout.clique_of[broker]
+            if (zone := layout.zones[seat]) is not None
+        }
+        self.divides_by |= divided_by(self.zones.values())
+        self.proxied = SourceTable(plan.pool)  # who in the clique wants what
+        # Per server of the clique, what it is asked for and the local filters that ask for it.
+        self.moved: dict[Seat, dict[Filter, dict[Filter, None]]] = {seat: {} for seat in self.zones}
+
+    # Subscriptions.
+
+    def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
+        filter = subscription.filter
+        if not self.table.subscribe(subscription):
+            return []
+        effects: list[Effect] = []
+        for seat, part in self.plan.layout.narrowed(self.broker, filter):
+            asking = self.moved[seat].setdefault(part, {})
+            asking[filter] = None
+            if len(asking) == 1:
+                effects += self._ask(seat, ProxyMessage(seat, part), now)
+        return effects
+
+    def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
+        filter = self.table.unsubscribe(subscription_id)
+        if filter is None:
+            return []
+        effects: list[Effect] = []
+        for seat, part in self.plan.layout.narrowed(self.broker, filter):
+            asking = self.moved[seat][part]
+            del asking[filter]
+            if not asking:
+                del self.moved[seat][part]
+                effects += self._ask(seat, UnproxyMessage(seat, part), now)
+        return effects
+
+    def _ask(self, seat: Seat, message: ProxyMessage | UnproxyMessage, now: TimeUs) -> list[Effect]:
+        """Tell the proxy server; one that cannot be reached is told when it can."""
+        if seat == self.broker:
+            return self.on_message(message, seat, now)
+        return [Send(seat, message)] if seat in self.up else []
+
+    def _unwant(self, filter: Filter, server: BrokerId) -> list[Effect]:
+        if not self.proxied.remove(filter, server):
+            return [Note(f"dropped: {server} had not asked for {filter}")]
+        return [] if filter in self.proxied.sources else self._leave(filter)
+
+    def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        effects = super().on_link_up(peer, now)
+        return effects + [Send(peer, ProxyMessage(peer, part)) for part in self.moved.get(peer, ())]
+
+    def on_link_down(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
+        effects = super().on_link_down(peer, now)
+        for filter in self.proxied.wanted_from(peer):
+            effects += self._unwant(filter, peer)
+        return effects
+
+    # Publications.
+
+    def on_publish(self, publication: Publication, now: TimeUs) -> list[Effect]:
+        self.matches_count += 1
+        effects: list[Effect] = []
+        self.table.deliver(publication, 0, effects)
+        seat = next(s for s, zone in self.zones.items() if zone.holds(publication.attributes))
+        if seat != self.broker:
+            return [*effects, Send(seat, NewPublication(seat, publication, 1))]
+        return effects + self._route(publication, 0, seat)
+
+    def _route(self, publication: Publication, hops: int, publisher: BrokerId) -> list[Effect]:
+        """At the proxy server of the publisher's clique: notify the clique, then the group."""
+        effects = self._notify(publication, hops, publisher)
+        return effects + self._to_group(publication, hops)
+
+    def _notify(
+        self, publication: Publication, hops: int, publisher: BrokerId | None
+    ) -> list[Effect]:
+        """Pass a publication on to the servers of the clique that want it."""
+        self.matches_count += 1
+        wanting: set[BrokerId] = set()
+        for filter in self.proxied.pool.match(publication):
+            wanting.update(self.proxied.sources.get(filter, ()))
+        if publisher is not None:
+            wanting.discard(publisher)
+        effects: list[Effect] = []
+        if self.broker in wanting:
+            self.table.deliver(publication, hops, effects)
+            wanting.remove(self.broker)
+        note = Notification(publication, hops + 1)
+        return effects + [Send(server, note) for server in sorted(wanting)]
+
+    def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        effects: list[Effect] = []
+        match message:
+            case ListedMessage(publication, _, hops):
+                return self._notify(publication, hops, None) + self._onward(message, sender)
+            case NewPublication(_, publication, hops):
+                return self._route(publication, hops, sender)
+            case Notification(publication, hops):
+                self.matches_count += 1
+                self.table.deliver(publication, hops, effects)
+                return effects
+            case ProxyMessage(_, filter):
+                known = filter in self.proxied.sources
+                if not self.proxied.add(filter, sender):
+                    return [Note(f"dropped: {sender} had already asked for {filter}")]
+                return [] if known else self._join(filter)
+            case UnproxyMessage(_, filter):
+                return self._unwant(filter, sender)
+            case _:
+                return super().on_message(message, sender, now)
+
+    def table_entries(self) -> int:
+        return super().table_entries() + len(self.proxied)
+
+    def check(self) -> None:
+        super().check()
+        self.proxied.check()
+        assert self.moved.get(self.broker, {}).keys() == set(self.proxied.wanted_from(self.broker))
+
+    def _wanted(self) -> Iterable[Filter]:
+        return self.proxied.sources

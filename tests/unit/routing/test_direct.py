@@ -23,7 +23,7 @@ MESH = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "parameters"), MESH)
+@pytest.mark.parametrize(("name", "parameters"), [*MESH, ("mbr", {"cells": 6, "clique_ms": 4.0})])
 def test_what_the_plan_spares_is_what_telling_takes(name: str, parameters: dict[str, Any]) -> None:
     """Counters, tables and deliveries are those of a network in which everybody was told."""
     draw = random.Random(5)

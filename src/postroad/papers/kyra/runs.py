@@ -61,7 +61,10 @@ READINGS: dict[str, dict[str, str]] = {
     "link averages over all links": {"link_mean": "link_mean_all"},
 }
 PERCENTS = tuple(range(0, 101, 5))
-ALL = ("fbr", "kyra", "balanced", "mbr", "mbr_unicast", "match_early", "unicast", "broadcast")
+ALL = (
+    "fbr", "kyra", "balanced", "mbr", "mbr_unicast", "mbr_moved", "match_early", "unicast",
+    "broadcast",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=2)
@@ -173,6 +176,13 @@ def evaluate(
             outcome = kernel.ServerCounts(outcome.messages, np.ones(len(setting.values), np.int64))
     elif scheme == "unicast":
         outcome = kernel.unicast(*where)
+    elif scheme == "mbr_moved":  # future work (section VII)
+        routes = kernel.routes(layout_of(setting, "kyra", grouped, 1), VALUES)
+        by_proxy = kernel.moved(routes, wanted)
+        group = forgy(by_proxy.T, GROUPS, 0)
+        tree, entry = kernel.multicast_groups(group, setting.underlay.direct_us, by_proxy)
+        outcome = kernel.moved_mbr(routes, tree, entry, group, *where)
+        kept = None
     else:
         group, tree, entry = groups_of(setting)
         below = UNICAST_BELOW if scheme == "mbr_unicast" else 0.0
