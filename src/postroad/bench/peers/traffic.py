@@ -183,12 +183,11 @@ class ZenohLoad:
             session.close()
 
 
-def started(system: System, folder: Path, count: int) -> AbstractContextManager[Running]:
-    return cast("AbstractContextManager[Running]", system.start(folder, count))
-
-
 def each(
-    systems: Sequence[System], brokers: int, measure: Callable[[System, Running], dict[str, float]]
+    systems: Sequence[System],
+    brokers: int,
+    measure: Callable[[System, Running], dict[str, float]],
+    mesh: bool = False,
 ) -> list[PeerFigure]:
     """Run every system in turn; one that cannot be had, or fails, is named with the reason."""
     figures = []
@@ -199,7 +198,10 @@ def each(
             continue
         with tempfile.TemporaryDirectory() as name:
             try:
-                with started(system, Path(name), brokers) as running:
+                start = system.start_mesh if mesh else system.start
+                assert start is not None
+                network = cast("AbstractContextManager[Running]", start(Path(name), brokers))
+                with network as running:
                     figures.append(PeerFigure(system.name, measure(system, running)))
             except (Lost, OSError, RuntimeError) as error:
                 figures.append(PeerFigure(system.name, note=f"failed: {error}"))
@@ -305,14 +307,24 @@ def latency(folder: Path, name: str) -> list[PeerFigure]:
     return each(SYSTEMS, 1, measure)
 
 
-def chain(folder: Path, name: str) -> list[PeerFigure]:
+def _three(folder: Path, name: str, mesh: bool) -> list[PeerFigure]:
+    """From a client of the first of three brokers to one of the last."""
     work, pace = workloads.traffic(folder, name), workloads.pace(folder, name)
 
     def measure(system: System, running: Running) -> dict[str, float]:
         figures = percentiles(_paced(system, running, pace))
         return {**_saturated(system, running, work), **figures}
 
-    return each([s for s in SYSTEMS if s.chains], 3, measure)
+    systems = [s for s in SYSTEMS if (s.start_mesh is not None if mesh else s.chains)]
+    return each(systems, 3, measure, mesh)
+
+
+def chain(folder: Path, name: str) -> list[PeerFigure]:
+    return _three(folder, name, mesh=False)
+
+
+def mesh(folder: Path, name: str) -> list[PeerFigure]:
+    return _three(folder, name, mesh=True)
 
 
 def others(folder: Path, name: str) -> list[PeerFigure]:

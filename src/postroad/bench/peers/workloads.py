@@ -60,10 +60,16 @@ TRAFFIC = {
     "fanout-5": Traffic(subscribers=5, publications=60_000),
     "fanout-50": Traffic(subscribers=50, publications=10_000),
     "chain": Traffic(topic="chain/a", publications=60_000),
+    "mesh": Traffic(topic="mesh/a", publications=60_000),
     "others": Traffic(topic="flood", subscribers=5),
     "durable": Traffic(topic="durable/a", publications=5_000),
 }
-PACES = {"latency": Pace(), "chain": Pace(), "others": Pace(per_s=200, publications=1_200)}
+PACES = {
+    "latency": Pace(),
+    "chain": Pace(),
+    "mesh": Pace(),
+    "others": Pace(per_s=200, publications=1_200),
+}
 
 
 def mixed(count: int, seed: int) -> Filters:
@@ -132,6 +138,7 @@ FILTERS: dict[str, Callable[[int], Filters]] = {
     "match-quotes": lambda seed: quotes(10_000, seed),
     "match-mixed": lambda seed: mixed(10_000, seed),
     "match-mixed-100k": lambda seed: mixed(100_000, seed),
+    "match-mixed-1m": lambda seed: mixed(1_000_000, seed),
 }
 
 
