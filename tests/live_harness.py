@@ -123,6 +123,7 @@ class Memory:
         self.pipes: list[Pipe] = []
         self.down: set[frozenset[int]] = set()
         self.fakes: list[Fake] = []
+        self.ways_us: dict[int, dict[int, int]] = {}  # what pings measure, by broker
 
     def _broker(self, number: int) -> Broker:
         store = self.stores[number]
@@ -170,6 +171,9 @@ class Memory:
             self._gather(number)
             for work, then in broker.take_work():
                 then(work(), self.now)
+            for brokers, answered in broker.take_pings():
+                ways = self.ways_us.get(number, {})
+                answered({each: ways[each] for each in brokers if each in ways}, self.now)
             for wire in broker.take_closing():
                 self._close(wire)
             for peer in broker.to_dial(self.now):

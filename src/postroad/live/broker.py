@@ -13,6 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as replaced
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +50,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
-from postroad.model import BrokerId, Publication, Scalar, TimeUs
+from postroad.model import AdvertisementId, BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
     CancelTimer,
@@ -102,6 +103,7 @@ CAUSES = (PublicationMessage, Handoff)  # what is safe only when what it caused 
 
 WaveKey = tuple[BrokerId, int]
 Work = tuple[Callable[[], bool], Callable[[bool, TimeUs], None]]
+Pings = tuple[tuple[BrokerId, ...], Callable[[Mapping[BrokerId, TimeUs], TimeUs], None]]
 
 
 class Broker:
@@ -145,6 +147,7 @@ class Broker:
         self._ways: dict[BrokerId, tuple[BrokerId, int]] = {}
         self._ways_of: object = None
         self.work: list[Work] = []  # slow things for the driver to do beside the loop
+        self.pings: list[Pings] = []  # brokers to which it is to measure the way
         self.clients = Clients(self)
         if traces is not None:
             traces.holders = self.clients.holders
@@ -578,9 +581,9 @@ class Broker:
                 case Resume():
                     self.clients.follow(self.clients.moves.go_on(effect), now)
                 case Ping(advertisement_id, brokers, links):
-                    pings_us = self._pings_us(links)
-                    times = tuple((other, pings_us[other]) for other in brokers)
-                    self._answer(Pinged(advertisement_id, times))
+                    along_us = self._along_tree_us(links)
+                    times_us = {other: along_us[other] for other in brokers}
+                    self.pings.append((brokers, partial(self._pinged, advertisement_id, times_us)))
                 case Measure():
                     links_us = self.plan.links()[self.number]
                     output = tuple(
@@ -594,7 +597,21 @@ class Broker:
         measured = self.peers[peer].link.delay_us if peer in self.peers else None
         return assumed_us if measured is None else measured
 
-    def _pings_us(self, links: Iterable[tuple[BrokerId, BrokerId, TimeUs]]) -> list[TimeUs]:
+    def take_pings(self) -> list[Pings]:
+        pings, self.pings = self.pings, []
+        return pings
+
+    def _pinged(
+        self,
+        advertisement_id: AdvertisementId,
+        along_us: Mapping[BrokerId, TimeUs],
+        measured_us: Mapping[BrokerId, TimeUs],
+        now: TimeUs,
+    ) -> None:
+        """The way to brokers as the driver measured it, and else along the tree."""
+        self.step(Pinged(advertisement_id, tuple({**along_us, **measured_us}.items())), now)
+
+    def _along_tree_us(self, links: Iterable[tuple[BrokerId, BrokerId, TimeUs]]) -> list[TimeUs]:
         """The latency to every broker along the tree, from measured links where there are any."""
         measured = {(source, peer): us for source, peer, us in links}
         tree = self.plan.links()

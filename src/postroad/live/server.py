@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -51,6 +51,7 @@ WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
 DIAL_S = 5.0
+PINGS, PING_S = 3, 1.0  # connections to measure the way to a broker, and how long each may take
 HANDSHAKE_S = 10.0
 ACCEPT_AGAIN_S = 0.1
 # Look for garbage less often: a broker makes few cycles and many values that die at once.
@@ -64,6 +65,22 @@ def clock() -> Callable[[], TimeUs]:
     """Microseconds since 1970 that never run backwards."""
     zero = time.time_ns() - time.monotonic_ns()
     return lambda: (zero + time.monotonic_ns()) // 1000
+
+
+async def one_way_us(host: str, port: int) -> TimeUs | None:
+    """Half of the least time that it took to connect there; None if nobody answers."""
+    least: TimeUs | None = None
+    for _ in range(PINGS):
+        began_ns = time.monotonic_ns()
+        try:
+            opened = asyncio.open_connection(host, port)
+            _, writer = await asyncio.wait_for(opened, PING_S)
+        except (OSError, TimeoutError):
+            return least
+        took_us = (time.monotonic_ns() - began_ns) // 2000
+        least = took_us if least is None else min(least, took_us)
+        writer.close()
+    return least
 
 
 class Server:
@@ -472,6 +489,8 @@ class Server:
             self._start(self._dial(peer))
         for work, then in broker.take_work():
             self._start(self._aside(work, then))
+        for brokers, answered in broker.take_pings():
+            self._start(self._ping(brokers, answered))
         if self.inbox or clients.busy:
             self.soon()
         due_us = broker.next_due_us()
@@ -531,6 +550,21 @@ class Server:
         async with self._room:
             answer = await asyncio.to_thread(work)
         then(answer, self.now())
+        self.soon()
+
+    async def _ping(
+        self,
+        brokers: Sequence[BrokerId],
+        answered: Callable[[Mapping[BrokerId, TimeUs], TimeUs], None],
+    ) -> None:
+        """Measure the way that a client beside this broker would take to others."""
+        times_us: dict[BrokerId, TimeUs] = {}
+        for number in brokers:
+            address = self.network.addresses[number]
+            us = 0 if number == self.number else await one_way_us(address.host, address.mqtt)
+            if us is not None:
+                times_us[number] = us
+        answered(times_us, self.now())
         self.soon()
 
     async def _dial(self, peer: BrokerId) -> None:

@@ -436,23 +436,30 @@ def test_only_a_client_that_can_follow_is_sent_elsewhere(tmp_path: Path, follows
     assert wrong.connection.closing
 
 
-def test_grape_is_told_what_heartbeats_measured(tmp_path: Path) -> None:
+def test_grape_is_told_what_heartbeats_and_pings_measured(tmp_path: Path) -> None:
+    """What no ping measured is taken to be reached along the tree."""
     chain = memory(tmp_path, *CHAIN, scheme="advertisement_forwarding", top='relocation = "grape"')
     broker = chain.brokers[0]
     told: list[Measured | Pinged] = []
-    broker._answer = told.append  # type: ignore[method-assign, assignment]
     asked = [Measure(), Ping("a", (0, 1, 2), ((1, 2, 700), (1, 0, 9)))]
-    broker.perform(Start(), list(asked), chain.now)
-    assert told == [Measured(0, 0, ((1, 1000),)), Pinged("a", ((0, 0), (1, 1000), (2, 1700)))]
+
+    def ask() -> list[Measured | Pinged]:
+        told.clear()
+        step, broker.step = broker.step, lambda input, _: told.append(input)  # type: ignore[method-assign, assignment, return-value]
+        broker.perform(Start(), list(asked), chain.now)
+        chain.run(2_000, step_us=1_000)
+        broker.step = step  # type: ignore[method-assign]
+        return sorted((each for each in told if isinstance(each, Measured | Pinged)), key=str)
+
+    assert ask() == [Measured(0, 0, ((1, 1000),)), Pinged("a", ((0, 0), (1, 1000), (2, 1700)))]
     chain.run(3_000_000)
     link_us = broker.peers[1].link.delay_us
     assert link_us is not None
     assert link_us not in (0, 1000)  # which the plan assumes
-    told.clear()
-    broker.perform(Start(), list(asked), chain.now)
-    assert told == [
+    chain.ways_us[0] = {0: 0, 2: 50}  # the third broker is nearer than the tree says
+    assert ask() == [
         Measured(0, 0, ((1, link_us),)),
-        Pinged("a", ((0, 0), (1, link_us), (2, link_us + 700))),
+        Pinged("a", ((0, 0), (1, link_us), (2, 50))),
     ]
 
 
