@@ -54,6 +54,7 @@ kills: setup java  ## Kill a watch of traces in mid-stream, start it again, comp
 results: setup java  ## docs/results from zero, all papers (DATA=folder of the graphs, quotes, latencies).
 	$(BIN)/postroad reproduce all --full -o docs/results \
 		--facebook $(DATA)/facebook_combined.txt.gz --twitter $(DATA)/twitter_edges_unique.txt.gz \
+		--college $(DATA)/johnshopkins55_friends.txt.gz \
 		--latencies $(DATA)/planetlab490_median_rtt_ms.csv.gz --quotes $(DATA)/sp500_2015_2020_daily.csv.gz
 
 site: setup  ## The documentation as a site in build/site.
