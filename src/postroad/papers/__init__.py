@@ -134,10 +134,19 @@ def facts(paper: str, counts: Mapping[str, Any], part: str | None = None) -> lis
 
 
 def histogram(values: IntArray, weights: IntArray | None = None) -> dict[int, int]:
-    """How often each value occurs; with weights, those of its places added up."""
-    buckets, where = np.unique(values, return_inverse=True)
-    times = np.bincount(where, weights, minlength=len(buckets))
-    return dict(zip(buckets.tolist(), np.round(times).astype(np.int64).tolist(), strict=True))
+    """How often each value occurs; with weights, those of its places added up.
+
+    For values close to each other: memory is in proportion to their range.
+    """
+    if not len(values):
+        return {}
+    least = int(values.min())
+    times = np.bincount(values - least)
+    buckets = np.flatnonzero(times)
+    if weights is not None:
+        times = np.bincount(values - least, weights)
+    counts = np.round(times[buckets]).astype(np.int64)
+    return dict(zip((buckets + least).tolist(), counts.tolist(), strict=True))
 
 
 def any_case(run: Row) -> dict[str, Any]:
