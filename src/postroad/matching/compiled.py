@@ -570,11 +570,13 @@ class Compiled(Generic[Id]):
     def _grow(self, full: int) -> None:
         self._stale = True
         if full == kernels.FULL_ROWS:
-            size = len(self._rows) * 3 // 2 + kernels.SLOTS
+            # What blocks have outgrown is not used again where all grow: leave it behind.
+            blocks = self._blocks[1 : int(self._allocator[kernels.BLOCKS_TOP])]
+            used = int(blocks[blocks[:, kernels.USED] > 0, kernels.CAP].sum())
+            size = used * 3 // 2 + 2 * kernels.SLOTS
             rows = _aligned(size, kernels.ROW, np.float64)
-            rows[: len(self._rows)] = self._rows
             briefs = _aligned(size, kernels.BRIEF, np.float32)
-            briefs[: len(self._rows)] = self._briefs
+            kernels.pack_rows(self._blocks, self._rows, self._briefs, rows, briefs, self._allocator)
             self._rows, self._briefs, self._tags = rows, briefs, briefs.view(np.int32)
             self._candidates = np.empty(len(self._rows), dtype=np.int64)
         elif full == kernels.FULL_WORDS:

@@ -451,6 +451,22 @@ def _give_rows(base, cap, rows, allocator):
 
 
 @njit(cache=True)
+def pack_rows(blocks, rows, briefs, to_rows, to_briefs, allocator):
+    """Move the rows of all blocks to other arrays, which hold zeros, side by side."""
+    top = 0
+    for block in range(1, allocator[BLOCKS_TOP]):
+        used = blocks[block, USED]
+        if used > 0:
+            base = blocks[block, ROWS]
+            to_rows[top : top + used] = rows[base : base + used]
+            to_briefs[top : top + used] = briefs[base : base + used]
+            blocks[block, ROWS] = top
+            top += blocks[block, CAP]
+    allocator[ROWS_TOP] = top
+    allocator[ROWS_FREE:WORDS_FREE] = -1
+
+
+@njit(cache=True)
 def _take_words(cap, tables, words, allocator):
     """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
     free = WORDS_FREE + max(0, _log2(cap) - 6) * 4 + tables // 3 - 1
