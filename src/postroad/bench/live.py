@@ -170,17 +170,9 @@ def _await(http: int) -> None:
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = folder / "mosquitto.conf"
-    config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
-        "set_tcp_nodelay true\npersistence false\n"
-    )
-    command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    process = subprocess.Popen([command, "-c", str(config)], stderr=subprocess.DEVNULL)
+def started(command: Sequence[str], port: int) -> Iterator[int]:
+    """The process id of a broker, once it listens."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
             try:
@@ -188,10 +180,30 @@ def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
                 break
             except OSError:
                 time.sleep(0.05)
-        yield port, process.pid
+        yield process.pid
     finally:
         process.terminate()
         process.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
+    port = free_port()
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+        "set_tcp_nodelay true\npersistence false\n"
+    )
+    command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    with started([command, "-c", str(config)], port) as pid:
+        yield port, pid
 
 
 def cpu_s(pid: int) -> float:
@@ -444,9 +456,13 @@ def main() -> None:
         with brokers(1, folder) as (ports, _, pids):
             ours, per_cpu = fanned(ports[0], pids[0])
             p50, p99 = latency_us(ports[0], ports[0])
+            relay = free_port()
+            with started([sys.executable, "-m", "postroad.bench.relay", str(relay)], relay):
+                least50, least99 = latency_us(relay, relay)
         print(f"fan-out 1 to {FANOUT}, {PAYLOAD} bytes")
         print(f"  deliveries/s            {ours:>12,.0f}   {per_cpu:,.0f} per CPU second")
         print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
+        print(f"  of a bare relay, µs     {least50:>12,.0f} p50 {least99:,.0f} p99")
         if shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists():
             with mosquitto(folder) as (port, pid):
                 theirs, their_cpu = fanned(port, pid)

@@ -91,6 +91,66 @@ def publication(draw: random.Random, level: int, topic: str) -> bytes:
     return v3(0x30, field(topic) + payload)
 
 
+class Quiet(Side):
+    """A broker that takes turns; what comes alone is written without one where that can be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, True)
+        self.broker.clients.take_turns(lambda: 0)
+        self.written: dict[Connection, bytes] = {}
+        self.at_once = 0
+
+    def send(self, name: str, data: bytes) -> None:
+        clients, connection = self.broker.clients, self.connections[name]
+        targets = clients.at_once(connection, data, 1_000_000)
+        if targets is not None:
+            self.at_once += 1
+            for target in targets:
+                self.written[target] = self.written.get(target, b"") + data
+            return
+        clients.received(connection, data, 1_000_000)
+        while clients.busy:
+            clients.work(1_000_000)
+            self.broker.flush(1_000_000)
+        for each in clients.take_dirty():
+            self.written[each] = self.written.get(each, b"") + each.take_out()
+
+    def got(self, name: str) -> bytes:
+        return self.written[self.connections[name]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_written_without_a_turn_is_what_single_steps_deliver(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    path = write_network(tmp_path, ["A"], [])
+    quiet, slow = Quiet(path), Side(path, False)
+    levels = {f"c{n}": draw.choice([4, 5, 5]) for n in range(6)}
+    for name, level in levels.items():
+        quiet.connect(name, level)
+        slow.connect(name, level)
+    for step in range(300):
+        name, topic = draw.choice(list(levels)), draw.choice(TOPICS[:3])
+        level, chance = levels[name], draw.random()
+        if chance < 0.04:
+            data = subscribe(draw, level, step + 1)
+        elif chance < 0.06 and level == 5:
+            data = mqtt5.UnsubscribePacket(step + 1, [draw.choice(PATTERNS)]).write()
+        else:
+            data = publication(draw, level, topic)
+        quiet.send(name, data)
+        slow.send(name, data)
+        for each in levels:
+            assert quiet.got(each) == slow.got(each), (seed, step, each)
+    assert quiet.at_once > 10
+    counts = [
+        (side.broker.clients.published, side.broker.clients.delivered, side.broker.steps)
+        for side in (quiet, slow)
+    ]
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_runs_deliver_what_single_steps_do(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

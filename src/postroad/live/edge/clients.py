@@ -93,6 +93,7 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 LONG = 16_000  # bytes: longer publications are not among the usual
 TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
+AT_ONCE = 8  # clients that are written to without a turn
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
 ALIASES_MAX = 64  # topic aliases that a client may give
@@ -119,6 +120,7 @@ class Clients:
         # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
         # router about each is always right.
         self._apart: set[str] = set()
+        self._ways: dict[str, list[Connection] | None] = {}  # since the last turn; see `at_once`
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
@@ -389,6 +391,7 @@ class Clients:
         """
         clock = self.clock
         assert clock is not None
+        self._ways.clear()
         end_ns = clock() + TURN_NS
         served = len(self.behind)
         if self.ready and not self._passed_over:
@@ -572,6 +575,64 @@ class Clients:
                 last_ns = left_ns
         self.published += published
         return at
+
+    def at_once(
+        self, connection: Connection, data: bytes, now: TimeUs
+    ) -> Iterable[Connection] | None:
+        """A publication came alone while there was nothing to do: whom to write it to as it is.
+
+        None if it has to go through a turn. What turns find out about topics holds until the next.
+        """
+        session, size = connection.session, len(data)
+        if session is None or size < 5 or data[0] != 0x30 or connection.input:
+            return None
+        body, length = 2, data[1]
+        if length >= 128 and data[2]:
+            body, length = 3, length & 127 | data[2] << 7
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        old = connection.level == V3
+        if body + length != size or topic_end > size:
+            return None
+        if not old and not data.startswith(b"\0", topic_end):  # it has properties
+            return None
+        topic = session.ready.get(data[body + 2 : topic_end])
+        if topic is None or not connection.reading or self.limits.bytes_per_s:
+            return None
+        try:
+            targets = self._ways[topic]
+        except KeyError:
+            targets = self._ways[topic] = self._way(topic)
+        if targets is None:
+            return None
+        for target in targets:
+            if target.full or target.out or (target.level == V3) != old:
+                return None
+        self.broker.advance(now)
+        self.broker.passed(1)
+        connection.heard_us = now
+        self.bytes_received += size
+        self.bytes_sent += size * len(targets)
+        self._count += 1
+        self.published += 1
+        self.delivered += len(targets)
+        if targets:
+            self._handed += 1
+            if self._handed % TIMED == 0:
+                self.latency.add(0)
+        return targets
+
+    def _way(self, topic: str) -> list[Connection] | None:
+        """The clients that get every publication to a topic as it is, if nobody else does."""
+        found = self.broker.recipients(topic)
+        if found is None or found[1]:
+            return None
+        targets: dict[Connection, None] = {}
+        for name in found[0]:
+            held = self.holders.get(name)
+            if held is None or held.direct is None:
+                return None
+            targets[held.direct] = None
+        return list(targets) if len(targets) <= AT_ONCE else None
 
     def _pass_on(
         self,
