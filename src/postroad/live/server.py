@@ -7,6 +7,7 @@ becomes one write per connection.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import logging
@@ -57,6 +58,7 @@ ACCEPT_AGAIN_S = 0.1
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
 FRAME_MORE = 64 << 10  # a WebSocket frame may hold so much more than the largest packet
+M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 512 << 10  # what is larger is given back when it is freed
 CLOSE_S = 2.0  # how long closing connections may take to be written
 
 
@@ -759,6 +761,8 @@ def run(
 
     On uvloop where it is installed, which is faster, and on asyncio otherwise.
     """
+    with suppress(AttributeError):  # of glibc alone: else it keeps the arrays that tables outgrow
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if network.workers[number] > 1 and worker is None:

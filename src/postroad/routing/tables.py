@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -22,6 +23,12 @@ LOCAL: Final[BrokerId] = -1
 
 Item = TypeVar("Item", BrokerId, SubscriptionId)
 Few = tuple[Item] | dict[Item, None]
+
+
+@lru_cache(maxsize=1024)
+def _alone(source: BrokerId) -> tuple[BrokerId]:
+    """One tuple for all filters that only this source wants."""
+    return (source,)
 
 
 def _with(few: Few[Item] | None, item: Item) -> Few[Item]:
@@ -87,7 +94,7 @@ class SourceTable:
             self.pool.enter(filter)
         elif source in sources:
             return False
-        self.sources[filter] = _with(sources, source)
+        self.sources[filter] = _alone(source) if sources is None else _with(sources, source)
         self.entries_count += 1
         self.counts[source] = self.counts.get(source, 0) + 1
         return True

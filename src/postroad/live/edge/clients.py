@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import re
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -38,6 +39,7 @@ from postroad.live.edge.session import (
     Room,
     Session,
     added,
+    put,
     taken,
 )
 from postroad.live.edge.users import User, Users
@@ -230,7 +232,9 @@ class Clients:
             shares.key(share, topic, filter) if share else "", bool(kept),
         )  # fmt: skip
         session.weight += held.weight
-        session.subscriptions[key] = self.holders[held.id] = held
+        session.subscriptions = put(session.subscriptions, key, held)
+        session.changed(held)
+        self.holders[held.id] = held
         self._route(held, now)
 
     # Sessions that move (edge/luggage.py).
@@ -629,9 +633,9 @@ class Clients:
         targets: dict[Connection, None] = {}
         for name in found[0]:
             held = self.holders.get(name)
-            if held is None or held.direct is None:
+            if held is None or held.session.direct is None:
                 return None
-            targets[held.direct] = None
+            targets[held.session.direct] = None
         return list(targets) if len(targets) <= AT_ONCE else None
 
     def _pass_on(
@@ -664,7 +668,7 @@ class Clients:
         holders, mixed = self.holders, False
         for name in names:
             held = holders.get(name)
-            target = None if held is None else held.direct
+            target = None if held is None else held.session.direct
             if target is None:
                 self._apart.add(topic)
                 return None
@@ -1417,7 +1421,7 @@ class Clients:
     ) -> tuple[Held, Held | None, bool]:
         """Hold one more subscription: that, which it replaces, and whether other brokers were told.
         One that `keeps` replaces only one of the same identifier."""
-        pattern = wanted.pattern
+        pattern = sys.intern(wanted.pattern)  # many subscribe to the same
         if keeps and not identifier:
             raise _Refusal(0x83, "$keep needs a subscription identifier, to tell them apart")
         try:
@@ -1452,7 +1456,7 @@ class Clients:
             keeps,
         )
         old = session.subscriptions.get(held.key)
-        session.subscriptions[held.key] = held
+        session.subscriptions = put(session.subscriptions, held.key, held)
         session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
@@ -1738,7 +1742,7 @@ class Clients:
         if user is None or user.publish_where is None:
             if len(session.ready) >= TOPICS_READY:
                 session.ready.clear()
-            session.ready[topic.encode()] = topic
+            session.ready = put(session.ready, topic.encode(), topic)
         empty = not payload
         kept = mqtt.keep(data, connection.level)
         broker = self.broker
@@ -1824,7 +1828,7 @@ class Clients:
         """Let those publishers go on whose subscribers have read, or are waited for no longer."""
         self.relieved = False
         for connection in list(self.awaiting):
-            connection.awaits = [each for each in connection.awaits if each.pressing(now)]
+            connection.awaits = tuple(each for each in connection.awaits if each.pressing(now))
             if not connection.awaits:
                 del self.awaiting[connection]
                 self.proceed(connection, now)
@@ -1997,7 +2001,7 @@ class Clients:
         now: TimeUs,
         epoch: int = 0,
     ) -> bool:
-        session.advertised[name] = advertisement_id
+        session.advertised = put(session.advertised, name, advertisement_id)
         advertisement = Advertisement(advertisement_id, filter, session.client_id, epoch)
         self.moves.advertised(session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
@@ -2042,9 +2046,10 @@ class Clients:
             held = holders.get(effect.subscription_id)
             if held is None or plain is None:
                 continue
-            connection = held.direct
+            session = held.session
+            connection = session.direct
             if connection is not None and not connection.full:
-                if not held.alone:
+                if len(session.subscriptions) > 1:
                     if connection in copied:
                         continue
                     copied.add(connection)
@@ -2057,7 +2062,7 @@ class Clients:
                 dirty[connection] = None
                 count += 1
                 continue
-            several.setdefault(held.session, []).append(held)
+            several.setdefault(session, []).append(held)
         for session, wanted in several.items():
             letter = letter or Letter(publication.payload)
             self._hand(session, wanted, letter, publication, now)
