@@ -51,7 +51,7 @@ class Side:
         self.connections: dict[str, Connection] = {}
         if not runs:
             self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
-            self.broker.ignores = lambda _: False  # type: ignore[method-assign]
+            self.broker.interested = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -236,9 +236,10 @@ def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
         found = router.recipients(topic)
         for _ in range(4):
             item = Publication("p", str(n), {**row(draw), "class": topic}, b"", 0)
-            ignored = router.ignores(item.attributes)
+            names, peers = router.interested(item.attributes) or ([], [])
             effects = router.step(Publish(item), 0)
-            assert ignored == (not effects)
+            assert effects == [Deliver(name, item, 0) for name in names]
+            assert peers == []
             if found is not None:
                 assert effects == [Deliver(name, item, 0) for name in found[0]]
                 assert found[1] == []
@@ -255,7 +256,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
         if not runs:
             for broker in net.brokers:
                 broker.recipients = lambda *_: None  # type: ignore[method-assign]
-                broker.ignores = lambda _: False  # type: ignore[method-assign]
+                broker.interested = lambda *_: None  # type: ignore[method-assign]
         sides.append(net)
     levels = [draw.choice([4, 5]) for _ in range(8)]
     clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]

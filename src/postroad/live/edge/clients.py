@@ -512,7 +512,8 @@ class Clients:
         published to before. `_on_publish` does the same for all others, which takes longer.
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
-        topic_of, attributes_of, ignores = session.ready.get, content.attributes, broker.ignores
+        topic_of, attributes_of = session.ready.get, content.attributes
+        interested = broker.interested
         boot, published = broker.boot, 0
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
@@ -557,13 +558,24 @@ class Clients:
                 self._count = count = self._count + 1
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
-                if not ignores(attributes):
+                found = interested(attributes)
+                if found is not None and not found[0] and not found[1]:
+                    broker.passed(1)
+                else:
                     if old:
                         kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
                     else:
                         kept = data[at:end]
-                    name = f"{boot}.{count}"
-                    broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                    publication = Publication(publisher, f"{boot}.{count}", attributes, kept, now)
+                    if found is None:
+                        broker.publish(publication, now)
+                    else:
+                        broker.passed(1)
+                        names, peers = found
+                        if names:
+                            self.hand_out(names, publication, now)
+                        if peers:
+                            broker.send_on(publication, peers)
                 at = end
                 published += 1
                 if broker.congested or filling:
@@ -2022,7 +2034,18 @@ class Clients:
         """Hand out the deliveries that stand from `at` on; where the next other effect stands."""
         first = effects[at]
         assert type(first) is Deliver
-        publication = first.publication
+        names: list[SubscriptionId] = []
+        for effect in effects[at:] if at else effects:
+            if type(effect) is not Deliver or effect.publication is not first.publication:
+                break
+            names.append(effect.subscription_id)
+        self.hand_out(names, first.publication, now)
+        return at + len(names)
+
+    def hand_out(
+        self, names: Iterable[SubscriptionId], publication: Publication, now: TimeUs
+    ) -> None:
+        """Deliver a publication to these subscriptions."""
         plain: bytes | None = publication.payload  # as those get it who need nothing of their own
         letter = passed = None
         if not mqtt.is_plain(publication.payload):
@@ -2034,40 +2057,37 @@ class Clients:
         self._handed += 1
         if self._handed % TIMED == 0:
             self.latency.add(now - publication.time_us)
+        if plain is None:
+            return
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain3: bytes | None = None
         copied: set[Connection] = set()
-        start, count = at, 0
-        for effect in effects[start:] if start else effects:
-            if type(effect) is not Deliver or effect.publication is not publication:
-                break
-            at += 1
-            held = holders.get(effect.subscription_id)
-            if held is None or plain is None:
+        count = 0
+        for name in names:
+            held = holders.get(name)
+            if held is None:
                 continue
             session = held.session
             connection = session.direct
-            if connection is not None and not connection.full:
-                if len(session.subscriptions) > 1:
-                    if connection in copied:
-                        continue
-                    copied.add(connection)
-                if connection.level == V5:
-                    connection.out.append(plain)
-                else:
-                    if plain3 is None:
-                        plain3 = (passed or Letter(plain)).plain(V3)
-                    connection.out.append(plain3)
-                dirty[connection] = None
-                count += 1
+            if connection is None or connection.full:
+                several.setdefault(session, []).append(held)
                 continue
-            several.setdefault(session, []).append(held)
+            if connection in copied:
+                continue
+            copied.add(connection)
+            if connection.level == V5:
+                connection.out.append(plain)
+            else:
+                if plain3 is None:
+                    plain3 = (passed or Letter(plain)).plain(V3)
+                connection.out.append(plain3)
+            dirty[connection] = None
+            count += 1
         for session, wanted in several.items():
             letter = letter or Letter(publication.payload)
             self._hand(session, wanted, letter, publication, now)
         self.delivered += count
-        return at
 
     def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
         """What is to be delivered; None of a peer that sent no such thing."""
