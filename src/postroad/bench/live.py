@@ -170,17 +170,9 @@ def _await(http: int) -> None:
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = folder / "mosquitto.conf"
-    config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
-        "set_tcp_nodelay true\npersistence false\n"
-    )
-    command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    process = subprocess.Popen([command, "-c", str(config)], stderr=subprocess.DEVNULL)
+def started(command: Sequence[str], port: int) -> Iterator[int]:
+    """The process id of a broker, once it listens."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
             try:
@@ -188,10 +180,30 @@ def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
                 break
             except OSError:
                 time.sleep(0.05)
-        yield port, process.pid
+        yield process.pid
     finally:
         process.terminate()
         process.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
+    port = free_port()
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+        "set_tcp_nodelay true\npersistence false\n"
+    )
+    command = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    with started([command, "-c", str(config)], port) as pid:
+        yield port, pid
 
 
 def cpu_s(pid: int) -> float:
@@ -237,17 +249,19 @@ def filtered(port: int, pid: int) -> tuple[float, float, float, int]:
     """Publications a second, and per CPU second, at a broker with many filters; deliveries
     each; bytes per filter."""
     holders = [Raw(port, f"h{n}") for n in range(HOLDERS)]
+    publisher = Raw(port, "p")
+    quotes = [mqtt5.PublishPacket(*quote(n)).write() for n in range(20_000)]
     before = 0
     each = FILTERS // HOLDERS
     for h, holder in enumerate(holders):
-        if h == HOLDERS // 2:  # by then the table has passed to the kernels
+        if h == HOLDERS // 2:  # once kernels are there, publications pass the table on to them
+            settled_kib(pid)
+            publisher.socket.sendall(b"".join(quotes[:200]))
             before = settled_kib(pid)
         for n in range(each):
             holder.subscribe(n + 1, *wanted(h, n))
         holder.await_subacks(each)
     per_filter = (memory_kib(pid) - before) * 1024 * 2 // FILTERS
-    publisher = Raw(port, "p")
-    quotes = [mqtt5.PublishPacket(*quote(n)).write() for n in range(20_000)]
     warm = b"".join(quotes[:5000])
     last = mqtt5.PublishPacket("end", b"", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=1).write()
     finish = Raw(port, "finish")
@@ -444,9 +458,13 @@ def main() -> None:
         with brokers(1, folder) as (ports, _, pids):
             ours, per_cpu = fanned(ports[0], pids[0])
             p50, p99 = latency_us(ports[0], ports[0])
+            relay = free_port()
+            with started([sys.executable, "-m", "postroad.bench.relay", str(relay)], relay):
+                least50, least99 = latency_us(relay, relay)
         print(f"fan-out 1 to {FANOUT}, {PAYLOAD} bytes")
         print(f"  deliveries/s            {ours:>12,.0f}   {per_cpu:,.0f} per CPU second")
         print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
+        print(f"  of a bare relay, µs     {least50:>12,.0f} p50 {least99:,.0f} p99")
         if shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists():
             with mosquitto(folder) as (port, pid):
                 theirs, their_cpu = fanned(port, pid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -336,7 +337,13 @@ def _load(conjunctions: Iterable[Conjunction]) -> Load:
             more_values, more_patterns = load(constraint)
             values += more_values
             patterns += more_patterns
-    return parts, constraints, values, patterns
+    return _same_load((parts, constraints, values, patterns))
+
+
+@lru_cache(maxsize=1024)
+def _same_load(load: Load) -> Load:
+    """One tuple for all filters of such a size: most are of few sizes."""
+    return load
 
 
 def _includes(outer: Conjunction, inner: Conjunction) -> bool:

@@ -460,15 +460,32 @@ class Broker:
             return None
         return found
 
-    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
-        """Whether nobody wants a client's publication that says this, and nothing is noted of it;
-        then it counts as routed."""
+    def interested(
+        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
+    ) -> Recipients | None:
+        """To whom a publication goes that says this; None as of `recipients`."""
         if self.traces is not None or self.repair is not None or self.shares.groups:
-            return False
-        if not self.router.ignores(attributes):
-            return False
+            return None
+        return self.router.interested(attributes, sender)
+
+    def send_on(self, publication: Publication, peers: list[BrokerId], hops: int = 0) -> None:
+        message = PublicationMessage(publication, hops + 1)
+        for peer in peers:
+            self.send(peer, message)
+
+    def _hand_on(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
+        """A neighbour passed a publication on."""
+        publication = message.publication
+        found = self.interested(publication.attributes, sender)
+        if found is None:
+            self.step(Received(message, sender), now)
+            return
+        names, peers = found
         self.passed(1)
-        return True
+        if names:
+            self.clients.hand_out(names, publication, now)
+        if peers:
+            self.send_on(publication, peers, message.hops)
 
     def _takes_runs(self, peer: BrokerId) -> bool:
         neighbour = self.peers[peer]
@@ -1178,7 +1195,7 @@ class Broker:
         ):
             traces.received(sender, message, size, None, now)
         if type(message) is PublicationMessage and self.repair is None:  # by far the most
-            self.step(Received(message, sender), now)
+            self._hand_on(message, sender, now)
         elif isinstance(message, Retain):
             if message.kept:
                 Letter(message.kept)  # refuse now what could never be delivered

@@ -7,6 +7,7 @@ becomes one write per connection.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import logging
@@ -46,7 +47,7 @@ FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and 
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time,
 GATHER_CLIENTS = 16  # if there are some for more clients than this
-QUIET_US, QUIET_BYTES = 500, 1_024  # since the last turn: then so little is dealt with at once
+QUIET_US, QUIET_BYTES = 100, 1_024  # since the last turn: then so little is dealt with at once
 WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
@@ -58,6 +59,7 @@ ACCEPT_AGAIN_S = 0.1
 GARBAGE = (10_000, 20, 50)
 PASSWORDS_AT_ONCE = 2  # so that guessing passwords cannot take every core
 FRAME_MORE = 64 << 10  # a WebSocket frame may hold so much more than the largest packet
+M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 512 << 10  # what is larger is given back when it is freed
 CLOSE_S = 2.0  # how long closing connections may take to be written
 
 
@@ -410,6 +412,19 @@ class Server:
         else:
             self.soon()
 
+    def passed(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
+        """Write a publication that came alone to a quiet broker to whoever gets it; False if it
+        takes a turn."""
+        if self._scheduled or now - self._turned_us <= QUIET_US or len(data) > QUIET_BYTES:
+            return False
+        targets = self.broker.clients.at_once(connection, data, now)
+        if targets is None:
+            return False
+        for target in targets:
+            self.transports[target].write(data)
+        self._turned_us = now
+        return True
+
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""
         self._timer = None
@@ -652,9 +667,11 @@ class ClientProtocol(asyncio.Protocol):
             data = self.web.received(data)
             if not data:
                 return
-        now = self.server.now()
-        self.clients.received(self.connection, data, now)
-        self.server.came(len(data), now)
+        server = self.server
+        now = server.now()
+        if not server.passed(self.connection, data, now):
+            self.clients.received(self.connection, data, now)
+            server.came(len(data), now)
 
     def _upgrade(self, connection: Connection) -> None:
         from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
@@ -705,9 +722,9 @@ class WireProtocol(asyncio.Protocol):
         server.soon()
 
     def data_received(self, data: bytes) -> None:
-        inbox = self.server.inbox
-        inbox[self.wire] = inbox.get(self.wire, b"") + data
-        self.server.soon()
+        server = self.server
+        server.inbox[self.wire] = server.inbox.get(self.wire, b"") + data
+        server.came(len(data), server.now())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.transports.pop(self.wire, None)
@@ -778,6 +795,8 @@ def run(
 
     On uvloop where it is installed, which is faster, and on asyncio otherwise.
     """
+    with suppress(AttributeError):  # of glibc alone: else it keeps the arrays that tables outgrow
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if network.workers[number] > 1 and worker is None:

@@ -408,10 +408,11 @@ class Router(ABC):
         """
         return None
 
-    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
-        """Whether a step would do nothing with a client's publication that says this, now; False
-        where the router cannot say so. If not, what it found out is at hand for the step."""
-        return False
+    def interested(
+        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
+    ) -> Recipients | None:
+        """The same of one publication that says this, now."""
+        return None
 
     @abstractmethod
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]: ...

@@ -47,8 +47,10 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return None if self.parent in self.outgoing else super().recipients(topic, sender)
 
-    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
-        return self.parent not in self.outgoing and super().ignores(attributes)
+    def interested(
+        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
+    ) -> Recipients | None:
+        return None if self.parent in self.outgoing else super().interested(attributes, sender)
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1

@@ -65,9 +65,6 @@ class FilterPool:
         # by filters that demand the same or nothing of `class`, and covers only the former.
         self._pinned: dict[Pin, dict[Filter, None]] = {}
         self._unpinned: dict[Filter, None] = {}
-        # What was asked last by `matches_any`, and matched.
-        self._asked: Mapping[str, Scalar] | None = None
-        self._matches: list[Filter] = []
         self._left = 0  # filters, since the index was begun
         # Filters that ask for more than the class: how many of any class, and of each.
         self._asking_any = 0
@@ -83,7 +80,7 @@ class FilterPool:
         self.uses[filter] = count + 1
         if count == 0:
             self._index.insert(filter, filter)
-            self._recent, self._elder, self._asked = {}, {}, None
+            self._recent, self._elder = {}, {}
             self._count_asking(filter, 1)
             if self.covering:
                 self._relate(filter)
@@ -97,7 +94,7 @@ class FilterPool:
         del self.uses[filter]
         self._meetings.pop(filter, None)
         self._index.remove(filter)
-        self._recent, self._elder, self._asked = {}, {}, None
+        self._recent, self._elder = {}, {}
         self._count_asking(filter, -1)
         if self.covering:
             for other in self.above.pop(filter):
@@ -121,8 +118,6 @@ class FilterPool:
 
     def match(self, publication: Publication) -> list[Filter]:
         """All filters of the pool that match; a table picks out its own."""
-        if publication.attributes is self._asked:
-            return self._matches
         if not self.recent_max:
             return self._index.match(publication.attributes)
         filters = self._recent.get(publication)
@@ -135,11 +130,9 @@ class FilterPool:
                 self._recent[publication] = filters
         return filters
 
-    def matches_any(self, attributes: Mapping[str, Scalar]) -> bool:
-        """Whether any filter matches; which ones is kept for `match`, which may be asked next."""
-        self._matches = matches = self._index.match(attributes)
-        self._asked = attributes
-        return bool(matches)
+    def match_attributes(self, attributes: Mapping[str, Scalar]) -> list[Filter]:
+        """The same of a publication that is asked about once."""
+        return self._index.match(attributes)
 
     def of_class(self, topic: str) -> list[Filter] | None:
         """All filters that match each publication of this class; None if some may match one that

@@ -82,8 +82,10 @@ class SubscriptionForwarding(Router):
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return self.table.recipients(topic, sender) if self.stateless else None
 
-    def ignores(self, attributes: Mapping[str, Scalar]) -> bool:
-        return self.stateless and not self.pool.matches_any(attributes)
+    def interested(
+        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
+    ) -> Recipients | None:
+        return self.table.interested(attributes, sender) if self.stateless else None
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):

@@ -7,12 +7,13 @@ knows what one neighbour has been asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Final, TypeVar
 
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, Subscription, SubscriptionId
+from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId
 from postroad.routing.base import Deliver, Effect, Recipients
 from postroad.routing.pool import FilterPool
 
@@ -22,6 +23,12 @@ LOCAL: Final[BrokerId] = -1
 
 Item = TypeVar("Item", BrokerId, SubscriptionId)
 Few = tuple[Item] | dict[Item, None]
+
+
+@lru_cache(maxsize=1024)
+def _alone(source: BrokerId) -> tuple[BrokerId]:
+    """One tuple for all filters that only this source wants."""
+    return (source,)
 
 
 def _with(few: Few[Item] | None, item: Item) -> Few[Item]:
@@ -87,7 +94,7 @@ class SourceTable:
             self.pool.enter(filter)
         elif source in sources:
             return False
-        self.sources[filter] = _with(sources, source)
+        self.sources[filter] = _alone(source) if sources is None else _with(sources, source)
         self.entries_count += 1
         self.counts[source] = self.counts.get(source, 0) + 1
         return True
@@ -120,27 +127,37 @@ class SourceTable:
         filters = self.pool.match(publication)
         if not filters:
             return []
-        local: list[SubscriptionId] = []
+        names, peers = self._wanting(filters, sender)
+        if names:
+            effects.extend([Deliver(name, publication, hops) for name in names])
+        return peers
+
+    def interested(self, attributes: Mapping[str, Scalar], sender: BrokerId | None) -> Recipients:
+        """The local subscriptions, and the neighbours but for `sender`, that want a publication
+        that says this."""
+        filters = self.pool.match_attributes(attributes)
+        return self._wanting(filters, sender) if filters else ([], [])
+
+    def _wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
+        names: list[SubscriptionId] = []
         peers: list[BrokerId] = []
         sources, holders = self.sources, self.holders
         # Neighbours that may want it: once all are known to, filters need not be asked for more.
         counts = self.counts
         left = len(counts) - (LOCAL in counts) - (sender != LOCAL and sender in counts)
         for filter in filters:
-            names = holders.get(filter)
-            if names is not None:
-                local += names
+            local = holders.get(filter)
+            if local is not None:
+                names += local
             if left:
                 for source in sources.get(filter, ()):
                     if source not in (LOCAL, sender) and source not in peers:
                         peers.append(source)
                         left -= 1
+        # Sorted, because the pool's order is not this broker's own.
+        names.sort()
         peers.sort()
-        if local:
-            # Sorted, because the pool's order is not this broker's own.
-            local.sort()
-            effects.extend([Deliver(name, publication, hops) for name in local])
-        return peers
+        return names, peers
 
     def recipients(self, topic: str, sender: BrokerId | None) -> Recipients | None:
         """The local subscriptions to this class, and the neighbours but for `sender` that want it;

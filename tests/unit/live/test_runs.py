@@ -51,7 +51,7 @@ class Side:
         self.connections: dict[str, Connection] = {}
         if not runs:
             self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
-            self.broker.ignores = lambda _: False  # type: ignore[method-assign]
+            self.broker.interested = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -89,6 +89,66 @@ def publication(draw: random.Random, level: int, topic: str) -> bytes:
         expiry = 60 if draw.random() < 0.05 else None
         return mqtt5.PublishPacket(topic, payload, message_expiry_interval=expiry).write()
     return v3(0x30, field(topic) + payload)
+
+
+class Quiet(Side):
+    """A broker that takes turns; what comes alone is written without one where that can be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, True)
+        self.broker.clients.take_turns(lambda: 0)
+        self.written: dict[Connection, bytes] = {}
+        self.at_once = 0
+
+    def send(self, name: str, data: bytes) -> None:
+        clients, connection = self.broker.clients, self.connections[name]
+        targets = clients.at_once(connection, data, 1_000_000)
+        if targets is not None:
+            self.at_once += 1
+            for target in targets:
+                self.written[target] = self.written.get(target, b"") + data
+            return
+        clients.received(connection, data, 1_000_000)
+        while clients.busy:
+            clients.work(1_000_000)
+            self.broker.flush(1_000_000)
+        for each in clients.take_dirty():
+            self.written[each] = self.written.get(each, b"") + each.take_out()
+
+    def got(self, name: str) -> bytes:
+        return self.written[self.connections[name]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_written_without_a_turn_is_what_single_steps_deliver(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    path = write_network(tmp_path, ["A"], [])
+    quiet, slow = Quiet(path), Side(path, False)
+    levels = {f"c{n}": draw.choice([4, 5, 5]) for n in range(6)}
+    for name, level in levels.items():
+        quiet.connect(name, level)
+        slow.connect(name, level)
+    for step in range(300):
+        name, topic = draw.choice(list(levels)), draw.choice(TOPICS[:3])
+        level, chance = levels[name], draw.random()
+        if chance < 0.04:
+            data = subscribe(draw, level, step + 1)
+        elif chance < 0.06 and level == 5:
+            data = mqtt5.UnsubscribePacket(step + 1, [draw.choice(PATTERNS)]).write()
+        else:
+            data = publication(draw, level, topic)
+        quiet.send(name, data)
+        slow.send(name, data)
+        for each in levels:
+            assert quiet.got(each) == slow.got(each), (seed, step, each)
+    assert quiet.at_once > 10
+    counts = [
+        (side.broker.clients.published, side.broker.clients.delivered, side.broker.steps)
+        for side in (quiet, slow)
+    ]
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -176,9 +236,10 @@ def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
         found = router.recipients(topic)
         for _ in range(4):
             item = Publication("p", str(n), {**row(draw), "class": topic}, b"", 0)
-            ignored = router.ignores(item.attributes)
+            names, peers = router.interested(item.attributes) or ([], [])
             effects = router.step(Publish(item), 0)
-            assert ignored == (not effects)
+            assert effects == [Deliver(name, item, 0) for name in names]
+            assert peers == []
             if found is not None:
                 assert effects == [Deliver(name, item, 0) for name in found[0]]
                 assert found[1] == []
@@ -195,7 +256,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
         if not runs:
             for broker in net.brokers:
                 broker.recipients = lambda *_: None  # type: ignore[method-assign]
-                broker.ignores = lambda _: False  # type: ignore[method-assign]
+                broker.interested = lambda *_: None  # type: ignore[method-assign]
         sides.append(net)
     levels = [draw.choice([4, 5]) for _ in range(8)]
     clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]

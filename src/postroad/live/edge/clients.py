@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import re
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -38,6 +39,7 @@ from postroad.live.edge.session import (
     Room,
     Session,
     added,
+    put,
     taken,
 )
 from postroad.live.edge.users import User, Users
@@ -93,6 +95,7 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 LONG = 16_000  # bytes: longer publications are not among the usual
 TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
+AT_ONCE = 8  # clients that are written to without a turn
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
 ALIASES_MAX = 64  # topic aliases that a client may give
@@ -119,6 +122,7 @@ class Clients:
         # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
         # router about each is always right.
         self._apart: set[str] = set()
+        self._ways: dict[str, list[Connection] | None] = {}  # since the last turn; see `at_once`
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
@@ -228,7 +232,9 @@ class Clients:
             shares.key(share, topic, filter) if share else "", bool(kept),
         )  # fmt: skip
         session.weight += held.weight
-        session.subscriptions[key] = self.holders[held.id] = held
+        session.subscriptions = put(session.subscriptions, key, held)
+        session.changed(held)
+        self.holders[held.id] = held
         self._route(held, now)
 
     # Sessions that move (edge/luggage.py).
@@ -389,6 +395,7 @@ class Clients:
         """
         clock = self.clock
         assert clock is not None
+        self._ways.clear()
         end_ns = clock() + TURN_NS
         served = len(self.behind)
         if self.ready and not self._passed_over:
@@ -505,7 +512,8 @@ class Clients:
         published to before. `_on_publish` does the same for all others, which takes longer.
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
-        topic_of, attributes_of, ignores = session.ready.get, content.attributes, broker.ignores
+        topic_of, attributes_of = session.ready.get, content.attributes
+        interested = broker.interested
         boot, published = broker.boot, 0
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
@@ -550,13 +558,24 @@ class Clients:
                 self._count = count = self._count + 1
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
-                if not ignores(attributes):
+                found = interested(attributes)
+                if found is not None and not found[0] and not found[1]:
+                    broker.passed(1)
+                else:
                     if old:
                         kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
                     else:
                         kept = data[at:end]
-                    name = f"{boot}.{count}"
-                    broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                    publication = Publication(publisher, f"{boot}.{count}", attributes, kept, now)
+                    if found is None:
+                        broker.publish(publication, now)
+                    else:
+                        broker.passed(1)
+                        names, peers = found
+                        if names:
+                            self.hand_out(names, publication, now)
+                        if peers:
+                            broker.send_on(publication, peers)
                 at = end
                 published += 1
                 if broker.congested or filling:
@@ -572,6 +591,64 @@ class Clients:
                 last_ns = left_ns
         self.published += published
         return at
+
+    def at_once(
+        self, connection: Connection, data: bytes, now: TimeUs
+    ) -> Iterable[Connection] | None:
+        """A publication came alone while there was nothing to do: whom to write it to as it is.
+
+        None if it has to go through a turn. What turns find out about topics holds until the next.
+        """
+        session, size = connection.session, len(data)
+        if session is None or size < 5 or data[0] != 0x30 or connection.input:
+            return None
+        body, length = 2, data[1]
+        if length >= 128 and data[2]:
+            body, length = 3, length & 127 | data[2] << 7
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        old = connection.level == V3
+        if body + length != size or topic_end > size:
+            return None
+        if not old and not data.startswith(b"\0", topic_end):  # it has properties
+            return None
+        topic = session.ready.get(data[body + 2 : topic_end])
+        if topic is None or not connection.reading or self.limits.bytes_per_s:
+            return None
+        try:
+            targets = self._ways[topic]
+        except KeyError:
+            targets = self._ways[topic] = self._way(topic)
+        if targets is None:
+            return None
+        for target in targets:
+            if target.full or target.out or (target.level == V3) != old:
+                return None
+        self.broker.advance(now)
+        self.broker.passed(1)
+        connection.heard_us = now
+        self.bytes_received += size
+        self.bytes_sent += size * len(targets)
+        self._count += 1
+        self.published += 1
+        self.delivered += len(targets)
+        if targets:
+            self._handed += 1
+            if self._handed % TIMED == 0:
+                self.latency.add(0)
+        return targets
+
+    def _way(self, topic: str) -> list[Connection] | None:
+        """The clients that get every publication to a topic as it is, if nobody else does."""
+        found = self.broker.recipients(topic)
+        if found is None or found[1]:
+            return None
+        targets: dict[Connection, None] = {}
+        for name in found[0]:
+            held = self.holders.get(name)
+            if held is None or held.session.direct is None:
+                return None
+            targets[held.session.direct] = None
+        return list(targets) if len(targets) <= AT_ONCE else None
 
     def _pass_on(
         self,
@@ -603,7 +680,7 @@ class Clients:
         holders, mixed = self.holders, False
         for name in names:
             held = holders.get(name)
-            target = None if held is None else held.direct
+            target = None if held is None else held.session.direct
             if target is None:
                 self._apart.add(topic)
                 return None
@@ -1356,7 +1433,7 @@ class Clients:
     ) -> tuple[Held, Held | None, bool]:
         """Hold one more subscription: that, which it replaces, and whether other brokers were told.
         One that `keeps` replaces only one of the same identifier."""
-        pattern = wanted.pattern
+        pattern = sys.intern(wanted.pattern)  # many subscribe to the same
         if keeps and not identifier:
             raise _Refusal(0x83, "$keep needs a subscription identifier, to tell them apart")
         try:
@@ -1391,7 +1468,7 @@ class Clients:
             keeps,
         )
         old = session.subscriptions.get(held.key)
-        session.subscriptions[held.key] = held
+        session.subscriptions = put(session.subscriptions, held.key, held)
         session.weight += weight
         self._keep_subscription(held)
         session.changed(held)
@@ -1677,7 +1754,7 @@ class Clients:
         if user is None or user.publish_where is None:
             if len(session.ready) >= TOPICS_READY:
                 session.ready.clear()
-            session.ready[topic.encode()] = topic
+            session.ready = put(session.ready, topic.encode(), topic)
         empty = not payload
         kept = mqtt.keep(data, connection.level)
         broker = self.broker
@@ -1763,7 +1840,7 @@ class Clients:
         """Let those publishers go on whose subscribers have read, or are waited for no longer."""
         self.relieved = False
         for connection in list(self.awaiting):
-            connection.awaits = [each for each in connection.awaits if each.pressing(now)]
+            connection.awaits = tuple(each for each in connection.awaits if each.pressing(now))
             if not connection.awaits:
                 del self.awaiting[connection]
                 self.proceed(connection, now)
@@ -1936,7 +2013,7 @@ class Clients:
         now: TimeUs,
         epoch: int = 0,
     ) -> bool:
-        session.advertised[name] = advertisement_id
+        session.advertised = put(session.advertised, name, advertisement_id)
         advertisement = Advertisement(advertisement_id, filter, session.client_id, epoch)
         self.moves.advertised(session, advertisement)
         return self.broker.step(Advertise(advertisement), now)
@@ -1957,7 +2034,18 @@ class Clients:
         """Hand out the deliveries that stand from `at` on; where the next other effect stands."""
         first = effects[at]
         assert type(first) is Deliver
-        publication = first.publication
+        names: list[SubscriptionId] = []
+        for effect in effects[at:] if at else effects:
+            if type(effect) is not Deliver or effect.publication is not first.publication:
+                break
+            names.append(effect.subscription_id)
+        self.hand_out(names, first.publication, now)
+        return at + len(names)
+
+    def hand_out(
+        self, names: Iterable[SubscriptionId], publication: Publication, now: TimeUs
+    ) -> None:
+        """Deliver a publication to these subscriptions."""
         plain: bytes | None = publication.payload  # as those get it who need nothing of their own
         letter = passed = None
         if not mqtt.is_plain(publication.payload):
@@ -1969,39 +2057,37 @@ class Clients:
         self._handed += 1
         if self._handed % TIMED == 0:
             self.latency.add(now - publication.time_us)
+        if plain is None:
+            return
         several: dict[Session, list[Held]] = {}
         holders, dirty = self.holders, self.dirty
         plain3: bytes | None = None
         copied: set[Connection] = set()
-        start, count = at, 0
-        for effect in effects[start:] if start else effects:
-            if type(effect) is not Deliver or effect.publication is not publication:
-                break
-            at += 1
-            held = holders.get(effect.subscription_id)
-            if held is None or plain is None:
+        count = 0
+        for name in names:
+            held = holders.get(name)
+            if held is None:
                 continue
-            connection = held.direct
-            if connection is not None and not connection.full:
-                if not held.alone:
-                    if connection in copied:
-                        continue
-                    copied.add(connection)
-                if connection.level == V5:
-                    connection.out.append(plain)
-                else:
-                    if plain3 is None:
-                        plain3 = (passed or Letter(plain)).plain(V3)
-                    connection.out.append(plain3)
-                dirty[connection] = None
-                count += 1
+            session = held.session
+            connection = session.direct
+            if connection is None or connection.full:
+                several.setdefault(session, []).append(held)
                 continue
-            several.setdefault(held.session, []).append(held)
+            if connection in copied:
+                continue
+            copied.add(connection)
+            if connection.level == V5:
+                connection.out.append(plain)
+            else:
+                if plain3 is None:
+                    plain3 = (passed or Letter(plain)).plain(V3)
+                connection.out.append(plain3)
+            dirty[connection] = None
+            count += 1
         for session, wanted in several.items():
             letter = letter or Letter(publication.payload)
             self._hand(session, wanted, letter, publication, now)
         self.delivered += count
-        return at
 
     def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
         """What is to be delivered; None of a peer that sent no such thing."""

@@ -182,7 +182,6 @@ class Homes:
         self.number, self.wait_us, self.journal = number, wait_us, journal
         self.versions: dict[BrokerId, int] = {}
         self.stated: dict[BrokerId, dict[str, Residence]] = {}
-        self._at: dict[str, dict[BrokerId, Residence]] = {}  # the same by client
         self.mine: dict[str, Residence] = {}  # sessions here
         self._changed: dict[str, None] = {}  # of which the others have not heard
         self.asking: dict[str, Asking] = {}
@@ -250,10 +249,10 @@ class Homes:
 
     def elsewhere(self, client: str) -> tuple[BrokerId, Residence] | None:
         """The newest session of a client at another broker, if it is newer than one here."""
-        known = [each for each in self._at.get(client, {}).items() if each[0] != self.number]
+        known = [each for each in self._stated_of(client) if each[0] != self.number]
         leaving = self.leaving.get(client)
         if leaving is not None and leaving.stamp > max((r[0] for _, r in known), default=0):
-            mine = self.mine.get(client) or self._at.get(client, {}).get(self.number)
+            mine = self.mine.get(client) or self.stated.get(self.number, {}).get(client)
             return leaving.broker, (leaving.stamp, True, mine[2] if mine else None)
         if not known:
             return None
@@ -267,7 +266,7 @@ class Homes:
         """A client's session is here from now on. Others hear of it if that is news to them: a
         client that comes back only has a greater stamp, should another session turn up."""
         before, coming = self.mine.get(client), self.coming.get(client)
-        newest = max((r[0] for r in self._at.get(client, {}).values()), default=0)
+        newest = max((r[0] for _, r in self._stated_of(client)), default=0)
         stamp = max(now, newest + 1) if coming is None else coming.stamp
         known = before is not None and before[1:] == (lasting, user) and newest <= before[0]
         self.mine[client] = (stamp, lasting, user)
@@ -363,18 +362,13 @@ class Homes:
         if told.before < 0:
             gone = [client for client in stated if client not in told.clients]
         for client in gone:
-            if stated.pop(client, None) is not None:
-                self._leave(client, broker)
-        for client, residence in told.clients.items():
-            stated[client] = residence
-            self._at.setdefault(client, {})[broker] = residence
+            stated.pop(client, None)
+        stated.update(told.clients)
         return True
 
-    def _leave(self, client: str, broker: BrokerId) -> None:
-        at = self._at[client]
-        del at[broker]
-        if not at:
-            del self._at[client]
+    def _stated_of(self, client: str) -> list[tuple[BrokerId, Residence]]:
+        """Where a client has sessions, as brokers say."""
+        return [(broker, its[client]) for broker, its in self.stated.items() if client in its]
 
     def _write(self, told: Residents) -> None:
         journal = self.journal
@@ -391,8 +385,7 @@ class Homes:
     def forget(self, broker: BrokerId) -> None:
         """A broker is no longer of the network, nor what was there."""
         self.versions.pop(broker, None)
-        for client in self.stated.pop(broker, {}):
-            self._leave(client, broker)
+        self.stated.pop(broker, None)
         if self.journal is not None:
             self.journal.clear("resident", broker)
 

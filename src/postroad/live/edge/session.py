@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -55,6 +55,22 @@ def taken(queue: Queue[Item]) -> tuple[Item, Queue[Item]]:
     """The first item of a queue that has one, and what is left."""
     assert isinstance(queue, deque)
     return queue.popleft(), queue or ()
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+# An empty dict takes 64 bytes, so sessions share this one, which nobody writes to: see `put`.
+NOTHING: Final[dict[Any, Any]] = {}
+NOBODY: Final[frozenset[BrokerId]] = frozenset()
+
+
+def put(table: dict[Key, Value], key: Key, value: Value) -> dict[Key, Value]:
+    """The table with one more entry."""
+    if table is NOTHING:
+        return {key: value}
+    table[key] = value
+    return table
 
 
 class Taken(msgspec.Struct, array_like=True, frozen=True):
@@ -121,7 +137,8 @@ class Connection:
         self.aliases: dict[int, str] | None = None  # topics by the aliases that the client gave,
         self.aliased: dict[bytes, int] | None = None  # and aliases that it was given,
         self.aliases_max = 0  # at most so many
-        self.input: list[bytes] = []  # what came and is not processed, less its first `at` bytes
+        # What came and is not processed, less its first `at` bytes.
+        self.input: list[bytes] | tuple[()] = ()
         self.at = 0
         self.input_bytes = 0
         self.needed = 1  # so many of them before there is anything to do
@@ -135,11 +152,12 @@ class Connection:
         self.unread_bytes = 0  # at the driver, when it last told
         self.pressing_until_us: TimeUs | None = None  # till then publishers wait for this client
         self.patience_us = PATIENCE_US
-        self.awaits: list[Connection] = []  # subscribers that it publishes to faster than they read
+        # Subscribers that it publishes to faster than they read.
+        self.awaits: Sequence[Connection] = ()
         self.held = False  # it waits for the network to know it, or for its password to be checked
         self.paused = False  # it publishes faster than a link carries
         self.slowed = False  # it sends more than it may
-        self.paid_us = now - SECOND_US  # until then it has used up what it may send
+        self.paid_us: TimeUs = 0  # until then it has used up what it may send
         self.closing = False
         self.parting = "connection lost"  # why it ends
         # PUBACKs and PUBRECs not yet written, in order, each with what has to be safe before.
@@ -166,22 +184,25 @@ class Connection:
         return self.held or self.paused or self.slowed or bool(self.awaits)
 
     def add(self, data: bytes) -> None:
-        self.input.append(data)
+        if isinstance(self.input, list):
+            self.input.append(data)
+        else:
+            self.input = [data]
         self.input_bytes += len(data)
 
     def take(self) -> tuple[bytes, int]:
         """All input that is not processed, as it begins at a place in some bytes."""
+        assert isinstance(self.input, list)
         data, at = self.input[0], self.at
         if len(self.input) > 1:
-            self.input[0] = data[at:]
-            data, at = b"".join(self.input), 0
+            data, at = b"".join((data[at:], *self.input[1:])), 0
         self.leave(b"", 0)
         return data, at
 
     def leave(self, data: bytes, at: int, needed: int = 1) -> None:
         """Keep what is not processed."""
         self.input_bytes = len(data) - at
-        self.input = [data] if self.input_bytes else []
+        self.input = [data] if self.input_bytes else ()
         self.at, self.needed = at, needed
 
     def take_out(self) -> bytes:
@@ -236,9 +257,6 @@ class Held:
     weight: int = 1  # how many subscriptions it counts as
     group: str = ""  # of which it is a member, if it is shared
     kept: bool = False  # beside others of the same topic filter, by its identifier
-    # Where every delivery to its session is the same bytes, whichever subscriptions match.
-    direct: Connection | None = None
-    alone: bool = False  # the only one of its session
 
     @property
     def key(self) -> str:
@@ -253,6 +271,7 @@ class Held:
 
     @property
     def plain(self) -> bool:
+        """Whether what it is delivered is the same for all such subscriptions."""
         return not (
             self.qos or self.no_local or self.as_published or self.identifier or self.levels
         )
@@ -351,6 +370,7 @@ class Session:
         "connection",
         "declared",
         "delivered",
+        "direct",
         "dropped",
         "ended",
         "expiry_s",
@@ -395,25 +415,27 @@ class Session:
         self.held_bytes = 0  # of what waits or is in flight
         self.feeds: Queue[Iterator[bool]] = ()  # what is retained for it, as it has room
         self.connection: Connection | None = None
-        self.subscriptions: dict[str, Held] = {}
+        self.subscriptions: dict[str, Held] = NOTHING
         self.weight = 0  # of them together
         self.waiting: Queue[Parcel] = ()
-        self.unacknowledged: dict[int, Parcel] = {}
+        self.unacknowledged: dict[int, Parcel] = NOTHING
         # What the client has of quality 2 and not let go of (PUBCOMP), by packet identifier in the
         # order of its PUBRECs; the number is the store's.
-        self.released: dict[int, int] = {}
+        self.released: dict[int, int] = NOTHING
         self.receive_max = min(PACKET_IDS, self.inflight_max)
         self.packet_max: int | None = None
         self.expiry_s = 0
         self.life = 0  # grows with each connection: what was scheduled for an earlier one is void
         self.will: LastWill | None = None
-        self.advertised: dict[str, AdvertisementId] = {}
+        self.advertised: dict[str, AdvertisementId] = NOTHING
         self.username: str | None = None
         self.user: User | None = None  # None where no users are kept
         # Topics by their bytes that it may publish to, that the network knows of, and whose
         # publications need no further look.
-        self.ready: dict[bytes, str] = {}
+        self.ready: dict[bytes, str] = NOTHING
         self.plain = True  # whether all its subscriptions are
+        # Where every delivery is the same bytes, whichever subscriptions match.
+        self.direct: Connection | None = None
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
         self.delivered = self.dropped = 0
@@ -421,16 +443,16 @@ class Session:
         self.overflowed = False  # it was promised what it cannot hold,
         self.overflow = ""  # for this reason
         self.journal: Journal | None = None  # where a session that survives restarts notes changes
-        self.recent: dict[int, Taken] = {}  # the last publications taken, by packet identifier
+        self.recent: dict[int, Taken] = NOTHING  # the last publications taken, by packet identifier
         # Those of quality 2 that the client has not let go of (PUBREL), and what each waits for.
-        self.received: dict[int, KeptOnward] = {}
+        self.received: dict[int, KeptOnward] = NOTHING
         # Of one that moves to another broker: it collects what comes, for that one. Of one that
         # came from another: what waited there goes first, and until then what comes waits.
         self.leaving = self.stalled = False
         # Publications that it has had, at either broker, while they may come twice; and the
         # brokers of which some may come that others here had before it came.
         self.had: dict[str, None] | None = None
-        self.owing: Set[BrokerId] = frozenset()
+        self.owing: Set[BrokerId] = NOBODY
         self._next_id = 0
         self._parcels = self._taken = 0
 
@@ -501,7 +523,7 @@ class Session:
     def allow(self, user: User | None, username: str | None) -> None:
         """Whose session it is, and what they may do from now on."""
         self.user, self.username = user, username
-        self.ready = {}
+        self.ready = NOTHING
 
     # What is kept.
 
@@ -522,12 +544,12 @@ class Session:
         """Called in the order of numbers."""
         self._parcels = number
         if not row.letter:
-            self.released[row.packet_id] = number
+            self.released = put(self.released, row.packet_id, number)
             return
         parcel = unpacked(row, number)
         self._count(len(parcel.letter.bytes) + PARCEL_BYTES)
         if row.packet_id:
-            self.unacknowledged[row.packet_id] = parcel
+            self.unacknowledged = put(self.unacknowledged, row.packet_id, parcel)
         else:
             self.waiting = added(self.waiting, parcel)
 
@@ -632,7 +654,8 @@ class Session:
             return
         self.recent.pop(packet_id, None)
         self._taken += 1
-        row = self.recent[packet_id] = Taken(self._taken, digest, onward)
+        row = Taken(self._taken, digest, onward)
+        self.recent = put(self.recent, packet_id, row)
         self.journal.put("recent", self.client_id, packet_id, row)
         if len(self.recent) > RECENT:
             oldest = next(iter(self.recent))
@@ -642,18 +665,19 @@ class Session:
     def restore_taken(self, rows: list[tuple[int, bytes]]) -> None:
         known = [(packet_id, msgspec.msgpack.decode(data, type=Taken)) for packet_id, data in rows]
         for packet_id, row in sorted(known, key=lambda each: each[1].stamp):
-            self.recent[packet_id] = row
+            self.recent = put(self.recent, packet_id, row)
             self._taken = row.stamp
 
     def receive(self, packet_id: int, onward: KeptOnward) -> None:
         """A publication of quality 2 was taken: not again under this identifier until PUBREL."""
-        self.received[packet_id] = onward
+        self.received = put(self.received, packet_id, onward)
         if self.journal is not None:
             self.journal.put("received", self.client_id, packet_id, onward)
 
     def restore_received(self, rows: list[tuple[int, bytes]]) -> None:
         for packet_id, data in rows:
-            self.received[packet_id] = msgspec.msgpack.decode(data, type=KeptOnward)
+            onward = msgspec.msgpack.decode(data, type=KeptOnward)
+            self.received = put(self.received, packet_id, onward)
 
     def on_pubrel(self, packet_id: int) -> bool:
         """The client will not send a publication again; False if none was taken by this name."""
@@ -666,26 +690,22 @@ class Session:
     # What it is sent.
 
     def changed(self, added: Held | None = None) -> None:
-        """See again which subscription may be delivered to without looking any further.
+        """See again whether it may be delivered to without looking any further.
 
-        Of a third one follows nothing for the others, unless it is the first that is not plain.
+        Of a third subscription follows nothing for the others, unless it is not plain.
         """
         connection = self.connection
+        if added is not None and len(self.subscriptions) > 2:
+            self.plain &= added.plain
+        else:
+            self.plain = all(held.plain for held in self.subscriptions.values())
         short = (
             connection is not None
             and self.packet_max is None
             and not connection.aliases_max
             and self.had is None
         )
-        changes: Iterable[Held] = self.subscriptions.values()
-        if added is not None and len(self.subscriptions) > 2 and added.plain >= self.plain:
-            changes = [added]
-        else:
-            self.plain = all(held.plain for held in changes)
-        alone = len(self.subscriptions) == 1
-        for held in changes:
-            held.direct = connection if short and self.plain else None
-            held.alone = alone
+        self.direct = connection if short and self.plain else None
 
     def attach(
         self, connection: Connection, receive_max: int, packet_max: int | None, now: TimeUs
@@ -771,7 +791,7 @@ class Session:
                 self._parcels = number = self._parcels + 1
                 row = ParcelRow(b"", 0, [], None, packet_id, 2)
                 self.journal.put("parcel", self.client_id, number, row)
-            self.released[packet_id] = number
+            self.released = put(self.released, packet_id, number)
         return True
 
     def on_pubcomp(self, packet_id: int, now: TimeUs) -> None:
@@ -805,7 +825,7 @@ class Session:
             if number not in self.unacknowledged and number not in self.released:
                 break
         self._next_id = number
-        self.unacknowledged[number] = parcel
+        self.unacknowledged = put(self.unacknowledged, number, parcel)
         if not self._write(connection, parcel, number, now):
             del self.unacknowledged[number]
             self.let_go(parcel)
