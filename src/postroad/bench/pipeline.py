@@ -115,7 +115,7 @@ def workload(folder: Path, subscriptions: int, publications: int) -> None:
 
 
 def sweep(folder: Path, count: int) -> None:
-    with started():
+    with started(light=True):  # as the command does
         for name, runs in (("warm", 4), (f"sweep-{count}", count)):
             experiment = folder / f"{name}.toml"
             experiment.write_text(
@@ -154,9 +154,9 @@ def busy(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def started() -> Iterator[Any]:
+def started(light: bool = False) -> Iterator[Any]:
     """A session that has run its first job."""
-    with session.session(JOB.master, JOB.conf) as spark:
+    with session.session(JOB.master, JOB.conf, light) as spark:
         spark.range(1000).selectExpr("sum(id)").collect()
         yield spark
 
