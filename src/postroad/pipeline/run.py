@@ -32,6 +32,7 @@ from postroad.live import network as networks
 from postroad.live.network import Network
 from postroad.live.operations import launch
 from postroad.overlay import IntArray
+from postroad.overlay.small_world import distinct
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import cost as costing
 from postroad.pipeline import ingest as ingesting
@@ -1163,7 +1164,7 @@ def _swico_scratch(spark: SparkSession, folder: str) -> Any:
 def _candidates(pairs: DataFrame, nodes: int, keep: Callable[[DataFrame], DataFrame]) -> IntArray:
     edges = keep(swico.candidates(pairs).select((F.col("a") * nodes + F.col("b")).alias("edge")))
     # Sorting numbers here costs less than a second shuffle there.
-    return np.unique(store.arrow_of(edges)["edge"].to_numpy())
+    return distinct(store.arrow_of(edges)["edge"].to_numpy())
 
 
 def cost(
