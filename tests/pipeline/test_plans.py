@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from postroad.pipeline import cost, ingest, match, measure, sample, watch
+from postroad.pipeline import cost, ingest, match, measure, sample, swico, watch
 from postroad.pipeline import schemas as of
 from postroad.pipeline.definitions import OF_PAPERS
 from postroad.pipeline.schemas import LONG, TEXT, table
@@ -42,6 +42,16 @@ STAGES: dict[str, Callable[[Read], Any]] = {
     "metrics of papers": lambda read: measure.fact_metrics(read(of.FACTS), list(OF_PAPERS)),
     "metrics of runs": lambda read: measure.run_metrics(read(of.RUNS), read(of.METRICS)),
     "cost of links": lambda read: cost.links(read(of.COST_FACTS), read(PLACES)),
+    "interests without names": lambda read: swico.nameless(read(swico.ROWS)),
+    "nodes in order": lambda read: swico.in_order(read(swico.ROWS), "node"),
+    "nodes by number": lambda read: swico.numbered(read(swico.ORDERED), {0: 1, 1: 1}),
+    "interests by number": lambda read: swico.pairs(
+        read(swico.ROWS), read(swico.NUMBERED), read(swico.NUMBERED), 1
+    ),
+    "interests by number, many": lambda read: swico.pairs(
+        read(swico.ROWS), read(swico.NUMBERED), read(swico.NUMBERED), swico.BROADCAST_MAX + 1
+    ),
+    "candidates": lambda read: swico.candidates(read(swico.PAIRS)),
     "watch: events": lambda read: watch.events(watch.judged(read(LINES)), 1_000_000),
     "watch: faults": lambda read: watch.faults(read(LINES)),
     **{

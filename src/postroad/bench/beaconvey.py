@@ -6,6 +6,7 @@ members mostly follow each other, 36 topics a node on average.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -64,18 +65,18 @@ def planning() -> None:
 
 def approximation() -> None:
     from postroad.kernels import swico_candidates
+    from postroad.pipeline import run
     from postroad.pipeline.session import session
-    from postroad.pipeline.swico import candidate_edges
 
     print("beaconvey: TcoSuppR of the approximate planner, 10,000 nodes; seconds of the clock")
     print(
         f"{'interests':<10}{'candidates':>11}{'Spark s':>9}{'build s':>9}{'approx.':>9}{'exact':>9}"
     )
-    with session() as spark:
+    with session(), tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
         for kind in ("unif", "zipf", "social"):
             wanted = interests(kind, 10_000)
             began = time.perf_counter()
-            edges = candidate_edges(spark, wanted)
+            edges = run.candidates(wanted, scratch, run.Job())
             joined = time.perf_counter()
             world = swico_candidates.build(wanted, edges, 1)
             built = time.perf_counter()

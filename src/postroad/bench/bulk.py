@@ -4,7 +4,8 @@ Subscriptions, at 1,000 brokers, are `class = 'STOCK' AND symbol = X AND price >
 many symbols as let some 100 of them match a quote. Processor time is of all processes, the index
 included: a fixed part and one in proportion to the publications. So both are fitted to three sizes,
 a factor of ten apart, and the exponent to what is above the fixed part. Then, with `FILTERS` (1
-million) filters, `PUBLICATIONS` (10 million) are matched by broker. All in a heap of 2 GB.
+million) filters, `cost` at the same sizes, and `PUBLICATIONS` (10 million) are matched by broker.
+All in a heap of 2 GB.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from postroad.bench.pipeline import JOB, apart, cpu_s, peak_mb, started
+from postroad.bench.pipeline import JOB, apart, peak_mb, processor_s, started
 from postroad.pipeline import run, store
 from postroad.pipeline import schemas as tables
 from postroad.pipeline.schemas import conform
@@ -37,33 +39,37 @@ SCHEMES = (
 )  # fmt: skip
 U = "shiftrightunsigned(xxhash64(id, {}), 11) * power(2D, -53)"
 PRICE = "format_string('%.2f', {} * 100)"
+STAGES: dict[str, Callable[..., run.Facts]] = {
+    "match": lambda network, held, source, out: run.match(held, source, out, JOB),
+    "match by broker": lambda network, held, source, out: run.match(
+        held, source, out, JOB, by="broker"
+    ),
+    "cost of six schemes": lambda network, held, source, out: run.cost(
+        network, held, source, out, JOB, schemes=SCHEMES
+    ),
+}
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
-        apart(growth, Path(scratch))
+        apart(growth, Path(scratch), FILTERS, tuple(STAGES))
+        apart(growth, Path(scratch), LARGE[0], ("cost of six schemes",))
         apart(large, Path(scratch))
 
 
-def growth(folder: Path) -> None:
-    """Each stage at three sizes, in one session that has done each once."""
+def growth(folder: Path, filters: int, names: Sequence[str]) -> None:
+    """Stages at three sizes, in one session that has done each once."""
     (folder / "network.toml").write_text(
         f'[overlay]\nkind = "random_tree"\nbrokers = {BROKERS}\nlatency_us = 5000\n'
     )
     network, held = str(folder / "network.toml"), str(folder / "subscriptions")
     with started() as spark:
-        subscriptions(spark, FILTERS, held)
+        subscriptions(spark, filters, held)
         for count in (WARM, *SIZES):
-            publications(spark, count, FILTERS, f"{folder}/publications-{count}")
-        stages: dict[str, Callable[[str, str], run.Facts]] = {
-            "match": lambda source, out: run.match(held, source, out, JOB),
-            "match by broker": lambda source, out: run.match(held, source, out, JOB, by="broker"),
-            "cost of six schemes": lambda source, out: run.cost(
-                network, held, source, out, JOB, schemes=SCHEMES
-            ),
-        }
-        for name, stage in stages.items():
-            print(f"\npipeline: {name}, {FILTERS:,} filters, load average {os.getloadavg()[0]:.1f}")
+            publications(spark, count, filters, f"{folder}/publications-{count}")
+        for name in names:
+            stage = partial(STAGES[name], network, held)
+            print(f"\npipeline: {name}, {filters:,} filters, load average {os.getloadavg()[0]:.1f}")
             heading()
             spent = []
             for count in (WARM, *SIZES):
@@ -84,9 +90,9 @@ def timed(
     spark: Any, stage: Callable[[str, str], run.Facts], source: str, out: str, count: int
 ) -> float:
     """The processor time of a stage, printed with the rest."""
-    before, begun = cpu_s(spark), time.perf_counter()
+    before, begun = processor_s(os.getpid()), time.perf_counter()
     facts = stage(source, out)
-    wall, cpu = time.perf_counter() - begun, cpu_s(spark) - before
+    wall, cpu = time.perf_counter() - begun, processor_s(os.getpid()) - before
     size = sum(path.stat().st_size for path in Path(out).rglob("*")) / 1e6
     store.remove(out)
     rows = facts.get("matches", facts.get("sets"))

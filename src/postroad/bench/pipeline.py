@@ -115,7 +115,7 @@ def workload(folder: Path, subscriptions: int, publications: int) -> None:
 
 
 def sweep(folder: Path, count: int) -> None:
-    with started():
+    with started(light=True):  # as the command does
         for name, runs in (("warm", 4), (f"sweep-{count}", count)):
             experiment = folder / f"{name}.toml"
             experiment.write_text(
@@ -130,18 +130,17 @@ def sweep(folder: Path, count: int) -> None:
     print(f"  {count:5} {wall:7.1f} {ideal:8.1f} {ideal / wall:10.2f}")
 
 
-def cpu_s(spark: Any) -> float:
-    """Processor seconds of this process, the Spark driver, and all that they have started."""
-    ticks, parents = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
-            parents[int(path.parent.name)] = int(fields[1])
-    tree = {os.getpid(), session.jvm_pid(spark)}
-    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
-        tree |= more
-    return sum(ticks[pid] for pid in tree if pid in ticks) / os.sysconf("SC_CLK_TCK")
+def processor_s(pid: int) -> float:
+    """Of a process and all that it has started, those that have ended and were waited for too."""
+    ticks, todo = 0, [pid]
+    while todo:
+        here = todo.pop()
+        with suppress(OSError):  # it has ended
+            fields = Path(f"/proc/{here}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+            for thread in Path(f"/proc/{here}/task").iterdir():
+                todo += map(int, (thread / "children").read_text().split())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def busy(row: dict[str, Any]) -> dict[str, Any]:
@@ -154,9 +153,9 @@ def busy(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def started() -> Iterator[Any]:
+def started(light: bool = False) -> Iterator[Any]:
     """A session that has run its first job."""
-    with session.session(JOB.master, JOB.conf) as spark:
+    with session.session(JOB.master, JOB.conf, light) as spark:
         spark.range(1000).selectExpr("sum(id)").collect()
         yield spark
 

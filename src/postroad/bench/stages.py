@@ -1,31 +1,32 @@
-"""Every stage of the pipeline at three sizes, a factor of ten apart.
+"""Every stage of the pipeline at three sizes, each four times the one before.
 
 Each size has a session of its own on two cores with a heap of 2 GB, which has run a first job. A
-row says what the stage took in processor time (the JVM's and its Python workers'), also per million
-rows; `grows` is the exponent of the time between this size and the one before, so 1 is linear and
-what is below 1 is the fixed cost of a job. `memory` is the most that the Spark process has held,
-`shuffled` what was written between tasks. A stage is a row of `STAGES`: add yours there.
+row says what the stage took in processor time (the JVM's and its Python workers'). Through the
+three goes the law fixed + each · rows^exponent, which is printed below them. `memory` is the most
+that the Spark process has held, `shuffled` what was written between tasks. A stage is a row of
+`STAGES`: add yours there.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postroad.bench.pipeline import JOB, apart, peak_mb, started
+from postroad.bench.pipeline import JOB, apart, peak_mb, processor_s, started
 from postroad.pipeline import measure, run, session, store
 from postroad.pipeline.schemas import EDGES, FACTS, METRICS, RUNS, TRACES, conform
 from postroad.pipeline.store import Recipe
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (100_000, 400_000, 1_600_000)
+LARGE = (1_000_000, 4_000_000, 16_000_000)
+"""For stages of which a million rows take little more than none."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,14 @@ class Stage:
 def main() -> None:
     print("\npipeline: every stage, two cores, heap limit 2 GB")
     print(
-        f"  {'stage':22} {'rows':>10} {'s':>7} {'CPU s':>7} {'CPU s/1M':>9} {'grows':>6} "
+        f"  {'stage':23} {'rows':>10} {'s':>7} {'CPU s':>7} "
         f"{'memory':>8} {'shuffled':>10} {'jobs':>5}"
     )
     with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
         for name, stage in STAGES.items():
             for size in stage.sizes:
                 apart(one, name, size, Path(scratch))
+            print(f"  {said(stage.sizes, json.loads((Path(scratch) / name).read_text()))}")
 
 
 def one(name: str, size: int, scratch: Path) -> None:
@@ -60,16 +62,13 @@ def one(name: str, size: int, scratch: Path) -> None:
         begun, busy = time.perf_counter(), processor_s(pid)
         stage.work(spark, folder, size)
         took = time.perf_counter() - begun
-        spent = sum(after - busy.get(one, 0.0) for one, after in processor_s(pid).items())
+        spent = processor_s(pid) - busy
         jobs_after, shuffled_after = session.work_done(spark)
-        said = scratch / f"{name}.json"
-        grows = ""
-        if said.exists():
-            rows, before = json.loads(said.read_text())
-            grows = f"{math.log(spent / before) / math.log(size / rows):.2f}"
-        said.write_text(json.dumps([size, spent]))
+        spent_s = scratch / name
+        before = json.loads(spent_s.read_text()) if spent_s.exists() else []
+        spent_s.write_text(json.dumps([*before, spent]))
         print(
-            f"  {name:22} {size:10,} {took:7.1f} {spent:7.1f} {spent / size * 1e6:9.1f} {grows:>6} "
+            f"  {name:23} {size:10,} {took:7.1f} {spent:7.1f} "
             f"{peak_mb(spark):5,} MB {(shuffled_after - shuffled) / 1e6:7,.1f} MB "
             f"{jobs_after - jobs:5}",
             flush=True,
@@ -77,19 +76,15 @@ def one(name: str, size: int, scratch: Path) -> None:
     store.remove(str(folder))
 
 
-def processor_s(pid: int) -> dict[int, float]:
-    """Of a process and each of its descendants; not of those that have ended."""
-    spent, todo = {}, [pid]
-    while todo:
-        here = todo.pop()
-        try:
-            fields = Path(f"/proc/{here}/stat").read_text().rpartition(")")[2].split()
-            for thread in Path(f"/proc/{here}/task").iterdir():
-                todo += map(int, (thread / "children").read_text().split())
-        except OSError:  # it has ended
-            continue
-        spent[here] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-    return spent
+def said(sizes: Sequence[int], spent: Sequence[float]) -> str:
+    """The law through three sizes, each as many times the one before."""
+    (low, middle, high), times = spent, sizes[1] / sizes[0]
+    if not 0 < middle - low < high - middle:
+        return "no growth above what one run differs from the next"
+    exponent = math.log((high - middle) / (middle - low)) / math.log(times)
+    fixed = low - (middle - low) / (times**exponent - 1)
+    each = (high - middle) / (sizes[2] - sizes[1]) * 1e6
+    return f"fixed {fixed:.1f} CPU s, {each:.1f} per million rows, exponent {exponent:.2f}"
 
 
 def _nothing(spark: Any, folder: Path, size: int) -> None:
@@ -189,6 +184,21 @@ def _trace_metrics(spark: Any, folder: Path, size: int) -> None:
     store.write(traced, str(folder / "metrics"))
 
 
+def _interests(spark: Any, folder: Path, size: int) -> None:
+    """Twenty topics a node, some much more popular than others."""
+    nodes = max(100, size // 20)
+    rows = spark.range(size).selectExpr(
+        f"concat('n', id % {nodes}) node",
+        "concat('t', cast(floor(power(shiftrightunsigned(xxhash64(id), 11) * power(2D, -53), 2D)"
+        f" * {nodes}) as bigint)) topic",
+    )
+    rows.write.parquet(str(folder / "interests"))
+
+
+def _candidates(spark: Any, folder: Path, size: int) -> None:
+    run.interests(str(folder / "interests"), {}, str(folder), JOB)
+
+
 def _ingest_edges(spark: Any, folder: Path, size: int) -> None:
     run.ingest([str(folder / "edges.txt")], "edges", str(folder / "out"), JOB)
 
@@ -215,10 +225,11 @@ def _workload(spark: Any, folder: Path, size: int) -> None:
 STAGES = {
     "ingest edges": Stage(_edges_file, _ingest_edges),
     "ingest publications": Stage(_publications_file, _ingest_publications),
-    "sample": Stage(_graph, _sample),
-    "followers": Stage(_graph, _followers),
-    "workload follower": Stage(_nothing, _workload),
+    "sample": Stage(_graph, _sample, LARGE),
+    "followers": Stage(_graph, _followers, LARGE),
+    "workload follower": Stage(_nothing, _workload, LARGE),
+    "interests to candidates": Stage(_interests, _candidates),
     "facts to metrics": Stage(_facts, _fact_metrics),
     "metrics to measures": Stage(_runs, _measure),
-    "traces to metrics": Stage(_traces, _trace_metrics),
+    "traces to metrics": Stage(_traces, _trace_metrics, LARGE),
 }

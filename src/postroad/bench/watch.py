@@ -1,16 +1,25 @@
-"""`pipeline watch` at work: rows a second, per batch, beside nothing else.
+"""`pipeline watch` at work: rows a second, per batch, beside nothing else or beside brokers.
 
 A chain of brokers whose publishers sit at one end, as the brokers would have recorded it: files of
-a few seconds, in order. The first batch warms Spark up and is left out of the rate.
+a few seconds, in order. The first batch warms Spark up and is left out of the rate. With `BESIDE=N`
+a live chain of three brokers carries N publications a second meanwhile, each through all three;
+what arrives is counted before the watch starts and while it runs.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from postroad.bench.stages import processor_s
+import mqtt5
+
+from postroad.bench import live
+from postroad.bench.pipeline import processor_s
 from postroad.pipeline import run, session
 from postroad.traces.files import Files
 from postroad.traces.schema import Recording, Row
@@ -19,12 +28,70 @@ BROKERS, PUBLISHERS, CLASSES = 8, 100, 20
 ROWS_PER_S = 50_000
 FILE_S = 5
 SECONDS = int(os.environ.get("SECONDS", 120))
+BESIDE = int(os.environ.get("BESIDE", 0))
+LIVE_BROKERS, BEFORE_S, EVERY_S = 3, 5.0, 0.01
 BEGIN_US = 1_700_000_000_000_000
 JOB = run.Job("local[2]", ("spark.driver.memory=2g",))
 
 
+class Carried:
+    """Publications through a live chain at a steady rate, and how many have arrived."""
+
+    def __init__(self, first: int, last: int, pids: list[int]) -> None:
+        self.pids = pids
+        self.reader, self.publisher = live.Raw(last, "reader"), live.Raw(first, "publisher")
+        self.reader.subscribe(1, "chain/+", "n >= 0")
+        self.reader.await_subacks(1)
+        payload = b'{"n": 1, "pad": "%s"}' % (b"x" * live.PAYLOAD)
+        self.packet = mqtt5.PublishPacket("chain/a", payload).write()
+        self.bytes = 0
+        self.ended = threading.Event()
+        for part in (self._read, self._publish):
+            threading.Thread(target=part, daemon=True).start()
+
+    def _publish(self) -> None:
+        begun, sent = time.perf_counter(), 0
+        while not self.ended.wait(EVERY_S):
+            due = int((time.perf_counter() - begun) * BESIDE) - sent
+            self.publisher.socket.sendall(self.packet * due)
+            sent += due
+
+    def _read(self) -> None:
+        while data := self.reader.socket.recv(1 << 20):
+            self.bytes += len(data)
+
+    def now(self) -> tuple[float, float, float]:
+        """The clock, publications that have arrived, and processor seconds of the brokers."""
+        used_s = sum(map(live.cpu_s, self.pids))
+        return time.perf_counter(), self.bytes / len(self.packet), used_s
+
+
+def said(moment: str, before: tuple[float, ...], after: tuple[float, ...]) -> None:
+    took_s, arrived, used_s = (b - a for a, b in zip(before, after, strict=True))
+    print(
+        f"  {LIVE_BROKERS} brokers {moment}: {arrived / took_s:,.0f} of {BESIDE:,} publications "
+        f"a second arrive, {used_s / took_s:.2f} cores"
+    )
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """The live chain, at work for the time of the block; what it carries before and in it."""
+    with live.brokers(LIVE_BROKERS, folder) as (ports, _, pids):
+        chain = Carried(ports[0], ports[-1], pids)
+        begin = chain.now()
+        time.sleep(BEFORE_S)
+        start = chain.now()
+        said("before", begin, start)
+        try:
+            yield
+        finally:
+            said("meanwhile", start, chain.now())
+            chain.ended.set()
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         rows = traces(folder / "traces", SECONDS)
         size = sum(path.stat().st_size for path in (folder / "traces").iterdir())
@@ -32,15 +99,17 @@ def main() -> None:
             f"\nwatch: {rows:,} rows of {BROKERS} brokers, {size / rows:.0f} bytes each, ", end=""
         )
         print(f"windows of 5 s, watermark 1 m, load average {os.getloadavg()[0]:.1f} before")
+        if BESIDE:
+            stack.enter_context(beside(folder))
         print(f"  {'batch':>5} {'rows':>9} {'s':>6} {'rows/s':>8} {'CPU s':>6}")
         batches: list[tuple[int, float, float]] = []
         with JOB.session() as spark:
             pid = session.jvm_pid(spark)
-            busy = [sum(processor_s(pid).values())]
+            busy = [processor_s(pid)]
 
             def report(batch: run.Facts) -> None:
                 took_s = batch["took_us"] / 1e6
-                busy.append(sum(processor_s(pid).values()))
+                busy.append(processor_s(pid))
                 batches.append((batch["rows"], took_s, busy[-1] - busy[-2]))
                 print(
                     f"  {batch['batch']:5} {batch['rows']:9,} {took_s:6.1f} "

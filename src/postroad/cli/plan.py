@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,11 +15,10 @@ from postroad.cli.progress import counted, waiting
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError
 
-if TYPE_CHECKING:
-    from postroad.overlay import IntArray
-
 FILE = click.Path(path_type=Path, dir_okay=False)
 TABLE = click.Path(path_type=Path)
+LARGE_ROWS = 5_000_000
+"""Interests above which Spark numbers nodes and topics; below, that takes longer than to plan."""
 
 
 @click.group()
@@ -76,7 +75,7 @@ def swico(
     from postroad.kernels.swico import build, components_count, steps_count
     from postroad.overlay import small_world
     from postroad.planning import swico as planning
-    from postroad.planning.interests import read
+    from postroad.planning.interests import is_parquet, read, rows_count
 
     if approximate and overlay != "SL":
         raise InputError(
@@ -86,20 +85,20 @@ def swico(
         raise InputError(
             f"--approximate with --incoming {incoming}", remedy="leave one of the two out"
         )
-    nodes, topics, wanted = read(interests, pairs(names))
     began = perf_counter()
     if approximate:
         from postroad.kernels import swico_candidates
-        from postroad.pipeline.run import guarded
-        from postroad.pipeline.swico import candidate_edges
+        from postroad.pipeline import run
 
-        def candidates() -> IntArray:
-            with job(told, bar=True).session() as spark:
-                return candidate_edges(spark, wanted)
-
-        edges = guarded(candidates)
+        where, beside = job(told, bar=True), str(out.absolute().parent)
+        if is_parquet(interests) and rows_count(interests) > LARGE_ROWS:
+            nodes, wanted, edges = run.interests(str(interests), pairs(names), beside, where)
+        else:
+            nodes, _, wanted = read(interests, pairs(names))
+            edges = run.candidates(wanted, beside, where)
         world = swico_candidates.build(wanted, edges, seed)
     else:
+        nodes, _, wanted = read(interests, pairs(names))
         world = counted(
             "planning",
             lambda done: build(wanted, overlay, long, seed, incoming, done),
@@ -120,10 +119,12 @@ def swico(
     }
     small_world.save(small_world.as_overlay(world, nodes, 0), out, facts)
     if as_json:
-        click.echo(json.dumps({"nodes_count": len(nodes), "topics_count": len(topics), **facts}))
+        click.echo(
+            json.dumps({"nodes_count": len(nodes), "topics_count": wanted.topics_count, **facts})
+        )
         return
     click.echo(
-        f"{len(nodes):,} nodes, {len(topics):,} topics, {len(wanted.topics):,} interests; "
+        f"{len(nodes):,} nodes, {wanted.topics_count:,} topics, {len(wanted.topics):,} interests; "
         f"overlay {overlay} in {took:.1f} s"
     )
     click.echo(

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
 from postroad.live.network import Network
 from postroad.live.operations import launch
+from postroad.overlay import IntArray
+from postroad.overlay.small_world import distinct
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import cost as costing
 from postroad.pipeline import ingest as ingesting
@@ -37,7 +40,7 @@ from postroad.pipeline import match as matching
 from postroad.pipeline import measure as measuring
 from postroad.pipeline import sample as sampling
 from postroad.pipeline import session as sessions
-from postroad.pipeline import store
+from postroad.pipeline import store, swico
 from postroad.pipeline import sweep as sweeping
 from postroad.pipeline import watch as watching
 from postroad.pipeline import workload as workloads
@@ -68,6 +71,7 @@ from postroad.pipeline.schemas import (
     table,
 )
 from postroad.pipeline.store import Recipe
+from postroad.planning.swico import TopicInterests, from_pairs
 from postroad.workloads.followed import followers_of
 
 Facts = dict[str, Any]
@@ -1091,6 +1095,76 @@ def zone_loads(
         return guarded(act)
     finally:
         store.remove_file(index)
+
+
+def interests(
+    path: str, names: Mapping[str, str], folder: str, job: Job
+) -> tuple[list[str], TopicInterests, IntArray]:
+    """From Parquet: the nodes in the order they first appear, the interests by number, and the
+    candidates of the approximate planner, a * nodes + b with a < b, ascending. All executors must
+    see the folder."""
+    path = store.absolute(path)
+
+    def act() -> tuple[list[str], TopicInterests, IntArray]:
+        with job.session() as spark, _swico_scratch(spark, folder) as keep:
+            rows = store.read_raw(spark, [path])
+            called = {"node": "node", "topic": "topic", **names}
+            for ours, theirs in called.items():
+                if ours not in ("node", "topic") or theirs not in rows.columns:
+                    raise InputError(
+                        f"columns {', '.join(rows.columns[:-2])}",
+                        where=path,
+                        remedy="name two of them node and topic, or say --map node=COLUMN",
+                    )
+            rows = rows.select(
+                *(F.col(theirs).cast("string").alias(ours) for ours, theirs in called.items()),
+                "_file",
+                "_row",
+            )
+            for row in swico.nameless(rows).orderBy("_file", "_row").head(1):
+                raise InputError(
+                    f"row {row['_row'] + 1} has no {'topic' if row['node'] else 'node'}",
+                    where=row["_file"],
+                    remedy="name a node and a topic in each row",
+                )
+            numbered: list[DataFrame] = []
+            orders: list[pa.Table] = []
+            for column in ("node", "topic"):
+                ordered = keep(swico.in_order(rows, column))
+                orders.append(store.arrow_of(ordered).sort_by("place"))
+                parts = orders[-1]["place"].to_numpy() >> swico.PART_BITS
+                numbered.append(swico.numbered(ordered, Counter(parts.tolist())))
+            nodes, topics_count = orders[0]["name"].to_pylist(), len(orders[1])
+            kept = keep(swico.pairs(rows, numbered[0], numbered[1], max(len(nodes), topics_count)))
+            columns = store.arrow_of(kept)
+            node, topic = (columns[name].to_numpy() for name in ("node", "topic"))
+            wanted = from_pairs(node, topic, len(nodes), topics_count)
+            return nodes, wanted, _candidates(kept, len(nodes), keep)
+
+    return guarded(act)
+
+
+def candidates(wanted: TopicInterests, folder: str, job: Job) -> IntArray:
+    """The same candidates, of interests that are at hand."""
+
+    def act() -> IntArray:
+        with job.session() as spark, _swico_scratch(spark, folder) as keep:
+            nodes = np.repeat(np.arange(wanted.nodes_count), np.diff(wanted.start))
+            columns = {"node": nodes, "topic": wanted.topics}
+            rows = sessions.small_table(spark, columns, swico.PAIRS)
+            return _candidates(rows, wanted.nodes_count, keep)
+
+    return guarded(act)
+
+
+def _swico_scratch(spark: SparkSession, folder: str) -> Any:
+    return store.scratch(spark, _on_disk(folder), f".swico-{os.getpid()}")
+
+
+def _candidates(pairs: DataFrame, nodes: int, keep: Callable[[DataFrame], DataFrame]) -> IntArray:
+    edges = keep(swico.candidates(pairs).select((F.col("a") * nodes + F.col("b")).alias("edge")))
+    # Sorting numbers here costs less than a second shuffle there.
+    return distinct(store.arrow_of(edges)["edge"].to_numpy())
 
 
 def cost(

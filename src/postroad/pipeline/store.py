@@ -373,6 +373,13 @@ def arrow(path: str, columns: Sequence[str]) -> pa.Table:
     return dataset.dataset(place, format="parquet", filesystem=files).to_table(list(columns))
 
 
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """A frame that was read from Parquet as it is, read by this process: Spark collects nothing."""
+    places = [local(path) for path in frame.inputFiles()]
+    files = [place for _, place in places]
+    return dataset.dataset(files, format="parquet", filesystem=places[0][0]).to_table()
+
+
 def read_files(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
     """Loose Parquet files in a folder, such as the finished runs of a sweep."""
     return spark.read.schema(schema).parquet(uri(path))
@@ -557,9 +564,11 @@ def _write_small(rows: pa.Table, path: str) -> None:
 
 
 @contextmanager
-def scratch(spark: SparkSession, folder: str) -> Iterator[Callable[[DataFrame], DataFrame]]:
+def scratch(
+    spark: SparkSession, folder: str, name: str = ".scratch"
+) -> Iterator[Callable[[DataFrame], DataFrame]]:
     """A way to write a frame away and read it back, for the time of the block."""
-    place = join(folder, ".scratch")
+    place = join(folder, name)
     remove(place)
     turns = itertools.count()
 

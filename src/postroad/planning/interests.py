@@ -18,6 +18,26 @@ from postroad.overlay import IntArray
 from postroad.planning.swico import TopicInterests, from_pairs
 
 
+def is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet" or path.is_dir()
+
+
+def rows_count(path: Path) -> int:
+    """The rows of Parquet, from its files' footers."""
+    from pyarrow import dataset
+
+    try:
+        return int(dataset.dataset(path, format="parquet").count_rows())
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"cannot read {str(path)!r}: {error.strerror or error}", remedy="check the file's name"
+    )
+
+
 def read(
     path: Path, names: Mapping[str, str] | None = None
 ) -> tuple[list[str], list[str], TopicInterests]:
@@ -32,7 +52,7 @@ def read(
     if len(called) > 2:
         raise InputError(f"the map names {[*called][2]!r}", remedy="the columns are node and topic")
     try:
-        if path.suffix == ".parquet" or path.is_dir():
+        if is_parquet(path):
             table = parquet.read_table(path)
         else:
             as_text = csv.ConvertOptions(
@@ -44,9 +64,7 @@ def read(
             table.column(name).cast(arrow.string()).combine_chunks() for name in called.values()
         ]
     except OSError as error:
-        raise InputError(
-            f"cannot read {str(path)!r}: {error.strerror or error}", remedy="check the file's name"
-        ) from None
+        raise _unreadable(path, error) from None
     except KeyError:
         raise InputError(
             f"columns {', '.join(table.column_names)}",

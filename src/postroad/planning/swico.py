@@ -39,7 +39,7 @@ import numpy as np
 
 from postroad import draws
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import phases_count, ranked
+from postroad.overlay.small_world import distinct, phases_count, ranked
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def from_pairs(
     topics_count: int,
 ) -> TopicInterests:
     """From (node, topic) pairs; a pair that appears twice counts once."""
-    keys = np.unique(
+    keys = distinct(
         np.asarray(nodes, np.int64) * max(1, topics_count) + np.asarray(topics, np.int64)
     )
     node, topic = keys // max(1, topics_count), keys % max(1, topics_count)
@@ -233,4 +233,4 @@ def support(interests: TopicInterests, components: int) -> float:
 
 def components_bounds(interests: TopicInterests) -> tuple[int, int]:
     """TCC(∅) and TCC(K), equations 2 and 3."""
-    return len(interests.topics), len(np.unique(interests.topics))
+    return len(interests.topics), int(np.count_nonzero(np.bincount(interests.topics)))
