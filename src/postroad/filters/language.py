@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 from postroad.errors import FilterError
@@ -130,7 +129,11 @@ def intersects(a: Filter, b: Filter) -> bool:
     """Whether some publication may match both: a no is always right."""
     if not (a._light and b._light) and not _comparable(a, b):
         return bool(a.conjunctions and b.conjunctions)
-    return any(_meet(first, second) for first, second in product(a.conjunctions, b.conjunctions))
+    for first in a.conjunctions:
+        for second in b.conjunctions:
+            if _meet(first, second):
+                return True
+    return False
 
 
 def conjoin(a: Filter, b: Filter) -> Filter:
@@ -350,15 +353,17 @@ def _includes(outer: Conjunction, inner: Conjunction) -> bool:
     if len(outer) > len(inner):
         return False
     demands = dict(inner)
-    return all(
-        (demand := demands.get(name)) is not None and constraint.includes(demand)
-        for name, constraint in outer
-    )
+    for name, constraint in outer:
+        demand = demands.get(name)
+        if demand is None or not constraint.includes(demand):
+            return False
+    return True
 
 
 def _meet(first: Conjunction, second: Conjunction) -> bool:
     demands = dict(first)
-    return all(
-        (demand := demands.get(name)) is None or demand.meet(constraint) is not None
-        for name, constraint in second
-    )
+    for name, constraint in second:
+        demand = demands.get(name)
+        if demand is not None and demand.meet(constraint) is None:
+            return False
+    return True

@@ -115,6 +115,8 @@ class Zone:
         A filter that would grow too large is left as it is: what it is compared with in the zone
         lies in the zone anyway.
         """
+        if not intersects(self.filter, filter):  # quicker to see than to conjoin
+            return None
         known = self._narrowed
         if filter not in known:
             if len(known) >= NARROWED_MAX:

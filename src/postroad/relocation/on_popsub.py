@@ -15,7 +15,6 @@ from postroad.model import AdvertisementId, BrokerId, Publication
 from postroad.relocation.grape import Grape
 from postroad.relocation.host import RelocationHost, Seen
 from postroad.relocation.pop import Pop
-from postroad.routing.advertisement_forwarding import meet
 from postroad.routing.base import Effect
 from postroad.routing.popsub import PopSub
 from postroad.routing.popsub.messages import EPOCH
@@ -44,9 +43,7 @@ class PopSubHost(RelocationHost, PopSub):
             self.numbers.pop(name, None)
         for gains in self.gains.values():
             gains.pop(name, None)
-        for entry in self.entries.values():
-            if entry.source not in (LOCAL, hop) and meet(advertisement.filter, entry.filter):
-                self.count_gain(entry, name, 1)
+        self.count_gains(advertisement, hop)
         return effects
 
     def reached_by(self, name: AdvertisementId, links: Iterable[BrokerId]) -> list[BrokerId]:

@@ -112,8 +112,9 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
             _add(self.towards[filter], source, step)
         return met
 
-    def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
-        return super()._wanted(filter, peer) and peer in self.towards[filter]
+    def _to_know(self, filter: Filter, peers: list[BrokerId]) -> list[BrokerId]:
+        towards = self.towards.get(filter, {})
+        return super()._to_know(filter, [peer for peer in peers if peer in towards])
 
     def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         self._track(filters)
@@ -127,7 +128,7 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
             elif filter not in self.towards:
                 counts = self.towards[filter] = {}
                 if self._offers is None:
-                    self._offers = Offers(self.offers())
+                    self._offers = self.pool.offers(self.offers())
                 for _, source in self.pool.meeting(filter, self._offers):
                     _add(counts, source, 1)
 

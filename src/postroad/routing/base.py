@@ -101,8 +101,7 @@ def commas(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-@dataclass(frozen=True, slots=True)
-class PublicationMessage(CarriesOne):
+class PublicationMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication that has crossed `hops` links once it arrives."""
 
     kind = "publication"
@@ -115,8 +114,7 @@ class PublicationMessage(CarriesOne):
         return f"publication {self.publication.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionMessage(AboutFilter):
+class SubscriptionMessage(AboutFilter, msgspec.Struct, frozen=True):
     """The sender wants what `filter` matches."""
 
     kind = "subscription"
@@ -139,8 +137,7 @@ class UnsubscriptionMessage(AboutFilter):
         return f"unsubscription {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class AdvertisementMessage(Message):
+class AdvertisementMessage(Message, msgspec.Struct, frozen=True):
     """A publisher behind the sender announces what it will publish."""
 
     kind = "advertisement"

@@ -116,19 +116,20 @@ class BeaConvey(RingRouter):
 
     def next_hops(self, topic: Topic, high: int) -> list[int]:
         """Protocol 5, for a message whose range starts here and ends before `high`."""
-        count = self.ring.space
-        length = (high - self.position - 1) % count + 1
+        count, position = self.ring.space, self.position
+        length = (high - position - 1) % count + 1
 
         def away(place: int) -> int:
-            return (place - self.position) % count
+            return (place - position) % count
 
         members = self.members(topic)
         if not members:
             return []
-        nearest = members[bisect_right(members, self.position) % len(members)]
-        interested = set(members)
-        inside = [peer for peer in self.ring.peers_of(self.position) if away(peer) < length]
-        chosen = {peer for peer in inside if peer in interested}
+        nearest = members[bisect_right(members, position) % len(members)]
+        inside = [
+            peer for peer in self.ring.peers_of(position) if (peer - position) % count < length
+        ]
+        chosen = set(inside).intersection(members)
         if 0 < away(nearest) < length:
             chosen.add(nearest)
         hops = sorted(chosen, key=away)

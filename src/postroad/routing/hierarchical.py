@@ -41,8 +41,8 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
         super().__init__(broker, subscription_forwarding.Config(config.covering), pool)
         self.parent = parent  # -1 at the root
 
-    def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
-        return peer == self.parent and super()._wanted(filter, peer)
+    def _to_know(self, filter: Filter, peers: list[BrokerId]) -> list[BrokerId]:
+        return super()._to_know(filter, [peer for peer in peers if peer == self.parent])
 
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return None if self.parent in self.outgoing else super().recipients(topic, sender)

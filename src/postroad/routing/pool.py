@@ -39,6 +39,20 @@ class Offers:
         self.of: dict[int, list[tuple[int, Offer]]] = {}
         for place, offer in enumerate(offers):
             self.of.setdefault(id(offer[0].filter), []).append((place, offer))
+        self.filters = frozenset(self.of)
+
+
+class Meetings:
+    """The filters of advertisements that a filter was compared with, by identity (as keys they
+    would be slow: there are many questions), and which of them it intersects. `with_all` is the
+    last set of them that it was compared with."""
+
+    __slots__ = ("compared", "met", "with_all")
+
+    def __init__(self) -> None:
+        self.compared: dict[int, Filter] = {}  # kept, so that no other gets its identity
+        self.met: set[int] = set()
+        self.with_all: frozenset[int] | None = None
 
 
 class FilterPool:
@@ -57,9 +71,8 @@ class FilterPool:
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
         self._recent: dict[Publication, list[Filter]] = {}
-        # Per filter the filters of advertisements it was compared with, by identity, and which of
-        # them it intersects. The filters themselves would be slow keys: there are many questions.
-        self._meetings: dict[Filter, tuple[dict[int, Filter], set[int]]] = {}
+        self._meetings: dict[Filter, Meetings] = {}
+        self._offered: frozenset[int] = frozenset()  # the last, and soon that of all brokers
         self._elder: dict[Publication, list[Filter]] = {}
         # Filters by the values they pin: a filter that demands class = 'A' is only covered
         # by filters that demand the same or nothing of `class`, and covers only the former.
@@ -153,22 +166,32 @@ class FilterPool:
             else:
                 del self._asking[name]
 
+    def offers(self, offers: Iterable[Offer]) -> Offers:
+        """These advertisements, to be compared with filters."""
+        whole = Offers(offers)
+        if whole.filters == self._offered:
+            whole.filters = self._offered
+        self._offered = whole.filters
+        return whole
+
     def meeting(self, filter: Filter, offers: Offers) -> list[Offer]:
         """Those of the advertisements that intersect the filter, in the same order."""
-        compared, met = self._meetings.get(filter, ({}, set()))
-        if not compared or len(compared) > _MEETINGS_MAX:
-            compared, met = {}, set()
+        meetings = self._meetings.get(filter)
+        if meetings is None or len(meetings.compared) > _MEETINGS_MAX:
+            meetings = Meetings()
             if filter in self.uses:
-                self._meetings[filter] = compared, met
-        of = offers.of
-        for number in of.keys() - compared.keys():
-            offered = compared[number] = of[number][0][1][0].filter
-            if intersects(offered, filter):
-                met.add(number)
-        return [
-            offer
-            for _, offer in sorted(chain.from_iterable(of[number] for number in of.keys() & met))
-        ]
+                self._meetings[filter] = meetings
+        of, met = offers.of, meetings.met
+        if meetings.with_all is not offers.filters:
+            for number in offers.filters - meetings.compared.keys():
+                offered = meetings.compared[number] = of[number][0][1][0].filter
+                if intersects(offered, filter):
+                    met.add(number)
+            meetings.with_all = offers.filters
+        own = [of[number] for number in met if number in of]
+        if len(own) == 1:
+            return [offer for _, offer in own[0]]
+        return [offer for _, offer in sorted(chain.from_iterable(own))]
 
     def _relate(self, filter: Filter) -> None:
         pins = _pins(filter)

@@ -146,9 +146,18 @@ class Circle(ABC):
     def nearest(self, places: Sequence[int], target: int) -> int:
         """Of these places the one nearest to the target; of two, the one before it."""
         space = self.space
-        return min(
-            places, key=lambda place: (self.distance(place, target), (target - place) % space)
-        )
+        nearest, least = places[0], 2 * space
+        for place in places:
+            behind = (target - place) % space
+            ahead = space - behind
+            far = 2 * behind if behind <= ahead else 2 * ahead + 1
+            if far < least:
+                nearest, least = place, far
+        return nearest
+
+    def taken(self, places: Iterable[int]) -> list[int]:
+        """Those where a broker stands, ascending."""
+        return sorted(filter(self.is_taken, places))
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,9 @@ class RingPlan(Plan, Circle):
 
     def is_taken(self, place: int) -> bool:
         return True
+
+    def taken(self, places: Iterable[int]) -> list[int]:
+        return sorted(places)
 
     def from_on(self, place: int) -> int:
         return place
@@ -358,7 +370,7 @@ class RingRouter(Router):
                     (places.add if present else places.discard)(place)
             if topic != ANY:
                 places.update(self.members(ANY))
-            members = self._members[topic] = sorted(filter(self.ring.is_taken, places))
+            members = self._members[topic] = self.ring.taken(places)
         return members
 
     # Membership.

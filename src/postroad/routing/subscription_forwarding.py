@@ -109,10 +109,12 @@ class SubscriptionForwarding(Router):
             effects += [Send(peer, onward) for peer in peers]
         return effects
 
-    def _wanted(self, filter: Filter, peer: BrokerId) -> bool:
-        """Whether this neighbour should know that the filter is wanted here."""
+    def _to_know(self, filter: Filter, peers: list[BrokerId]) -> list[BrokerId]:
+        """Those of the neighbours that should know that the filter is wanted here."""
         sources = self.table.sources.get(filter)
-        return sources is not None and (len(sources) > 1 or peer not in sources)
+        if sources is None:
+            return []
+        return peers if len(sources) > 1 else [peer for peer in peers if peer not in sources]
 
     def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         """Bring what these neighbours have been asked for in line with who wants what now.
@@ -123,10 +125,11 @@ class SubscriptionForwarding(Router):
         effects: list[Effect] = []
         if len(filters) == 1 and not self.pool.covering:  # nothing else can change with it
             (filter,) = filters
+            to_know = self._to_know(filter, peers)
             subscription: Message | None = None  # one for all neighbours
             for peer in peers:
                 outgoing = self.outgoing[peer]
-                wanted = self._wanted(filter, peer)
+                wanted = peer in to_know
                 if wanted == (filter in outgoing.asked):
                     continue
                 if not wanted:
@@ -137,14 +140,15 @@ class SubscriptionForwarding(Router):
                 subscription = subscription or SubscriptionMessage(filter)
                 effects.append(Send(peer, subscription))
             return effects
+        to_know_of = [(filter, self._to_know(filter, peers)) for filter in filters]
         for peer in peers:
             outgoing = self.outgoing[peer]
             asked_for, covered = outgoing.asked, outgoing.covered_by
             # A filter may be asked for, withdrawn and asked for again within one refresh:
             # only the net change since before it is sent.
             net: dict[Filter, int] = {}
-            for filter in filters:
-                wanted = self._wanted(filter, peer)
+            for filter, to_know in to_know_of:
+                wanted = peer in to_know
                 if wanted == (filter in asked_for or filter in covered):
                     continue
                 asked, withdrawn = outgoing.add(filter) if wanted else outgoing.remove(filter)
@@ -165,5 +169,6 @@ class SubscriptionForwarding(Router):
         for peer, outgoing in self.outgoing.items():
             outgoing.check()
             for filter in self.table:
-                assert self._wanted(filter, peer) == (filter in outgoing), (peer, str(filter))
+                wanted = peer in self._to_know(filter, [peer])
+                assert wanted == (filter in outgoing), (peer, str(filter))
             assert all(filter in self.table.sources for filter in outgoing.asked)

@@ -92,9 +92,11 @@ class SourceTable:
         sources = self.sources.get(filter)
         if sources is None:
             self.pool.enter(filter)
+            self.sources[filter] = _alone(source)
         elif source in sources:
             return False
-        self.sources[filter] = _alone(source) if sources is None else _with(sources, source)
+        else:
+            self.sources[filter] = _with(sources, source)
         self.entries_count += 1
         self.counts[source] = self.counts.get(source, 0) + 1
         return True

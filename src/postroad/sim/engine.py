@@ -167,7 +167,7 @@ class Broker:
     subscriptions: dict[SubscriptionId, Subscription] = field(default_factory=dict)
     advertisements: dict[str, Advertisement] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
-    sent: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)  # added up from its links after a run
     matches_count: int = 0  # of earlier lives; the router counts the present one
     table_entries_max: int = 0
     deliveries: int = 0
@@ -242,9 +242,9 @@ class Simulator:
 
     def _count_introductions(self, link: Link, counts: Mapping[str, int]) -> None:
         """Routers that start from what a planner knew have in effect been told."""
-        sent, received = self.brokers[link.source].sent, self.brokers[link.target].received
+        received = self.brokers[link.target].received
         for kind, count in counts.items():
-            for counted in (link.messages, sent, received):
+            for counted in (link.messages, received):
                 counted[kind] = counted.get(kind, 0) + count
 
     # What a caller does: schedule inputs and faults, then run.
@@ -269,21 +269,22 @@ class Simulator:
     def _hurry(self, under_way: deque[tuple[Received, Link]]) -> None:
         """Settle without time: brokers take none, and messages arrive in the order in which they
         were sent, as if all links were as long."""
-        brokers, heap = self.brokers, self._heap
+        brokers, heap, step = self.brokers, self._heap, self._step
         while under_way or (heap and heap[0][0] <= self.now):
             if heap and heap[0][0] <= self.now:
                 _, _, act, arguments = heapq.heappop(heap)
                 act(*arguments)
                 continue
             input, link = under_way.popleft()
-            received, kind = brokers[link.target].received, input.message.kind
+            number = link.target
+            received, kind = brokers[number].received, input.message.kind
             received[kind] = received.get(kind, 0) + 1
-            self._step(link.target, input)
+            step(number, input)
 
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is under way and every router is idle, or until this time."""
         self._under_way = None
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         look = 0  # asking every router is not free: look again only after so many new events
         while heap and (until_us is None or heap[0][0] <= until_us):
             if len(heap) == self._restless and self._sequence >= look:
@@ -291,10 +292,16 @@ class Simulator:
                 if not waits and all(each.router.idle() for each in self.brokers if each.up):
                     break
                 look = self._sequence + _LOOK_EVERY
-            self.now, _, act, arguments = heapq.heappop(heap)
+            self.now, _, act, arguments = pop(heap)
             act(*arguments)
         for broker in self.brokers:
             self._count_queue(broker)
+            broker.sent.clear()
+        for links in (*(links.values() for links in self.links), self.asides.values()):
+            for link in links:
+                sent = self.brokers[link.source].sent
+                for kind, count in link.messages.items():
+                    sent[kind] = sent.get(kind, 0) + count
 
     # The loop.
 
@@ -332,20 +339,20 @@ class Simulator:
             self._take(number, input, None, 0)
 
     def _arrive(self, input: Received, link: Link, epoch: int) -> None:
+        message, number = input.message, link.target
         self._pending -= 1
-        if input.message.chatter:
+        if message.chatter:
             self._restless -= 1
         if link.epoch != epoch:
             self._lose_message(link, input, DOWN)
             return
-        received = self.brokers[link.target].received
-        kind = input.message.kind
+        broker = self.brokers[number]
+        received, kind = broker.received, message.kind
         received[kind] = received.get(kind, 0) + 1
         if self.tracing is not None:
-            queue = len(self.brokers[link.target].queue)
-            recorder = self.tracing.recorders[link.target]
-            recorder.received(link.source, input.message, None, queue, self.now)
-        self._take(link.target, input, link, epoch)
+            recorder = self.tracing.recorders[number]
+            recorder.received(link.source, message, None, len(broker.queue), self.now)
+        self._take(number, input, link, epoch)
 
     def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
         """Handle an input at once, or queue it behind what the broker is busy with."""
@@ -373,9 +380,12 @@ class Simulator:
         epoch: int,
     ) -> None:
         self._count_queue(broker)
-        broker.queue.append((waiting, link, epoch))
-        broker.queue_max = max(broker.queue_max, len(broker.queue))
-        if len(broker.queue) == 1:
+        queue = broker.queue
+        queue.append((waiting, link, epoch))
+        length = len(queue)
+        if length > broker.queue_max:
+            broker.queue_max = length
+        if length == 1:
             self._serve(number, broker)
 
     def _serve(self, number: BrokerId, broker: Broker) -> None:
@@ -385,11 +395,13 @@ class Simulator:
         if type(first) is Sends:
             took_us = self.sending_us[number] * len(first.messages)
         elif type(first) is Received and first.message.carries:
-            units = self.costs.units(first.message.kind, first.message.size)
-            took_us = round(took_us * units)
+            message = first.message
+            took_us = round(took_us * self.costs.units(message.kind, message.size))
         broker.served_count += 1
         broker.busy_us += took_us
-        self._push(self.now + took_us, self._served, (number, broker.life))
+        self._sequence += 1
+        event = (self.now + took_us, self._sequence, self._served, (number, broker.life))
+        heapq.heappush(self._heap, event)
 
     def _served(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -400,7 +412,7 @@ class Simulator:
         if type(input) is Sends:
             self._next(number, broker)
             for aside, message in input.messages:
-                self._send(broker, aside, message, 0)
+                self._send(aside, message, 0)
             return
         assert not isinstance(input, Sends)
         if self.copy_us and (link is None or link.epoch == epoch):
@@ -430,8 +442,10 @@ class Simulator:
             self._serve(number, broker)
 
     def _count_queue(self, broker: Broker) -> None:
-        broker.queue_area += len(broker.queue) * (self.now - broker.queue_since)
-        broker.queue_since = self.now
+        now = self.now
+        if broker.queue:
+            broker.queue_area += len(broker.queue) * (now - broker.queue_since)
+        broker.queue_since = now
 
     def _step(self, number: BrokerId, input: Input) -> TimeUs:
         """One step of one router, and its effects in order; how long its copies take."""
@@ -446,55 +460,72 @@ class Simulator:
             self.tracing.stepped()
         if self.check:
             router.check()
+        copy_us = self.copy_us
+        late_us = copy_us * _copies(effects) if copy_us else 0
+        if effects:
+            self._perform(number, broker, effects, late_us)
+        message = input.message if type(input) is Received else None
+        if message is not None and message.carries:
+            if not effects:
+                broker.false_sends += 1
+        elif type(input) is not Publish:
+            entries = router.table_entries()
+            if entries > broker.table_entries_max:
+                broker.table_entries_max = entries
+        return late_us
+
+    def _perform(
+        self, number: BrokerId, broker: Broker, effects: Sequence[Effect], late_us: TimeUs
+    ) -> None:
+        """The effects of a step, in order."""
+        now = self.now
         forwards = False
-        delivers = False
+        delivered = broker.deliveries
         links = self.links[number]
-        late_us = self.copy_us and self.copy_us * _copies(effects)
         laborious: list[tuple[Link, Message]] = []
         for effect in effects:
-            if type(effect) is Send:  # by far the most frequent effect
+            if type(effect) is Send:  # by far the most frequent effects first
                 message = effect.message
                 link = links.get(effect.peer) or self._aside(number, effect.peer)
                 if message.laborious and self.sending_us[number] and self._under_way is None:
                     laborious.append((link, message))
                 else:
-                    self._send(broker, link, message, late_us)
+                    self._send(link, message, late_us)
                 forwards = forwards or message.forwards
                 continue
-            match effect:
-                case Send():
-                    pass  # seen to above
-                case Deliver(subscription_id, publication, hops, via):
-                    delivers = True
-                    self.deliveries.append(
-                        (publication.key, subscription_id, number, self.now + late_us, hops, via)
+            if type(effect) is Deliver:
+                publication = effect.publication
+                self.deliveries.append(
+                    (
+                        (publication.publisher, publication.id), effect.subscription_id, number,
+                        now + late_us, effect.hops, effect.via,
                     )
-                    broker.deliveries += 1
+                )  # fmt: skip
+                broker.deliveries += 1
+                continue
+            match effect:
+                case Send() | Deliver():
+                    pass  # seen to above
                 case SetTimer(name, after_us):
                     self._restless += 1
                     self._sequence += 1
                     broker.timers[name] = self._sequence
                     self._push(
-                        self.now + after_us, self._fire, (number, name, self._sequence, broker.life)
+                        now + after_us, self._fire, (number, name, self._sequence, broker.life)
                     )
                 case CancelTimer(name):
                     broker.timers.pop(name, None)
                 case Note(text):
-                    self.notes.append((self.now, number, text))
+                    self.notes.append((now, number, text))
                 case Move() | Resume() | Ping():
                     self._say(number, effect)
                 case Measure():
                     self._pending += 1
-                    self._push(self.now, self._measure, (number, broker.life))
+                    self._push(now, self._measure, (number, broker.life))
         if laborious:
             self._queue(number, broker, Sends(laborious), None, 0)
-        if forwards and not delivers:
+        if forwards and broker.deliveries == delivered:
             broker.pure_forwards += 1
-        if not effects and type(input) is Received and input.message.carries:
-            broker.false_sends += 1
-        if not _publication(input):
-            broker.table_entries_max = max(broker.table_entries_max, router.table_entries())
-        return late_us
 
     def _aside(self, source: BrokerId, target: BrokerId) -> Link:
         """The way to a broker that is no neighbour, opened when it is first used."""
@@ -507,26 +538,26 @@ class Simulator:
             self.asides[source, target] = link
         return link
 
-    def _send(self, broker: Broker, link: Link, message: Message, late_us: TimeUs) -> None:
-        kind = message.kind
-        broker.sent[kind] = broker.sent.get(kind, 0) + 1
-        link.messages[kind] = link.messages.get(kind, 0) + 1
+    def _send(self, link: Link, message: Message, late_us: TimeUs) -> None:
+        messages, kind = link.messages, message.kind
+        messages[kind] = messages.get(kind, 0) + 1
         if message.carries:
             link.copies += message.size
         if self.tracing is not None:
             recorder = self.tracing.recorders[link.source]
             recorder.sent(link.target, message, None, None, self.now)
+        input = Received(message, link.source)
         if link.downs:
-            self._lose_message(link, Received(message, link.source), DOWN)
+            self._lose_message(link, input, DOWN)
             return
         if self._under_way is not None:
-            self._under_way.append((Received(message, link.source), link))
+            self._under_way.append((input, link))
             return
         if link.loss:
             link.drawn += 1
             key = link.source * len(self.brokers) + link.target
             if draws.uniform(self.seed, "link_loss", key, link.drawn) < link.loss:
-                self._lose_message(link, Received(message, link.source), LOST)
+                self._lose_message(link, input, LOST)
                 return
         arrival = self.now + late_us + link.latency_us + link.delay_us
         if link.measured_us:
@@ -538,10 +569,8 @@ class Simulator:
         if message.chatter:
             self._restless += 1
         self._sequence += 1
-        input = Received(message, link.source)
-        heapq.heappush(
-            self._heap, (arrival, self._sequence, self._arrive, (input, link, link.epoch))
-        )
+        event = (arrival, self._sequence, self._arrive, (input, link, link.epoch))
+        heapq.heappush(self._heap, event)
 
     def _measure_link(self, link: Link) -> None:
         if self.measured is not None:

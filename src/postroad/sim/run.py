@@ -7,9 +7,11 @@ later comings and goings, and faults follow from there.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,6 +166,20 @@ Progress = Callable[[int, int], None]  # is told how many inputs have been given
 STRETCHES = 200  # a run is cut into so many, to tell after each
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What a run makes lives as long as it, and goes with it: looking for garbage meanwhile finds
+    none, and takes a fifth of its time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
+
+
+@uncollected()
 def run(
     scenario: Scenario,
     observer: Observer | None = None,

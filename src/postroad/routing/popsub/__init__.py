@@ -47,6 +47,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import msgspec
+
 from postroad import draws
 from postroad.errors import InputError
 from postroad.filters import Filter, literal, matches, parse
@@ -146,14 +148,16 @@ class Gain:
         return self.count * self.count / self.hops if self.hops else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A subscription as a broker knows it."""
 
     filter: Filter
     source: BrokerId
     origin: BrokerId
     hops: int
+
+
+Gains = dict[AdvertisementId, Gain]  # of one link
 
 
 @dataclass(slots=True)
@@ -184,7 +188,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self.entries: dict[SubscriptionId, Entry] = {}
         self.ids: dict[tuple[Filter, BrokerId], dict[SubscriptionId, None]] = {}
         self.sent: dict[BrokerId, dict[SubscriptionId, None]] = {}
-        self.gains: dict[BrokerId, dict[AdvertisementId, Gain]] = {}
+        self.gains: dict[BrokerId, Gains] = {}
         self.gains_changed = False
         self.met: dict[Filter, list[Offer]] = {}
         self._advertised: Offers | None = None
@@ -241,22 +245,29 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
     def _learn(
         self, name: SubscriptionId, entry: Entry, subscription: Subscription | None = None
     ) -> list[Effect]:
+        filter, source = entry.filter, entry.source
         self.entries[name] = entry
-        self.ids.setdefault((entry.filter, entry.source), {})[name] = None
+        names = self.ids.get((filter, source))
+        if names is None:
+            self.ids[filter, source] = {name: None}
+        else:
+            names[name] = None
         if subscription is not None:
             self.table.subscribe(subscription)
-        else:
-            self.table.add(entry.filter, entry.source)
-        uncovered = self.uncovered.get(entry.source)
-        if uncovered is not None and entry.filter not in uncovered:
-            uncovered.add(entry.filter)
-        self._track([entry.filter])
+        elif names is None:
+            self.table.add(filter, source)
+        uncovered = self.uncovered.get(source)
+        if uncovered is not None and filter not in uncovered:
+            uncovered.add(filter)
+        if filter not in self.towards:
+            self._track([filter])
         effects = self._tell(name, entry)
-        if entry.source != LOCAL:
-            for advertisement, source in self._met(entry.filter):
-                if source != entry.source:
-                    self.count_gain(entry, advertisement.id, 1)
-                    if self._gain_of(entry.source, advertisement.id).gossiping:
+        gains = self.gains.get(source)
+        if gains is not None:
+            for advertisement, towards in self._met(filter):
+                if towards != source:
+                    gain = self._count_gain(gains, entry, advertisement.id, 1)
+                    if gain.gossiping:
                         effects += self._invite(advertisement.id, entry.origin)
         return effects
 
@@ -265,7 +276,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         offers = self.met.get(filter)
         if offers is None:
             if self._advertised is None:
-                self._advertised = Offers(self.advertisements.values())
+                self._advertised = self.pool.offers(self.advertisements.values())
             offers = self.pool.meeting(filter, self._advertised)
             self.met[filter] = offers
         return offers
@@ -282,10 +293,11 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
             if name in sent:
                 del sent[name]
                 effects.append(Send(peer, CountedUnsubscription(name)))
-        if entry.source != LOCAL:
+        gains = self.gains.get(entry.source)
+        if gains is not None:
             for advertisement, source in self._met(entry.filter):
                 if source != entry.source:
-                    self.count_gain(entry, advertisement.id, -1)
+                    self._count_gain(gains, entry, advertisement.id, -1)
         names = self.ids[entry.filter, entry.source]
         del names[name]
         if entry.source == LOCAL:
@@ -303,11 +315,15 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
 
     def _tell(self, name: SubscriptionId, entry: Entry) -> list[Effect]:
         """Pass a subscription on to the neighbours that lead to advertisements it meets."""
-        onward = CountedSubscription(name, entry.filter, entry.origin, entry.hops + 1)
+        onward: CountedSubscription | None = None  # one for all neighbours
         effects: list[Effect] = []
         for peer in self.towards[entry.filter]:
-            if peer in self.sent and peer != entry.source and name not in self.sent[peer]:
-                self.sent[peer][name] = None
+            sent = self.sent.get(peer)
+            if sent is not None and peer != entry.source and name not in sent:
+                sent[name] = None
+                onward = onward or CountedSubscription(
+                    name, entry.filter, entry.origin, entry.hops + 1
+                )
                 effects.append(Send(peer, onward))
         return effects
 
@@ -345,9 +361,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if source == LOCAL:
             self.numbers[advertisement.id] = advertisement.epoch * EPOCH
         effects = super().announce(advertisement, source)
-        for entry in self.entries.values():
-            if entry.source not in (LOCAL, source) and meet(advertisement.filter, entry.filter):
-                self.count_gain(entry, advertisement.id, 1)
+        self.count_gains(advertisement, source)
         return effects
 
     def withdraw(self, advertisement_id: AdvertisementId, source: BrokerId) -> list[Effect]:
@@ -371,20 +385,21 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         if advertisement_id not in self.advertisements and not self._groups_of(advertisement_id):
             self.seen.pop(advertisement_id, None)
 
-    def _gain_of(self, peer: BrokerId, advertisement_id: AdvertisementId) -> Gain:
-        gains = self.gains[peer]
-        gain = gains.get(advertisement_id)
-        if gain is None:
-            gain = gains[advertisement_id] = Gain()
-        return gain
+    def count_gains(self, advertisement: Advertisement, source: BrokerId) -> None:
+        """Count in all subscriptions that an advertisement meets which has come from `source`."""
+        for entry in self.entries.values():
+            if entry.source not in (LOCAL, source) and meet(advertisement.filter, entry.filter):
+                self._count_gain(self.gains[entry.source], entry, advertisement.id, 1)
 
-    def count_gain(self, entry: Entry, advertisement_id: AdvertisementId, step: int) -> None:
-        if entry.source not in self.gains:
-            return
-        gain = self._gain_of(entry.source, advertisement_id)
+    def _count_gain(
+        self, gains: Gains, entry: Entry, advertisement_id: AdvertisementId, step: int
+    ) -> Gain:
+        """Count a subscription in or out of the gains of the link that it came over."""
+        gain = _gain_of(gains, advertisement_id)
         gain.count += step
         gain.hops += step * entry.hops
         self.gains_changed = True
+        return gain
 
     def _evaluate(self) -> None:
         """Algorithm 1, with the 10% rule of section 4.5 and priority classes first (4.2)."""
@@ -434,7 +449,7 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         links = self._match(post, 0, "tree", effects)
         direct = 0
         for peer in sorted(links):
-            gain = self._gain_of(peer, advertisement_id)
+            gain = _gain_of(self.gains[peer], advertisement_id)
             gain.offered += 1
             if gain.popular or self.keeps_to_tree(publication):
                 effects += self._send_popular(peer, post, gain)
@@ -817,10 +832,12 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                 effects: list[Effect] = []
                 links = self._match(post, hops, "tree", effects, sender)
                 return effects + self._forward(links, message)
-            case CountedSubscription(name, filter, origin, hops):
+            case CountedSubscription():
+                name = message.subscription_id
                 if name in self.entries:
                     return [Note(f"dropped: {sender} had already sent subscription {name}")]
-                return self._learn(name, Entry(filter, sender, origin, hops))
+                entry = Entry(message.filter, sender, message.origin, message.hops)
+                return self._learn(name, entry)
             case CountedUnsubscription(name):
                 if name not in self.entries or self.entries[name].source != sender:
                     return [Note(f"dropped: subscription {name} did not come from {sender}")]
@@ -874,16 +891,14 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
         self._measure("gain", gain)
 
     def table_entries(self) -> int:
-        hidden = (
-            0
-            if self._needs_origins()
-            else sum(
-                len(self.ids[filter, peer])
-                for peer, uncovered in self.uncovered.items()
-                for filter in uncovered.covered_by
-            )
+        known = len(self.entries) + len(self.advertisements)
+        if not self.uncovered or self._needs_origins():
+            return known
+        return known - sum(
+            len(self.ids[filter, peer])
+            for peer, uncovered in self.uncovered.items()
+            for filter in uncovered.covered_by
         )
-        return len(self.entries) - hidden + len(self.advertisements)
 
     def check(self) -> None:
         self.table.check()
@@ -913,6 +928,13 @@ class PopSub(advertisement_forwarding.AdvertisementForwarding):
                     if peer != source and meet(advertisement.filter, entry.filter)
                 ]
                 assert (gain.count, gain.hops) == (len(counted), sum(counted))
+
+
+def _gain_of(gains: Gains, advertisement_id: AdvertisementId) -> Gain:
+    gain = gains.get(advertisement_id)
+    if gain is None:
+        gain = gains[advertisement_id] = Gain()
+    return gain
 
 
 def _batch_timer(key: Key) -> str:

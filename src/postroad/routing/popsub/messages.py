@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from postroad.filters import Filter
 from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId
 from postroad.routing.base import AboutFilter, Message, commas
@@ -12,8 +14,7 @@ from postroad.routing.base import AboutFilter, Message, commas
 EPOCH: Final = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """A publication with the advertisement it belongs to and its number at its publisher.
 
     Numbers grow with each publication, and by `EPOCH` with each epoch of the advertisement.
@@ -24,8 +25,7 @@ class Post:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountedSubscription(AboutFilter):
+class CountedSubscription(AboutFilter, msgspec.Struct, frozen=True):
     """A subscription made at broker `origin`, `hops` links away once this arrives."""
 
     kind = "subscription"
@@ -50,8 +50,7 @@ class CountedUnsubscription(Message):
         return f"unsubscription {self.subscription_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class TreePost(Message):
+class TreePost(Message, msgspec.Struct, frozen=True):
     """A publication that is routed over the tree."""
 
     kind = "publication"
