@@ -6,35 +6,41 @@ latency when idle against it. Started as `python -m postroad.bench.relay PORT`.
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import cast
+from typing import Any
 
 import uvloop
 
 CONNACK, SUBACK = b"\x20\x03\0\0\0", b"\x90\x04\0\x01\0\0"
 
 
-class Relay(asyncio.Protocol):
-    reader: asyncio.Transport | None = None  # the last that subscribed
+class BareProtocol:
+    reader: Any = None  # the transport of the last client that subscribed
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         if data[0] >> 4 == 1:
             self.transport.write(CONNACK)
         elif data[0] >> 4 == 8:
-            Relay.reader = self.transport
+            BareProtocol.reader = self.transport
             self.transport.write(SUBACK)
-        elif Relay.reader is not None:
-            Relay.reader.write(data)
+        elif BareProtocol.reader is not None:
+            BareProtocol.reader.write(data)
+
+    def eof_received(self) -> None:
+        pass
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
 
 
-async def serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Relay, "127.0.0.1", port)
-    await server.serve_forever()
+def main() -> None:
+    loop: Any = uvloop.new_event_loop()
+    loop.run_until_complete(loop.create_server(BareProtocol, "127.0.0.1", int(sys.argv[1])))
+    loop.run_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    main()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("postroad.server")
 
 FULL_BYTES = 256 << 10  # so much unwritten: a subscriber reads too slowly, and publishers wait
+READ_BYTES = 128 << 10  # of a client that are read before it has had a turn
 GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others make work,
 GATHER_NS = 30_000_000  # for so much CPU time,
 GATHER_CLIENTS = 16  # if there are some for more clients than this
@@ -669,9 +670,14 @@ class ClientProtocol(asyncio.Protocol):
                 return
         server = self.server
         now = server.now()
-        if not server.passed(self.connection, data, now):
-            self.clients.received(self.connection, data, now)
-            server.came(len(data), now)
+        if server.passed(self.connection, data, now):
+            return
+        self.clients.received(self.connection, data, now)
+        # A loop would read on while there is anything, and others would wait for all of it. The
+        # turn to come sees whether to read on.
+        if self.connection.input_bytes >= READ_BYTES and self.connection.read_on(False):
+            self.transport.pause_reading()
+        server.came(len(data), now)
 
     def _upgrade(self, connection: Connection) -> None:
         from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it

@@ -95,6 +95,7 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 LONG = 16_000  # bytes: longer publications are not among the usual
 TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
+TURN_INPUT_BYTES = 64 << 10  # and of what a client sent,
 AT_ONCE = 8  # clients that are written to without a turn
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -519,7 +520,7 @@ class Clients:
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
         apart = self._apart
-        left_bytes = TURN_BYTES
+        left_bytes, last = TURN_BYTES, at + TURN_INPUT_BYTES
         while at + 4 < size and data[at] == 0x30:
             body = at + 2
             length = data[at + 1]
@@ -547,7 +548,7 @@ class Clients:
                 at = later
                 self._count += count
                 published += count
-                if left_bytes <= 0:
+                if left_bytes <= 0 or at >= last:
                     self._end_ns = 0  # it is to be written before there is more
                     break
                 if broker.congested:
