@@ -109,6 +109,24 @@ def test_the_approximate_planner_joins_more_topics_than_chance(spark: Any, tmp_p
     assert support[1] < support[0] <= support[2]  # type: ignore[operator]
 
 
+@pytest.mark.spark
+def test_a_large_table_has_the_plan_of_the_same_file(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    said = plan(tmp_path, "--approximate")
+    overlay = (tmp_path / "overlay.json").read_text()
+    (tmp_path / "table").mkdir()
+    for number, rows in enumerate((ROWS[:70], ROWS[70:])):
+        columns = {"node": [v for v, _ in rows], "topic": [t for _, t in rows]}
+        parquet.write_table(arrow.table(columns), tmp_path / f"table/part-{number}.parquet")
+    monkeypatch.setattr("postroad.cli.plan.LARGE_ROWS", 100)
+    assert plan(tmp_path, "--approximate", "--interests", str(tmp_path / "table")) == said
+    assert (tmp_path / "overlay.json").read_text() == overlay
+
+
 def kyra_files(folder: Path) -> list[str]:
     names = [f"s{n}" for n in range(6)]
     rows = [",".join(str(abs(a - b) * 20) for b in range(6)) for a in range(6)]
