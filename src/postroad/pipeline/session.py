@@ -33,7 +33,7 @@ ERRORS = (PySparkException, Py4JError)
 """What Spark raises when a job fails."""
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = "postroad_shipped"
-LIGHT_JAVA = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+LIGHT_JAVA = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The first of HotSpot's two compilers alone: what runs for seconds does not live to see the
 second's code. Starting a session and its first job took 8.2 s of processor time, not 13.8."""
 SHIP = "spark.postroad.ship"
