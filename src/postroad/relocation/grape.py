@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from postroad.errors import InputError
@@ -67,8 +68,7 @@ class Config:
             raise InputError(f"weight is {self.weight}", remedy="give a percentage")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRequest(Message):
+class TraceRequest(Message, msgspec.Struct, frozen=True):
     """TIR: what did you and those behind you deliver in this session?"""
 
     kind = "trace_request"
@@ -80,8 +80,7 @@ class TraceRequest(Message):
         return f"trace_request {self.session}"
 
 
-@dataclass(frozen=True, slots=True)
-class TraceAnswer(Message):
+class TraceAnswer(Message, msgspec.Struct, frozen=True):
     """TIA: the sender's report and those of all behind it."""
 
     kind = "trace_answer"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,8 +23,7 @@ from postroad.model import BrokerId, TimeUs
 from postroad.overlay import IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class TraceReport:
+class TraceReport(msgspec.Struct, frozen=True):
     """What a broker tells of a trace session: what it delivered, and how long it takes."""
 
     broker: BrokerId

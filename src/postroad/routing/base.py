@@ -125,8 +125,7 @@ class SubscriptionMessage(AboutFilter, msgspec.Struct, frozen=True):
         return f"subscription {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnsubscriptionMessage(AboutFilter):
+class UnsubscriptionMessage(AboutFilter, msgspec.Struct, frozen=True):
     """The sender no longer needs what `filter` alone matches."""
 
     kind = "unsubscription"
@@ -241,8 +240,7 @@ class Pinged:
     times_us: tuple[tuple[BrokerId, TimeUs], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """How long a message waits here, is matched, and then needs to each neighbour (waiting to be
     sent, and the link) and to a local client (waiting to be sent)."""
 

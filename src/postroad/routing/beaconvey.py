@@ -21,6 +21,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
 from postroad.model import BrokerId, Publication, TimeUs
 from postroad.planning.swico import INCOMING
 from postroad.routing import joining
@@ -70,8 +72,7 @@ class Config:
         joining.check_membership(self.membership, self.beat_s, self.grace_s)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeMessage(CarriesOne):
+class RangeMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication for the subscribers in [low, high); the whole ring if low is high."""
 
     kind = "publication"

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from postroad.filters import Filter
@@ -59,8 +60,7 @@ class Config:
     """These schemes have nothing to set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedMessage(CarriesOne):
+class ListedMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication and the servers that this copy is for."""
 
     kind = "publication"
@@ -74,8 +74,7 @@ class ListedMessage(CarriesOne):
         return f"publication {self.publication.name} for brokers {commas(self.servers)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """A node of a tree of shortest paths, whether the copy is for it, and what hangs below."""
 
     node: BrokerId
@@ -83,8 +82,7 @@ class Way:
     below: tuple[Way, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PathsMessage(CarriesOne):
+class PathsMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication on its way along merged shortest paths."""
 
     kind = "publication"

@@ -41,6 +41,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from postroad.errors import InputError
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
@@ -97,8 +99,7 @@ Seat = int
 """A zone and its places in the trees, by the number of the server that it was planned for."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyMessage(AboutFilter):
+class ProxyMessage(AboutFilter, msgspec.Struct, frozen=True):
     """The sender has subscriptions for what this filter matches in the seat's zone."""
 
     kind = "proxy"
@@ -110,8 +111,7 @@ class ProxyMessage(AboutFilter):
         return f"proxy {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnproxyMessage(AboutFilter):
+class UnproxyMessage(AboutFilter, msgspec.Struct, frozen=True):
     kind = "unproxy"
     wire = "kyra.UnproxyMessage"
     seat: Seat
@@ -121,8 +121,7 @@ class UnproxyMessage(AboutFilter):
         return f"unproxy {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class TreeSubscription(AboutFilter):
+class TreeSubscription(AboutFilter, msgspec.Struct, frozen=True):
     """On a tree, from one seat to its neighbour."""
 
     kind = "subscription"
@@ -136,8 +135,7 @@ class TreeSubscription(AboutFilter):
         return f"subscription on tree {self.tree}: {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUnsubscription(AboutFilter):
+class TreeUnsubscription(AboutFilter, msgspec.Struct, frozen=True):
     kind = "unsubscription"
     wire = "kyra.TreeUnsubscription"
     tree: int
@@ -149,8 +147,7 @@ class TreeUnsubscription(AboutFilter):
         return f"unsubscription on tree {self.tree}: {self.filter}"
 
 
-@dataclass(frozen=True, slots=True)
-class TreePublication(CarriesOne):
+class TreePublication(CarriesOne, msgspec.Struct, frozen=True):
     kind = "publication"
     wire = "kyra.TreePublication"
     forwards = True
@@ -164,8 +161,7 @@ class TreePublication(CarriesOne):
         return f"publication {self.publication.name} on tree {self.tree}"
 
 
-@dataclass(frozen=True, slots=True)
-class NewPublication(CarriesOne):
+class NewPublication(CarriesOne, msgspec.Struct, frozen=True):
     """Published at the sender; in the seat's zone."""
 
     kind = "publication"
@@ -179,8 +175,7 @@ class NewPublication(CarriesOne):
         return f"publication {self.publication.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Notification(CarriesOne):
+class Notification(CarriesOne, msgspec.Struct, frozen=True):
     """A publication that a subscription of the receiver's matches."""
 
     kind = "notification"

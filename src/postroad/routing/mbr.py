@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from postroad.errors import InputError
@@ -83,8 +84,7 @@ class Config:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMessage(Message):
+class GroupMessage(Message, msgspec.Struct, frozen=True):
     """Whether the sender is a member of a group."""
 
     kind = "membership"

@@ -32,6 +32,8 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from postroad import draws
 from postroad.model import (
     BrokerId,
@@ -82,8 +84,7 @@ class Config:
         joining.check_membership(self.membership, self.beat_s, self.grace_s)
 
 
-@dataclass(frozen=True, slots=True)
-class UpMessage(CarriesOne):
+class UpMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication on its way to the rendezvous point."""
 
     kind = "publication"
@@ -96,8 +97,7 @@ class UpMessage(CarriesOne):
         return f"publication {self.publication.name}, up"
 
 
-@dataclass(frozen=True, slots=True)
-class DownMessage(CarriesOne):
+class DownMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication on its way down Scribe's tree."""
 
     kind = "publication"
@@ -110,8 +110,7 @@ class DownMessage(CarriesOne):
         return f"publication {self.publication.name}, down"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetsMessage(CarriesOne):
+class TargetsMessage(CarriesOne, msgspec.Struct, frozen=True):
     """A publication on its way from the rendezvous point to these positions."""
 
     kind = "publication"
@@ -259,8 +258,7 @@ class TreeMessage(Message):
         return f"tree of {self.topic!r}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScribePublication(CarriesOne):
+class ScribePublication(CarriesOne, msgspec.Struct, frozen=True):
     """A publication on its way up or down the tree of a topic."""
 
     kind = "publication"

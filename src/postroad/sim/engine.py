@@ -303,6 +303,11 @@ class Simulator:
                 for kind, count in link.messages.items():
                     sent[kind] = sent.get(kind, 0) + count
 
+    def end(self) -> None:
+        """Forget what is left to do: it knows the simulator, which could not go without a search
+        for garbage."""
+        self._heap.clear()
+
     # The loop.
 
     def _push(

@@ -239,6 +239,7 @@ def run(
     if progress is not None:
         _tell(simulator, later, zero_us, until_us, progress)
     simulator.run(until_us)
+    simulator.end()
     if tracing is not None:
         tracing.finish()
     return Result(

@@ -68,8 +68,7 @@ class TreePost(Message, msgspec.Struct, frozen=True):
         return f"publication {self.post.publication.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectPost(Message):
+class DirectPost(Message, msgspec.Struct, frozen=True):
     """An unpopular publication, straight to a broker with a matching subscription."""
 
     kind = "direct"
@@ -86,8 +85,7 @@ class DirectPost(Message):
         return f"directly {self.post.publication.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch(Message):
+class Batch(Message, msgspec.Struct, frozen=True):
     """Unpopular publications of one advertisement, together over the tree."""
 
     kind = "batch"
