@@ -451,13 +451,15 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     kept = np.full((slots, _REMEMBERED_FINGERS), -1, np.int64)
     floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
     gain = np.zeros(count, np.int32)
+    # Of these types, because Numba compiles a function anew for each constant that it is given.
+    nearest, only_free = np.int64(2), np.bool_(True)
     for position in range(count):  # all phases at once, while nothing is chosen
         done[0] += 1
-        common = _count_shared(position, 2, 1 << phases, wanted, parts, outside, gain)
+        common = _count_shared(position, nearest, 1 << phases, wanted, parts, outside, gain)
         for phase in range(1, phases):
             slot = position * phases + phase
             floor[slot] = _keep_best(
-                position, phase, begin[position, phase], True, common, gain, free[phase],
+                position, phase, begin[position, phase], only_free, common, gain, free[phase],
                 kept[slot],
             )  # fmt: skip
     for limited in (True, False):
