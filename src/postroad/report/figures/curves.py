@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 WIDTH_INCHES = 7.0
 HEIGHT_INCHES = 2.5  # of a row of panels
@@ -94,8 +94,10 @@ def draw(panels: Sequence[Panel], title: str = "") -> Figure:
                 axes.set_xticks(values)
             axes.xaxis.set_major_formatter(FuncFormatter(_plain))
             axes.xaxis.set_minor_formatter(NullFormatter())
-        if not panel.log_y:
-            axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+        if panel.log_y:
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3, linewidth=0.5)
     handles = [
         Line2D([], [], color=colour, marker=mark, markersize=3.5, label=name)
