@@ -169,7 +169,8 @@ def plan(overlay: Overlay, interests: Interests, config: Config, seed: int = 0) 
         layout = KyraPlan(overlay, planning.layout(between, cliques, divide, 1), FilterPool())
         wanted, present = _moved(layout, wanted), _moved(layout, present)
     cells = divide(config.cells)
-    met = {filter: zones_met(cells, filter) for _, filter in wanted}
+    distinct = dict.fromkeys(filter for _, filter in wanted)
+    met = {filter: zones_met(cells, filter) for filter in distinct}
     wanting = np.zeros((len(cells), overlay.brokers_count), bool)
     for broker, filter in wanted:
         wanting[met[filter], broker] = True
