@@ -18,6 +18,10 @@ from postroad.live.client import Client
 from postroad.live.network import Address, Network, load
 from postroad.live.operations import members
 from postroad.live.server import Server
+from postroad.replay.recorded import from_rows
+from postroad.replay.report import fidelity
+from postroad.sim.run import run as run_scenario
+from postroad.traces.files import read
 
 LINKS = [("A", "B"), ("B", "C"), ("A", "C")]
 
@@ -133,7 +137,8 @@ def test_brokers_join_a_ring_leave_it_and_fail_and_others_lose_nothing(
     scheme: str, planned: bool, tmp_path: Path
 ) -> None:
     parameters = 'membership = "messages"\nbeat_s = 0.3\ngrace_s = 0.3\ntopic = "topic"'
-    path = write_network(tmp_path, ["A", "B", "C"], LINKS, scheme, parameters, free=True)
+    traces = 'traces = { folder = "t", file_s = 0.2 }'
+    path = write_network(tmp_path, ["A", "B", "C"], LINKS, scheme, parameters, traces, free=True)
     if planned:
         rows = ["node,topic", *(f"{broker},{topic}" for broker in "ABC" for topic in "xy")]
         (tmp_path / "interests.csv").write_text("\n".join(rows))
@@ -181,3 +186,9 @@ def test_brokers_join_a_ring_leave_it_and_fail_and_others_lose_nothing(
             await ring.end()
 
     asyncio.run(live())
+    recorded = from_rows(read(tmp_path / "t")[0])
+    assert any("brokers came or went" in warning for warning in recorded.warnings)
+    same = fidelity(recorded, run_scenario(recorded.exact))
+    assert recorded.deliveries.total() > 1000
+    assert not same.missing, same.missing[:5]
+    assert not same.extra, same.extra[:5]

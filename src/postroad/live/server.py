@@ -37,6 +37,7 @@ from postroad.live.operations import http, logs, reload, workers
 from postroad.live.store import Store
 from postroad.live.traces import Traces
 from postroad.model import BrokerId, TimeUs
+from postroad.traces.schema import TOLD_TO_STOP
 
 if TYPE_CHECKING:
     from postroad.live.edge.websocket import WebSocket
@@ -336,7 +337,7 @@ class Server:
         for transport in list(self.transports.values()):
             transport.abort()
         if self.traces is not None:
-            reason = "told to stop" if self.failure is None else str(self.failure)
+            reason = TOLD_TO_STOP if self.failure is None else str(self.failure)
             self.traces.loaded(self._load(), self.now())
             self.traces.close(reason, self.now())
         if self.store is not None:

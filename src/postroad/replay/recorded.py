@@ -1,9 +1,9 @@
 """Recorded traces as a scenario for the simulator, with what was measured beside it.
 
-The network comes from the `start` rows. Subscriptions, advertisements and publications keep their
-times. Faults are those that the rows show: brokers that stopped and started again, links of the
-tree that were down. A publisher that a scheme had moved starts at its first broker: the scheme
-moves it again.
+The network comes from the `start` rows, with all brokers that were ever in it. Subscriptions,
+advertisements and publications keep their times. Faults are those that the rows show: brokers that
+stopped, started again or left, links of the tree that were down. A publisher that a scheme had
+moved starts at its first broker: the scheme moves it again.
 
 Latency of a link: the median transit time of messages over both directions, in which an offset
 between the two clocks cancels out; without messages, the heartbeats of its ends (`load` rows);
@@ -36,7 +36,7 @@ from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
 from postroad.sim.run import plan_of
 from postroad.sim.scenario import Deviations, Scenario
-from postroad.traces.schema import SHUT_DOWN, Row
+from postroad.traces.schema import SHUT_DOWN, TOLD_TO_STOP, Row
 from postroad.workloads.model import Interest, Posting, Workload
 
 LATENCY_US = 1000  # of a link that nobody measured
@@ -61,8 +61,8 @@ class Recorded:
 
 def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     """The scenario that these rows describe. `plan` is the plan's file, if it has moved."""
-    network = _description(rows)
     warnings: list[str] = []
+    network = _description(rows, warnings)
     first_life = {row.broker: row for row in reversed(rows)}
     cut = [broker for broker, row in sorted(first_life.items()) if row.sequence > 1]
     if cut:
@@ -146,15 +146,28 @@ def from_rows(rows: Sequence[Row], plan: Path | None = None) -> Recorded:
     )  # fmt: skip
 
 
-def _description(rows: Iterable[Row]) -> dict[str, Any]:
-    """The network, as the last broker that started knew it."""
+def _description(rows: Iterable[Row], warnings: list[str]) -> dict[str, Any]:
+    """The network as the last broker that started knew it, with the brokers and links of before."""
     starts = [row for row in rows if row.kind == "start"]
     if not starts:
         raise InputError(
             "no broker's start was recorded, so the network is not known",
             remedy="keep trace files longer: traces.keep_s, traces.keep_bytes",
         )
+    told = [json.loads(detail or "{}") for detail in dict.fromkeys(row.detail for row in starts)]
     network: dict[str, Any] = json.loads(starts[-1].detail or "{}")
+    last = len(network["brokers"])
+    network["brokers"] = list(dict.fromkeys(name for one in told for name in one["brokers"]))
+    if len(network["brokers"]) > min(last, *(len(one["brokers"]) for one in told)):
+        warnings.append(
+            "brokers came or went while this was recorded: those that came are there from the "
+            "beginning of the replay, and deliveries can be compared, messages not"
+        )
+    joined = {frozenset(pair) for pair in network["links"]}
+    for pair in (pair for one in reversed(told) for pair in one["links"]):
+        if frozenset(pair) not in joined:
+            joined.add(frozenset(pair))
+            network["links"].append(pair)
     return network
 
 
@@ -167,6 +180,7 @@ def _overlay(
     simulated_us = dict(
         zip(map(tuple, network["links"]), network.get("latency_us") or [], strict=False)
     )
+    planned: Overlay | None = None
     if network["plan"] is not None or plan is not None:
         read_plan = SCHEMES[network["scheme"]].read_plan
         assert read_plan is not None
@@ -175,20 +189,25 @@ def _overlay(
             raise InputError(
                 f"the plan {str(path)!r} is not there", remedy="say with --plan where it is"
             )
-        return read_plan(path, round(median(measured.values())) if measured else LATENCY_US)
+        planned = read_plan(path, round(median(measured.values())) if measured else LATENCY_US)
+        if len(planned.names) == len(names):
+            return planned
     links = [(a, b) for a, b in network["links"] if a in number and b in number]
     if network.get("redundant"):
         links = _last_tree(rows, links, number, warnings)
     unknown = 0
     latencies = []
     for a, b in links:
-        latency_us = simulated_us.get((a, b), measured.get((min(a, b), max(a, b))))
-        unknown += latency_us is None
-        latencies.append(LATENCY_US if latency_us is None else latency_us)
+        link_us = simulated_us.get((a, b), measured.get((min(a, b), max(a, b))))
+        unknown += link_us is None
+        latencies.append(LATENCY_US if link_us is None else link_us)
     if unknown:
         warnings.append(f"{unknown} links were not measured: {LATENCY_US / 1000:g} ms assumed")
     ends = np.array([(number[a], number[b]) for a, b in links], dtype=np.int64).reshape(-1, 2)
-    return Overlay(tuple(names), ends, np.array(latencies, dtype=np.int64))
+    latency_us = np.array(latencies, dtype=np.int64)
+    if planned is None:
+        return Overlay(tuple(names), ends, latency_us)
+    return replace(planned, names=tuple(names), ends=ends, latency_us=latency_us)
 
 
 def _before_the_end(rows: list[Row]) -> list[Row]:
@@ -457,7 +476,8 @@ def _service_us(rows: Sequence[Row]) -> dict[str, float]:
 def _faults(
     rows: Sequence[Row], overlay: Overlay, zero_us: TimeUs, until_us: TimeUs
 ) -> tuple[Fault, ...]:
-    """Brokers that were down between two lives, and links of the tree that were down."""
+    """Brokers that were down between two lives, or left or fell for good while others went on, and
+    links that were down."""
     number = {name: broker for broker, name in enumerate(overlay.names)}
     links = {frozenset(pair) for pair in overlay.ends.tolist()}
     faults: list[Fault] = []
@@ -482,11 +502,12 @@ def _faults(
         a, b = sorted(pair)
         if until_us > since_us:
             faults.append(Fault("link_down", (a, b), since_us, until_us))
-    crashes = [fault for fault in faults if fault.kind == "crash"]
+    faults += _departures(rows, last, number, cut, zero_us, until_us)
+    crashes = [fault for fault in faults if fault.kind in ("crash", "leave")]
     return tuple(
         fault
         for fault in faults
-        if fault.kind == "crash"
+        if fault.kind in ("crash", "leave")
         or not any(
             crash.where[0] in fault.where
             and crash.start_us <= fault.end_us
@@ -494,6 +515,27 @@ def _faults(
             for crash in crashes
         )  # a broker that is down takes its links along by itself
     )
+
+
+def _departures(
+    rows: Sequence[Row], last: Mapping[str, Row], number: Mapping[str, BrokerId],
+    cut: Mapping[frozenset[int], TimeUs], zero_us: TimeUs, until_us: TimeUs,
+) -> Iterable[Fault]:  # fmt: skip
+    """Brokers that were told to stop, or fell, before others published for the last time."""
+    busy_us = max((row.time_us for row in rows if row.kind == "publish"), default=0)
+    for name, row in last.items():
+        if name not in number or row.time_us >= busy_us:
+            continue
+        broker, end_us = number[name], max(0, row.time_us - zero_us)
+        if row.kind == "end" and row.reason == TOLD_TO_STOP:
+            parted = (
+                one.time_us - zero_us
+                for one in rows
+                if one.broker == name and one.life == row.life and one.reason == SHUT_DOWN
+            )
+            yield Fault("leave", (broker,), max(0, min(parted, default=end_us - 1)), end_us)
+        elif row.kind == "end" or any(broker in pair for pair in cut):
+            yield Fault("crash", (broker,), end_us, until_us + 1)
 
 
 def _bytes(rows: Iterable[Row]) -> Counter[tuple[str, str]]:

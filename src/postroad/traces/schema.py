@@ -61,6 +61,7 @@ AWAY = "client away at quality 0"
 SLOW = "client too slow at quality 0"
 MALFORMED = "malformed"
 SHUT_DOWN = "the broker shuts down"  # why clients are disconnected then
+TOLD_TO_STOP = "told to stop"  # why a broker ends that did not fail
 REASONS = (
     NO_MATCH, UNADVERTISED, NO_WAY, DUPLICATE, LATE, EXPIRED, FULL, REFUSED, DOWN, LOST, CRASHED,
     NO_LOCAL, LEVELS, LARGE, ENDED, AWAY, SLOW, MALFORMED,
