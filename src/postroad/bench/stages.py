@@ -1,15 +1,15 @@
-"""Every stage of the pipeline at three sizes, each four times the one before.
+"""Every stage of the pipeline at three sizes, each ten times the one before.
 
-Each size has a session of its own on two cores with a heap of 2 GB, which has run a first job. A
-row says what the stage took in processor time (the JVM's and its Python workers'). Through the
-three goes the law fixed + each · rows^exponent, which is printed below them. `memory` is the most
-that the Spark process has held, `shuffled` what was written between tasks. A stage is a row of
-`STAGES`: add yours there.
+A stage has a session of its own on two cores with a heap of 2 GB, in which the smallest size has
+run once before: else Java's compilation would be a larger part of a small size than of a large one
+and hide how the stage grows. A row says what the stage took in processor time (the JVM's and its
+Python workers'). Through the three goes the law fixed + each · rows^exponent, which is printed
+below them. `memory` is the most that the Spark process has held so far, `shuffled` what was
+written between tasks. A stage is a row of `STAGES`: add yours there.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import tempfile
@@ -24,8 +24,8 @@ from postroad.pipeline import measure, run, session, store
 from postroad.pipeline.schemas import EDGES, FACTS, METRICS, RUNS, TRACES, conform
 from postroad.pipeline.store import Recipe
 
-SIZES = (100_000, 400_000, 1_600_000)
-LARGE = (1_000_000, 4_000_000, 16_000_000)
+SIZES = (100_000, 1_000_000, 10_000_000)
+LARGE = (300_000, 3_000_000, 30_000_000)
 """For stages of which a million rows take little more than none."""
 
 
@@ -44,36 +44,45 @@ def main() -> None:
         f"  {'stage':23} {'rows':>10} {'s':>7} {'CPU s':>7} "
         f"{'memory':>8} {'shuffled':>10} {'jobs':>5}"
     )
-    with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
-        for name, stage in STAGES.items():
-            for size in stage.sizes:
-                apart(one, name, size, Path(scratch))
-            print(f"  {said(stage.sizes, json.loads((Path(scratch) / name).read_text()))}")
+    for name in STAGES:
+        apart(grow, name)
 
 
-def one(name: str, size: int, scratch: Path) -> None:
+def grow(name: str) -> None:
     stage = STAGES[name]
-    folder = scratch / f"{name.replace(' ', '-')}-{size}"
+    with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch, started() as spark:
+        measured(spark, stage, stage.sizes[0], Path(scratch) / "warm")
+        spent = []
+        for size in stage.sizes:
+            cost = measured(spark, stage, size, Path(scratch) / str(size))
+            spent.append(cost.processor_s)
+            print(
+                f"  {name:23} {size:10,} {cost.wall_s:7.1f} {cost.processor_s:7.1f} "
+                f"{peak_mb(spark):5,} MB {cost.shuffled_bytes / 1e6:7,.1f} MB {cost.jobs:5}",
+                flush=True,
+            )
+    print(f"  {said(stage.sizes, spent)}", flush=True)
+
+
+@dataclass(frozen=True)
+class Cost:
+    wall_s: float
+    processor_s: float
+    shuffled_bytes: int
+    jobs: int
+
+
+def measured(spark: Any, stage: Stage, size: int, folder: Path) -> Cost:
     folder.mkdir()
-    with started() as spark:
-        stage.prepare(spark, folder, size)
-        pid = session.jvm_pid(spark)
-        jobs, shuffled = session.work_done(spark)
-        begun, busy = time.perf_counter(), processor_s(pid)
-        stage.work(spark, folder, size)
-        took = time.perf_counter() - begun
-        spent = processor_s(pid) - busy
-        jobs_after, shuffled_after = session.work_done(spark)
-        spent_s = scratch / name
-        before = json.loads(spent_s.read_text()) if spent_s.exists() else []
-        spent_s.write_text(json.dumps([*before, spent]))
-        print(
-            f"  {name:23} {size:10,} {took:7.1f} {spent:7.1f} "
-            f"{peak_mb(spark):5,} MB {(shuffled_after - shuffled) / 1e6:7,.1f} MB "
-            f"{jobs_after - jobs:5}",
-            flush=True,
-        )
+    stage.prepare(spark, folder, size)
+    pid = session.jvm_pid(spark)
+    jobs, shuffled = session.work_done(spark)
+    begun, busy = time.perf_counter(), processor_s(pid)
+    stage.work(spark, folder, size)
+    took, spent = time.perf_counter() - begun, processor_s(pid) - busy
+    jobs_after, shuffled_after = session.work_done(spark)
     store.remove(str(folder))
+    return Cost(took, spent, shuffled_after - shuffled, jobs_after - jobs)
 
 
 def said(sizes: Sequence[int], spent: Sequence[float]) -> str:
@@ -102,11 +111,11 @@ def _edges_file(spark: Any, folder: Path, size: int) -> None:
 def _publications_file(spark: Any, folder: Path, size: int) -> None:
     with (folder / "publications.jsonl").open("w") as file:
         for n in range(size):
-            row = {
-                "publication": str(n), "publisher": f"p{n % 100}", "broker": str(n % 50),
-                "time_us": n, "attributes": {"class": f"c{n % 97}", "price": n % 1000},
-            }  # fmt: skip
-            file.write(json.dumps(row) + "\n")
+            attributes = f'{{"class": "c{n % 97}", "price": {n % 1000}}}'
+            file.write(
+                f'{{"publication": "{n}", "publisher": "p{n % 100}", "broker": "{n % 50}", '
+                f'"time_us": {n}, "attributes": {attributes}}}\n'
+            )
 
 
 def _graph(spark: Any, folder: Path, size: int) -> None:
