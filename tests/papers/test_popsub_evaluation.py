@@ -152,12 +152,13 @@ def test_brokers_draw_five_throughputs_around_the_middle() -> None:
     assert sorted(set(drawn)) == pytest.approx([2250, 2375, 2500, 2625, 2750])
 
 
-def test_the_gossip_model_stands_beside_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(protocol.POINT, brokers=20, subscriptions=400, publishers=8, seconds=12.0)
-    monkeypatch.setattr(protocol, "POINT", small)
+def test_the_gossip_model_stands_beside_the_protocol() -> None:
+    small = replace(protocol.SMALL.point, brokers=20, subscriptions=400, publishers=8, seconds=12.0)
+    sample = replace(protocol.SMALL, point=small)
     overlay = topology(generated_matrix(60, seed=1), 20, 2)
     posed = workload(small, overlay, 2)
-    model, real = protocol.modelled(overlay, posed), protocol.observed(overlay, posed)
+    model = protocol.modelled(sample, overlay, posed)
+    real = protocol.observed(sample, overlay, posed)
     assert model["deliveries"] == real["deliveries"] > 1000
     assert real["deliveries by gossip"] > 100
     assert model["false positives"] == pytest.approx(real["false positives"], abs=0.1)

@@ -17,6 +17,7 @@ PARTS = {
     "beaconvey-scale": "postroad.bench.beaconvey_scale",
     "cost": "postroad.bench.cost",
     "dashboard": "postroad.bench.dashboard",
+    "gossip": "postroad.bench.gossip",
     "hostile": "postroad.bench.hostile",
     "kyra": "postroad.bench.kyra",
     "kyra-decisions": "postroad.bench.kyra_decisions",

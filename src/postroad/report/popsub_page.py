@@ -138,7 +138,7 @@ def findings(rows: Rows, measured: Measures, asked: Asked) -> Findings:
     }
     topologies = runs.queues_by_topology(measured, replicates)
     ratios = runs.delivery_ratios(measured, replicates)
-    sample = protocol.sample(5 if asked.full else 2)
+    sample = protocol.table(protocol.SMALL, 5 if asked.full else 2)
     return Findings(
         results(cells, table),
         drawn,

@@ -1,12 +1,14 @@
 """Gossip figures of the protocol itself (views, digests, membership) beside the kernel's model.
 
-The routers are too slow for the paper's 200 brokers, so both run the same smaller workloads: 40
-brokers, 20 publishers, 1,500 subscriptions, 20 seconds, with τ smaller in proportion.
+The routers take a minute for a second of the paper's traffic between 200 brokers, so the page has
+`SMALL`, smaller workloads with τ smaller in proportion; `python -m postroad.bench gossip` has
+`LARGE`, a third of a run of the paper's default point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,17 +22,30 @@ from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Interest, Posting, Workload
 
-POINT = Point(
-    brokers=40, publishers=20, subscriptions=1500, seconds=20.0, throughput_per_s=250.0,
-    throughput_spread=0.0, phi=0.1, mechanism="gossip",
+
+@dataclass(frozen=True)
+class Sample:
+    """What both are run on."""
+
+    point: Point
+    hosts: int  # of the latency matrix that networks are drawn from
+    interval_s: float  # of gossip
+
+
+SMALL = Sample(
+    Point(
+        brokers=40, publishers=20, subscriptions=1500, seconds=20.0, throughput_per_s=250.0,
+        throughput_spread=0.0, phi=0.1, mechanism="gossip",
+    ),
+    hosts=100,
+    interval_s=2.0,  # a fifth of the paper's, for a run that is a third as long
 )  # fmt: skip
-HOSTS = 100
-INTERVAL_S = 2.0  # of gossip: a fifth of the paper's, for a run that is a third as long
+LARGE = Sample(Point(seconds=20.0, throughput_spread=0.0, mechanism="gossip"), 490, 10.0)
 
 
-def sample(networks: int) -> list[dict[str, str]]:
+def table(sample: Sample, networks: int) -> list[dict[str, str]]:
     """Per metric the means over so many networks: the model's and the protocol's."""
-    pairs = [_pair(seed) for seed in range(networks)]
+    pairs = [_pair(sample, seed) for seed in range(networks)]
     rows = []
     for metric in pairs[0][0]:
         model, protocol = (float(np.mean([pair[n][metric] for pair in pairs])) for n in (0, 1))
@@ -41,20 +56,20 @@ def sample(networks: int) -> list[dict[str, str]]:
     return rows
 
 
-def _pair(seed: int) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    overlay = topology(generated_matrix(HOSTS, seed=1), POINT.brokers, seed)
-    posed = workload(POINT, overlay, seed)
-    return modelled(overlay, posed), observed(overlay, posed)
+def _pair(sample: Sample, seed: int) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    overlay = topology(generated_matrix(sample.hosts, seed=1), sample.point.brokers, seed)
+    posed = workload(sample.point, overlay, seed)
+    return modelled(sample, overlay, posed), observed(sample, overlay, posed)
 
 
-def modelled(overlay: Overlay, posed: kernel.WorkloadArrays) -> dict[str, float]:
+def modelled(sample: Sample, overlay: Overlay, posed: kernel.WorkloadArrays) -> dict[str, float]:
     counts = kernel.simulate(
         overlay,
         posed,
         kernel.Settings(
             "gossip",
-            POINT.throughput_per_s * POINT.phi,
-            gossip_interval_us=round(INTERVAL_S * 1e6),
+            sample.point.throughput_per_s * sample.point.phi,
+            gossip_interval_us=round(sample.interval_s * 1e6),
         ),
     )
     return _measures(
@@ -63,12 +78,12 @@ def modelled(overlay: Overlay, posed: kernel.WorkloadArrays) -> dict[str, float]
     )  # fmt: skip
 
 
-def observed(overlay: Overlay, posed: kernel.WorkloadArrays) -> dict[str, float]:
+def observed(sample: Sample, overlay: Overlay, posed: kernel.WorkloadArrays) -> dict[str, float]:
     config = Config(
         unpopular="gossip",
-        phi=POINT.phi,
-        throughput_per_s=POINT.throughput_per_s,
-        gossip_interval_s=INTERVAL_S,
+        phi=sample.point.phi,
+        throughput_per_s=sample.point.throughput_per_s,
+        gossip_interval_s=sample.interval_s,
     )
     result = run(Scenario("popsub", overlay, in_filters(posed), config))
     delays = [
