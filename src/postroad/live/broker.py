@@ -452,8 +452,9 @@ class Broker:
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         """To whom each publication to this topic goes, of a client or from a neighbour, whatever it
         says, if it goes nowhere else and nothing is noted of it; None if a router has to be asked
-        each time, or a neighbour cannot take runs."""
-        if self.traces is not None or self.repair is not None or self.shares.groups:
+        each time, or a neighbour cannot take runs. Where trees change nothing of quality 0 is sent
+        again, so there is nothing to tell apart in a run."""
+        if self.traces is not None or (sender is None and self.shares.concerns(topic)):
             return None
         found = self.router.recipients(topic, sender)
         if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
@@ -463,8 +464,11 @@ class Broker:
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
     ) -> Recipients | None:
-        """To whom a publication goes that says this; None as of `recipients`."""
-        if self.traces is not None or self.repair is not None or self.shares.groups:
+        """To whom a publication goes that says this and that no outbox keeps; None as of
+        `recipients`."""
+        if self.traces is not None:
+            return None
+        if sender is None and self.shares.groups and self.shares.concerns(str(attributes["class"])):
             return None
         return self.router.interested(attributes, sender)
 
@@ -1194,7 +1198,9 @@ class Broker:
             type(message) is PublicationMessage and not traces.sampled(message.publication)
         ):
             traces.received(sender, message, size, None, now)
-        if type(message) is PublicationMessage and self.repair is None:  # by far the most
+        if type(message) is PublicationMessage and not (  # by far the most
+            self.repair is not None and self.repair.keeps(message.publication)
+        ):
             self._hand_on(message, sender, now)
         elif isinstance(message, Retain):
             if message.kept:
@@ -1216,7 +1222,7 @@ class Broker:
             self.clients.luggage.on_message(message, sender, now)
         elif self.repair is None:
             self.step(Received(message, sender), now)
-        elif isinstance(message, PublicationMessage):
+        elif type(message) is PublicationMessage:
             input = Received(message, sender)
             effects = self.router.step(input, now)
             self.steps += 1
