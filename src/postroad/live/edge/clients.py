@@ -593,12 +593,11 @@ class Clients:
         self.published += published
         return at
 
-    def at_once(
-        self, connection: Connection, data: bytes, now: TimeUs
-    ) -> Iterable[Connection] | None:
-        """A publication came alone while there was nothing to do: whom to write it to as it is.
+    def at_once(self, connection: Connection, data: bytes) -> tuple[bytes, list[Connection]] | None:
+        """A publication came alone while there was nothing to do: whom to write it to as it is, and
+        the field of its topic, by which another of this client goes there too until the next turn.
 
-        None if it has to go through a turn. What turns find out about topics holds until the next.
+        None if it has to go through a turn.
         """
         session, size = connection.session, len(data)
         if session is None or size < 5 or data[0] != 0x30 or connection.input:
@@ -624,19 +623,22 @@ class Clients:
         for target in targets:
             if target.full or target.out or (target.level == V3) != old:
                 return None
+        return data[body : topic_end if old else topic_end + 1], targets
+
+    def went_at_once(self, connection: Connection, size: int, copies: int, now: TimeUs) -> None:
+        """A publication of this size was written to so many clients without a turn."""
         self.broker.advance(now)
         self.broker.passed(1)
         connection.heard_us = now
         self.bytes_received += size
-        self.bytes_sent += size * len(targets)
+        self.bytes_sent += size * copies
         self._count += 1
         self.published += 1
-        self.delivered += len(targets)
-        if targets:
+        self.delivered += copies
+        if copies:
             self._handed += 1
             if self._handed % TIMED == 0:
                 self.latency.add(0)
-        return targets
 
     def _way(self, topic: str) -> list[Connection] | None:
         """The clients that get every publication to a topic as it is, if nobody else does."""
