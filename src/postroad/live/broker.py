@@ -472,6 +472,11 @@ class Broker:
             return None
         return self.router.interested(attributes, sender)
 
+    def asking(self) -> Callable[[Mapping[str, Scalar]], Recipients | None]:
+        """`interested` of what own clients publish, until this broker hears from others."""
+        plain = self.traces is None and not self.shares.groups
+        return self.router.interested if plain else self.interested
+
     def send_on(self, publication: Publication, peers: list[BrokerId], hops: int = 0) -> None:
         message = PublicationMessage(publication, hops + 1)
         for peer in peers:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -410,6 +410,15 @@ class Server:
             self._scheduled = True
             self.loop.call_soon(self._turn)
 
+    def upgrade(self, connection: Connection) -> WebSocketTransport:
+        """A client speaks WebSocket."""
+        from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
+
+        socket = WebSocket(self.network.limits.packet_bytes + FRAME_MORE)
+        plain = cast(asyncio.Transport, self.transports[connection])
+        web = self.transports[connection] = WebSocketTransport(plain, socket)
+        return web
+
     def came(self, size: int, now: TimeUs) -> None:
         """So many bytes came: a quiet broker deals with a few at once, a busy one with all that
         comes meanwhile together, so that nobody waits for two turns."""
@@ -670,53 +679,46 @@ class WebSocketTransport:
 class ClientProtocol(asyncio.Protocol):
     """`connection` is given where TLS was agreed on first, which counts against the limits."""
 
-    __slots__ = ("begun", "clients", "connection", "server", "transport", "web")
+    __slots__ = ("clients", "connection", "server", "web")
 
     def __init__(self, server: Server, connection: Connection | None = None) -> None:
         self.server = server
         self.clients = server.broker.clients
         self.connection = connection
-        self.begun = False  # whether a byte has come
-        self.web: WebSocketTransport | None = None
+        # False: it speaks MQTT as it is; None before a byte has come.
+        self.web: WebSocketTransport | Literal[False] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=FULL_BYTES)
+        opened = cast(asyncio.Transport, transport)
+        opened.set_write_buffer_limits(high=FULL_BYTES)
         if self.connection is None and not self.server.full():
             self.connection = self.clients.opened(peer_name(transport), self.server.now())
         if self.connection is None:
-            self.transport.abort()
+            opened.abort()
             return
-        self.server.transports[self.connection] = self.transport
+        self.server.transports[self.connection] = opened
 
     def data_received(self, data: bytes) -> None:
-        if self.connection is None:
+        connection, server = self.connection, self.server
+        if connection is None:
             return
-        if not self.begun:
-            self.begun = True
-            if data[:1] == b"G":  # of GET; MQTT begins with 0x10
-                self._upgrade(self.connection)
-        if self.web is not None:
-            data = self.web.received(data)
-            if not data:
-                return
-        server = self.server
+        web = self.web
+        if web is not False:
+            if web is None:  # of GET; MQTT begins with 0x10
+                web = self.web = server.upgrade(connection) if data[:1] == b"G" else False
+            if web is not False:
+                data = web.received(data)
+                if not data:
+                    return
         if server.passed(self, data):
             return
         now = server.now()
-        self.clients.received(self.connection, data, now)
+        self.clients.received(connection, data, now)
         # A loop would read on while there is anything, and others would wait for all of it. The
         # turn to come sees whether to read on.
-        if self.connection.input_bytes >= READ_BYTES and self.connection.read_on(False):
-            self.transport.pause_reading()
+        if connection.input_bytes >= READ_BYTES and connection.read_on(False):
+            server.transports[connection].pause_reading()
         server.came(len(data), now)
-
-    def _upgrade(self, connection: Connection) -> None:
-        from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
-
-        socket = WebSocket(self.server.network.limits.packet_bytes + FRAME_MORE)
-        self.web = WebSocketTransport(self.transport, socket)
-        self.server.transports[connection] = self.web
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is None:
