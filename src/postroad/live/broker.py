@@ -83,6 +83,7 @@ from postroad.routing.base import (
     UnsubscriptionMessage,
 )
 from postroad.routing.mix import Wrapped, wrap
+from postroad.traces.recorder import unsampled
 from postroad.traces.schema import DOWN
 
 log = logging.getLogger("postroad.broker")
@@ -454,7 +455,7 @@ class Broker:
         says, if it goes nowhere else and nothing is noted of it; None if a router has to be asked
         each time, or a neighbour cannot take runs. Where trees change nothing of quality 0 is sent
         again, so there is nothing to tell apart in a run."""
-        if self.traces is not None or (sender is None and self.shares.concerns(topic)):
+        if sender is None and self.shares.concerns(topic):
             return None
         found = self.router.recipients(topic, sender)
         if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
@@ -501,6 +502,12 @@ class Broker:
         wired = neighbour.wire is not None and neighbour.version >= links.RUNS
         return wired and self.journal is None
 
+    def untraced(self, boot: str, first: int, most: int) -> int:
+        """How many publications with these numbers in a row nothing is recorded of."""
+        if self.traces is None:
+            return most
+        return unsampled(self.traces.recording.sample, boot, first, most)
+
     def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None:
         """Pass a run of so many publications on to these neighbours."""
         data = self.codec.encode(run)
@@ -514,11 +521,19 @@ class Broker:
     def _on_run(self, neighbour: Neighbour, run: RunMessage, now: TimeUs) -> None:
         """Hand on a run as it is, or one publication after the other where that cannot be."""
         sender, kind = neighbour.link.peer, run.kind
-        at, count = self.clients.take_run(run, sender, now)
-        neighbour.received[kind] = neighbour.received.get(kind, 0) + count
-        for publication, size in self.clients.singles(run, at, count):
-            message = PublicationMessage(publication, run.hops)
-            self._on_message(neighbour, message, size, now)
+        at = number = 0
+        whole = True
+        while at < len(run.packets):
+            if whole:
+                at, count = self.clients.take_run(run, at, number, sender, now)
+                neighbour.received[kind] = neighbour.received.get(kind, 0) + count
+                number += count
+                whole = self.traces is not None  # after one that is traced others may go together
+            if at < len(run.packets):
+                publication, end = self.clients.single(run, at, number)
+                message = PublicationMessage(publication, run.hops)
+                self._on_message(neighbour, message, end - at, now)
+                at, number = end, number + 1
 
     def passed(self, count: int) -> None:
         """So many publications went to their recipients."""

@@ -301,6 +301,32 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
     assert sum(broker.clients.published for broker in first) == busy
 
 
+def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
+    rows, messages = [], []
+    for runs in (True, False):
+        links = [("A", "B"), ("B", "C")]
+        traces = "[traces]\nfolder = 'traces'\nsample = 0.02"
+        net = memory(tmp_path, ["A", "B", "C"], links, tables=traces)
+        if not runs:
+            for broker in net.brokers:
+                broker.recipients = lambda *_: None  # type: ignore[method-assign]
+        reader, writer = net.client(2, "r"), net.client(0, "w")
+        reader.subscribe("a")
+        for n in range(8):
+            writer.raw(mqtt5.PublishPacket("a", b"%d" % n).write() * 100)
+            net.run(100_000)
+        assert [int(payload) for _, payload in reader.got()] == [n // 100 for n in range(800)]
+        kinds = ("publish", "send", "receive", "deliver")
+        rows.append([
+            (row.kind, row.broker, row.publication) for row in net.rows()
+            if row.kind in kinds and row.publication
+        ])  # fmt: skip
+        messages.append(net.brokers[0].peers[1].link.base)
+    assert sorted(rows[0]) == sorted(rows[1])
+    assert len(rows[0]) > 5 * 8
+    assert messages[0] < messages[1] / 5
+
+
 def test_a_run_that_is_none_is_refused() -> None:
     whole = mqtt5.PublishPacket("a", b"x" * 200).write()
     assert mqtt.usual(whole, 0, "a")[2] == len(whole)

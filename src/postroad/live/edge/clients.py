@@ -618,6 +618,8 @@ class Clients:
         topic = session.ready.get(data[body + 2 : topic_end])
         if topic is None or not connection.reading or self.limits.bytes_per_s:
             return None
+        if self.broker.traces is not None:
+            return None
         try:
             targets = self._ways[topic]
         except KeyError:
@@ -675,9 +677,12 @@ class Clients:
         where they end. `came` tells from which neighbour they came, if any, and the fields of a
         `RunMessage`.
 
-        None if they do not, or if one of these clients needs a further look.
+        None if they do not, if one of these clients needs a further look, or the first is traced.
         """
         sender, publisher, boot, first, time_us, hops = came
+        count_max = self.broker.untraced(boot, first, min(RUN, 1 + (len(data) - at) // (end - at)))
+        if not count_max:
+            return None
         found = self.broker.recipients(topic, sender)
         if found is None:
             self._apart.add(topic)
@@ -710,7 +715,7 @@ class Clients:
                 others.append(mqtt.framed(0x30, b"".join(parts)))
             at = end
             count += 1
-            if count == RUN or at - start >= most:
+            if count == count_max or at - start >= most:
                 break
             if data.startswith(head, at):
                 topic_end, end = at + within, at + same
@@ -747,14 +752,17 @@ class Clients:
         self.delivered += count * len(targets)
         return count, len(targets), at
 
-    def take_run(self, run: RunMessage, sender: BrokerId, now: TimeUs) -> tuple[int, int]:
-        """Hand out what a neighbour passed on, as far as that can be done without a further look;
-        how far in its bytes, and how many publications."""
-        data, at, count = run.packets, 0, 0
+    def take_run(
+        self, run: RunMessage, at: int, number: int, sender: BrokerId, now: TimeUs
+    ) -> tuple[int, int]:
+        """Hand out what a neighbour passed on, from this place and number on, as far as that can be
+        done without a further look; how far in its bytes, and how many publications."""
+        data, count = run.packets, 0
         longest = len(data)
-        while at < longest:
+        while at < longest and run.topic not in self._apart:
             body, topic_end, end = mqtt.usual(data, at, run.topic)
-            came = sender, run.publisher, run.boot, run.first + count, run.time_us, run.hops
+            first = run.first + number + count
+            came = sender, run.publisher, run.boot, first, run.time_us, run.hops
             done = self._pass_on(
                 data, at, body, topic_end, end, run.topic, False, longest, came, now
             )
@@ -763,14 +771,12 @@ class Clients:
             count, at = count + done[0], done[2]
         return at, count
 
-    def singles(self, run: RunMessage, at: int, number: int) -> Iterator[tuple[Publication, int]]:
-        """The publications of a run from there on, and their sizes."""
-        while at < len(run.packets):
-            _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
-            attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
-            name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
-            yield Publication(run.publisher, name, attributes, kept, run.time_us), end - at
-            at, number = end, number + 1
+    def single(self, run: RunMessage, at: int, number: int) -> tuple[Publication, int]:
+        """The publication of a run at this place, and where it ends."""
+        _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
+        attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
+        name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
+        return Publication(run.publisher, name, attributes, kept, run.time_us), end
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
