@@ -762,9 +762,9 @@ class WireProtocol(asyncio.Protocol):
         server.soon()
 
     def data_received(self, data: bytes) -> None:
-        server, inbox = self.server, self.server.inbox
+        inbox = self.server.inbox
         inbox[self.wire] = inbox.get(self.wire, b"") + data
-        server.came(len(data), server.now())
+        self.server.soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.transports.pop(self.wire, None)
