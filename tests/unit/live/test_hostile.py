@@ -386,7 +386,7 @@ def test_patterns_and_plus_levels_count_as_several_subscriptions_also_after_a_re
     def held() -> dict[str, int]:
         session = net.brokers[0].clients.sessions["c"]
         assert session.weight == sum(weights.values())
-        return {pattern: each.weight for pattern, each in session.subscriptions.items()}
+        return {name: each.terms.weight for name, each in session.subscriptions.items()}
 
     assert held() == weights
     net.restart(0)
