@@ -10,6 +10,7 @@ from postroad.filters.language import (
     disjoin,
     intersects,
     matches,
+    sharing,
 )
 from postroad.filters.predicates import parse_predicates
 from postroad.filters.sql import parse
@@ -26,4 +27,5 @@ __all__ = [
     "matches",
     "parse",
     "parse_predicates",
+    "sharing",
 ]

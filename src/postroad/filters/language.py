@@ -13,7 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from postroad.errors import FilterError
-from postroad.filters.constraints import Constraint, TextRange, load, meet_all
+from postroad.filters.constraints import (
+    Constraint,
+    NumberRange,
+    NumberSet,
+    TextRange,
+    TextSet,
+    load,
+    meet_all,
+)
 from postroad.filters.nested import ROWS, rows_of
 from postroad.model import Scalar
 
@@ -21,6 +29,7 @@ CONJUNCTIONS_MAX = 1_024
 CONSTRAINTS_MAX = 5_000  # of several conjunctions together: each is written, read and filed anew
 STEPS_MAX = 100_000
 PATTERNS_MAX = 1_000  # by their cost: each is asked of every publication that comes so far
+_SHARED_PAIRS, _SHARED_TEXT = 8, 64  # what is larger is not kept for others to share
 _ABSORB_MAX = 64  # Up to so many conjunctions, those covered by another are dropped,
 _COMPARE_MAX = 100_000  # if that takes at most so many steps; so too for `covers`, `intersects`.
 
@@ -139,6 +148,34 @@ def intersects(a: Filter, b: Filter) -> bool:
 def conjoin(a: Filter, b: Filter) -> Filter:
     """The filter that matches what both match; without conjunctions if nothing can be both."""
     return bounded(Steps().all_of([list(map(dict, each.conjunctions)) for each in (a, b)]))
+
+
+def sharing(filter: Filter) -> Filter:
+    """The filter, its small parts the same objects as in other filters: of those that clients ask
+    for, many name the same topics and the same few bounds."""
+    if len(filter.conjunctions) != 1 or len(filter.conjunctions[0]) > _SHARED_PAIRS:
+        return filter
+    (pairs,) = filter.conjunctions
+    return Filter((tuple(_pair(*pair) if _is_small(*pair) else pair for pair in pairs),))
+
+
+def _is_small(name: str, constraint: Constraint) -> bool:
+    if len(name) > _SHARED_TEXT:
+        return False
+    match constraint:
+        case TextSet(values):
+            return len(values) == 1 and len(next(iter(values))) <= _SHARED_TEXT
+        case NumberSet(values):
+            return len(values) == 1
+        case NumberRange():
+            return not constraint.excluded
+        case _:
+            return False
+
+
+@lru_cache(maxsize=1 << 12)
+def _pair(name: str, constraint: Constraint) -> tuple[str, Constraint]:
+    return name, constraint
 
 
 def disjoin(filters: Iterable[Filter]) -> Filter:

@@ -83,6 +83,7 @@ from postroad.routing.base import (
     UnsubscriptionMessage,
 )
 from postroad.routing.mix import Wrapped, wrap
+from postroad.traces.recorder import unsampled
 from postroad.traces.schema import DOWN
 
 log = logging.getLogger("postroad.broker")
@@ -452,8 +453,9 @@ class Broker:
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         """To whom each publication to this topic goes, of a client or from a neighbour, whatever it
         says, if it goes nowhere else and nothing is noted of it; None if a router has to be asked
-        each time, or a neighbour cannot take runs."""
-        if self.traces is not None or self.repair is not None or self.shares.groups:
+        each time, or a neighbour cannot take runs. Where trees change nothing of quality 0 is sent
+        again, so there is nothing to tell apart in a run."""
+        if sender is None and self.shares.concerns(topic):
             return None
         found = self.router.recipients(topic, sender)
         if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
@@ -463,10 +465,18 @@ class Broker:
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
     ) -> Recipients | None:
-        """To whom a publication goes that says this; None as of `recipients`."""
-        if self.traces is not None or self.repair is not None or self.shares.groups:
+        """To whom a publication goes that says this and that no outbox keeps; None as of
+        `recipients`."""
+        if self.traces is not None:
+            return None
+        if sender is None and self.shares.groups and self.shares.concerns(str(attributes["class"])):
             return None
         return self.router.interested(attributes, sender)
+
+    def asking(self) -> Callable[[Mapping[str, Scalar]], Recipients | None]:
+        """`interested` of what own clients publish, until this broker hears from others."""
+        plain = self.traces is None and not self.shares.groups
+        return self.router.interested if plain else self.interested
 
     def send_on(self, publication: Publication, peers: list[BrokerId], hops: int = 0) -> None:
         message = PublicationMessage(publication, hops + 1)
@@ -492,6 +502,12 @@ class Broker:
         wired = neighbour.wire is not None and neighbour.version >= links.RUNS
         return wired and self.journal is None
 
+    def untraced(self, boot: str, first: int, most: int) -> int:
+        """How many publications with these numbers in a row nothing is recorded of."""
+        if self.traces is None:
+            return most
+        return unsampled(self.traces.recording.sample, boot, first, most)
+
     def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None:
         """Pass a run of so many publications on to these neighbours."""
         data = self.codec.encode(run)
@@ -505,11 +521,19 @@ class Broker:
     def _on_run(self, neighbour: Neighbour, run: RunMessage, now: TimeUs) -> None:
         """Hand on a run as it is, or one publication after the other where that cannot be."""
         sender, kind = neighbour.link.peer, run.kind
-        at, count = self.clients.take_run(run, sender, now)
-        neighbour.received[kind] = neighbour.received.get(kind, 0) + count
-        for publication, size in self.clients.singles(run, at, count):
-            message = PublicationMessage(publication, run.hops)
-            self._on_message(neighbour, message, size, now)
+        at = number = 0
+        whole = True
+        while at < len(run.packets):
+            if whole:
+                at, count = self.clients.take_run(run, at, number, sender, now)
+                neighbour.received[kind] = neighbour.received.get(kind, 0) + count
+                number += count
+                whole = self.traces is not None  # after one that is traced others may go together
+            if at < len(run.packets):
+                publication, end = self.clients.single(run, at, number)
+                message = PublicationMessage(publication, run.hops)
+                self._on_message(neighbour, message, end - at, now)
+                at, number = end, number + 1
 
     def passed(self, count: int) -> None:
         """So many publications went to their recipients."""
@@ -1194,7 +1218,9 @@ class Broker:
             type(message) is PublicationMessage and not traces.sampled(message.publication)
         ):
             traces.received(sender, message, size, None, now)
-        if type(message) is PublicationMessage and self.repair is None:  # by far the most
+        if type(message) is PublicationMessage and not (  # by far the most
+            self.repair is not None and self.repair.keeps(message.publication)
+        ):
             self._hand_on(message, sender, now)
         elif isinstance(message, Retain):
             if message.kept:
@@ -1216,7 +1242,7 @@ class Broker:
             self.clients.luggage.on_message(message, sender, now)
         elif self.repair is None:
             self.step(Received(message, sender), now)
-        elif isinstance(message, PublicationMessage):
+        elif type(message) is PublicationMessage:
             input = Received(message, sender)
             effects = self.router.step(input, now)
             self.steps += 1

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -64,11 +64,15 @@ FRAME_MORE = 64 << 10  # a WebSocket frame may hold so much more than the larges
 M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 512 << 10  # what is larger is given back when it is freed
 CLOSE_S = 2.0  # how long closing connections may take to be written
 
+# Where publications of a client go without a turn: the field of their topic, who gets them, how.
+Way = tuple[bytes, list[tuple[Connection, Callable[[bytes], None]]]]
+
 
 def clock() -> Callable[[], TimeUs]:
     """Microseconds since 1970 that never run backwards."""
-    zero = time.time_ns() - time.monotonic_ns()
-    return lambda: (zero + time.monotonic_ns()) // 1000
+    monotonic_ns = time.monotonic_ns
+    zero = time.time_ns() - monotonic_ns()
+    return lambda: (zero + monotonic_ns()) // 1000
 
 
 async def one_way_us(host: str, port: int) -> TimeUs | None:
@@ -125,6 +129,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us: TimeUs = 0  # when it fires
         self._turned_us: TimeUs = 0  # when the last turn was over
+        self._ways: dict[ClientProtocol, Way] = {}  # since then
         self._tasks: set[asyncio.Task[None]] = set()
         self._agreeing: dict[Wire, asyncio.Task[None]] = {}  # on TLS
         self.asked: dict[http.Protocol, None] = {}
@@ -406,6 +411,15 @@ class Server:
             self._scheduled = True
             self.loop.call_soon(self._turn)
 
+    def upgrade(self, connection: Connection) -> WebSocketTransport:
+        """A client speaks WebSocket."""
+        from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
+
+        socket = WebSocket(self.network.limits.packet_bytes + FRAME_MORE)
+        plain = cast(asyncio.Transport, self.transports[connection])
+        web = self.transports[connection] = WebSocketTransport(plain, socket)
+        return web
+
     def came(self, size: int, now: TimeUs) -> None:
         """So many bytes came: a quiet broker deals with a few at once, a busy one with all that
         comes meanwhile together, so that nobody waits for two turns."""
@@ -414,18 +428,44 @@ class Server:
         else:
             self.soon()
 
-    def passed(self, connection: Connection, data: bytes, now: TimeUs) -> bool:
-        """Write a publication that came alone to a quiet broker to whoever gets it; False if it
-        takes a turn."""
-        if self._scheduled or now - self._turned_us <= QUIET_US or len(data) > QUIET_BYTES:
+    def passed(self, protocol: ClientProtocol, data: bytes) -> bool:
+        """Write a publication that came alone to a quiet broker to whoever gets it, and count it
+        afterwards; False if it takes a turn."""
+        now = self.now()
+        if self._scheduled or now - self._turned_us <= QUIET_US:
             return False
-        targets = self.broker.clients.at_once(connection, data, now)
-        if targets is None:
-            return False
-        for target in targets:
-            self.transports[target].write(data)
+        way, size = self._ways.get(protocol), len(data)
+        if (
+            way is None
+            or size < 2
+            or data[0] != 0x30
+            or data[1] != size - 2
+            or not data.startswith(way[0], 2)
+        ):
+            way = self._way(protocol, data)
+            if way is None:
+                return False
+        targets = way[1]
+        for target, _ in targets:
+            if target.full or target.out:
+                return False
+        for _, write in targets:
+            write(data)
         self._turned_us = now
+        assert protocol.connection is not None
+        protocol.clients.went_at_once(protocol.connection, size, len(targets), now)
         return True
+
+    def _way(self, protocol: ClientProtocol, data: bytes) -> Way | None:
+        if protocol.connection is None or len(data) > QUIET_BYTES:
+            return None
+        route = protocol.clients.at_once(protocol.connection, data)
+        if route is None:
+            return None
+        topic, targets = route
+        way: Way = (topic, [(target, self.transports[target].write) for target in targets])
+        self._ways[protocol] = way
+        return way
 
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""
@@ -435,6 +475,7 @@ class Server:
 
     def _turn(self) -> None:
         self._scheduled = False
+        self._ways.clear()
         if self.failure is not None:
             return
         broker, transports = self.broker, self.transports
@@ -639,53 +680,46 @@ class WebSocketTransport:
 class ClientProtocol(asyncio.Protocol):
     """`connection` is given where TLS was agreed on first, which counts against the limits."""
 
-    __slots__ = ("begun", "clients", "connection", "server", "transport", "web")
+    __slots__ = ("clients", "connection", "server", "web")
 
     def __init__(self, server: Server, connection: Connection | None = None) -> None:
         self.server = server
         self.clients = server.broker.clients
         self.connection = connection
-        self.begun = False  # whether a byte has come
-        self.web: WebSocketTransport | None = None
+        # False: it speaks MQTT as it is; None before a byte has come.
+        self.web: WebSocketTransport | Literal[False] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=FULL_BYTES)
+        opened = cast(asyncio.Transport, transport)
+        opened.set_write_buffer_limits(high=FULL_BYTES)
         if self.connection is None and not self.server.full():
             self.connection = self.clients.opened(peer_name(transport), self.server.now())
         if self.connection is None:
-            self.transport.abort()
+            opened.abort()
             return
-        self.server.transports[self.connection] = self.transport
+        self.server.transports[self.connection] = opened
 
     def data_received(self, data: bytes) -> None:
-        if self.connection is None:
+        connection, server = self.connection, self.server
+        if connection is None:
             return
-        if not self.begun:
-            self.begun = True
-            if data[:1] == b"G":  # of GET; MQTT begins with 0x10
-                self._upgrade(self.connection)
-        if self.web is not None:
-            data = self.web.received(data)
-            if not data:
-                return
-        server = self.server
+        web = self.web
+        if web is not False:
+            if web is None:  # of GET; MQTT begins with 0x10
+                web = self.web = server.upgrade(connection) if data[:1] == b"G" else False
+            if web is not False:
+                data = web.received(data)
+                if not data:
+                    return
+        if server.passed(self, data):
+            return
         now = server.now()
-        if server.passed(self.connection, data, now):
-            return
-        self.clients.received(self.connection, data, now)
+        self.clients.received(connection, data, now)
         # A loop would read on while there is anything, and others would wait for all of it. The
         # turn to come sees whether to read on.
-        if self.connection.input_bytes >= READ_BYTES and self.connection.read_on(False):
-            self.transport.pause_reading()
+        if connection.input_bytes >= READ_BYTES and connection.read_on(False):
+            server.transports[connection].pause_reading()
         server.came(len(data), now)
-
-    def _upgrade(self, connection: Connection) -> None:
-        from postroad.live.edge.websocket import WebSocket  # only brokers that need it load it
-
-        socket = WebSocket(self.server.network.limits.packet_bytes + FRAME_MORE)
-        self.web = WebSocketTransport(self.transport, socket)
-        self.server.transports[connection] = self.web
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is None:

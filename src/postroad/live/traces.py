@@ -37,11 +37,11 @@ class Traces(Recorder):
         held = self.holders.get(subscription.id)
         if held is None:
             return {}
-        detail = {"topic": held.pattern, "qos": held.qos, "no_local": held.no_local}
+        detail = {"topic": held.pattern, "qos": held.terms.qos, "no_local": held.terms.no_local}
         return {
             "session": held.session.name,
-            "reason": None if held.within is None else "narrowed by rights",
-            "detail": json.dumps({**detail, "within": held.within}),
+            "reason": None if held.terms.within is None else "narrowed by rights",
+            "detail": json.dumps({**detail, "within": held.terms.within}),
         }
 
     def tree(self, epoch: TreeId, links: list[str], now: TimeUs) -> None:

@@ -8,7 +8,7 @@ that broker alone. The pool only remembers; a router's effects never depend on w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 
 from postroad.filters import Filter, comparing, covers, intersects
@@ -67,7 +67,7 @@ class FilterPool:
         # Of a filter that enters, to compare it with others; of those beyond, it is taken to cover
         # none and to be covered by none, which costs messages and no delivery. None: any number.
         self.steps_max: int | None = None
-        self._index: Index[Filter] = Index()
+        self.index: Index[Filter] = Index()
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
         self._recent: dict[Publication, list[Filter]] = {}
@@ -85,14 +85,14 @@ class FilterPool:
 
     def load_beside(self) -> None:
         """Never stop to load the matching kernels: a table that needs them grows on meanwhile."""
-        self._index.beside = True
+        self.index.beside = True
 
     def enter(self, filter: Filter) -> None:
         """A table begins to hold this filter."""
         count = self.uses.get(filter, 0)
         self.uses[filter] = count + 1
         if count == 0:
-            self._index.insert(filter, filter)
+            self.index.insert(filter, filter)
             self._recent, self._elder = {}, {}
             self._count_asking(filter, 1)
             if self.covering:
@@ -106,7 +106,7 @@ class FilterPool:
             return
         del self.uses[filter]
         self._meetings.pop(filter, None)
-        self._index.remove(filter)
+        self.index.remove(filter)
         self._recent, self._elder = {}, {}
         self._count_asking(filter, -1)
         if self.covering:
@@ -125,34 +125,30 @@ class FilterPool:
         if self._left > LEFT_MAX and len(self.uses) <= FEW:
             # The index keeps room, and the texts, of all it ever had: begin a new one.
             self._left = 0
-            self._index = Index(self._index.beside)
+            self.index = Index(self.index.beside)
             for kept in self.uses:
-                self._index.insert(kept, kept)
+                self.index.insert(kept, kept)
 
     def match(self, publication: Publication) -> list[Filter]:
         """All filters of the pool that match; a table picks out its own."""
         if not self.recent_max:
-            return self._index.match(publication.attributes)
+            return self.index.match(publication.attributes)
         filters = self._recent.get(publication)
         if filters is None:
             filters = self._elder.get(publication)
             if filters is None:
-                filters = self._index.match(publication.attributes)
+                filters = self.index.match(publication.attributes)
                 if len(self._recent) >= self.recent_max:
                     self._recent, self._elder = {}, self._recent
                 self._recent[publication] = filters
         return filters
-
-    def match_attributes(self, attributes: Mapping[str, Scalar]) -> list[Filter]:
-        """The same of a publication that is asked about once."""
-        return self._index.match(attributes)
 
     def of_class(self, topic: str) -> list[Filter] | None:
         """All filters that match each publication of this class; None if some may match one that
         says this and not one that says that."""
         if self._asking_any or topic in self._asking:
             return None
-        return self._index.match({CLASS: topic})
+        return self.index.match({CLASS: topic})
 
     def _count_asking(self, filter: Filter, step: int) -> None:
         classes = _asking(filter)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final
 
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId
@@ -21,8 +21,10 @@ LOCAL: Final[BrokerId] = -1
 """Stands for the broker's own clients wherever a neighbour's number could stand."""
 
 
-Item = TypeVar("Item", BrokerId, SubscriptionId)
-Few = tuple[Item] | dict[Item, None]
+# One alone is kept as it is, or in a tuple, a quarter of the size of a dict: most filters have no
+# more.
+Sources = tuple[BrokerId] | dict[BrokerId, None]
+Subscribed = SubscriptionId | dict[SubscriptionId, None]
 
 
 @lru_cache(maxsize=1024)
@@ -31,32 +33,13 @@ def _alone(source: BrokerId) -> tuple[BrokerId]:
     return (source,)
 
 
-def _with(few: Few[Item] | None, item: Item) -> Few[Item]:
-    if few is None:
-        return (item,)
-    if isinstance(few, tuple):
-        return few if item in few else {few[0]: None, item: None}
-    few[item] = None
-    return few
-
-
-def _without(few: Few[Item], item: Item) -> Few[Item] | None:
-    """None if nothing is left."""
-    if isinstance(few, tuple):
-        assert item in few
-        return None
-    del few[item]
-    return few or None
-
-
 class SourceTable:
     """Filters, each with the sources (neighbours, or LOCAL) that want what it matches."""
 
     def __init__(self, pool: FilterPool) -> None:
         self.pool = pool
-        # One alone is kept in a tuple, a quarter of the size of a dict: most filters have no more.
-        self.sources: dict[Filter, Few[BrokerId]] = {}
-        self.holders: dict[Filter, Few[SubscriptionId]] = {}
+        self.sources: dict[Filter, Sources] = {}
+        self.holders: dict[Filter, Subscribed] = {}
         self.filter_of: dict[SubscriptionId, Filter] = {}
         self.counts: dict[BrokerId, int] = {}  # of filters, by source
         self.entries_count = 0
@@ -69,20 +52,27 @@ class SourceTable:
 
     def subscribe(self, subscription: Subscription) -> bool:
         """Add a local subscription. True if its filter gained LOCAL as a source."""
-        self.filter_of[subscription.id] = subscription.filter
-        holders = self.holders.get(subscription.filter)
-        self.holders[subscription.filter] = _with(holders, subscription.id)
-        return self.add(subscription.filter, LOCAL)
+        id, filter = subscription.id, subscription.filter
+        self.filter_of[id] = filter
+        holders = self.holders.get(filter)
+        if holders is None:
+            self.holders[filter] = id
+        elif isinstance(holders, dict):
+            holders[id] = None
+        elif holders != id:
+            self.holders[filter] = {holders: None, id: None}
+        return self.add(filter, LOCAL)
 
     def unsubscribe(self, subscription_id: SubscriptionId) -> Filter | None:
         """Drop a local subscription. Its filter, if that lost LOCAL as a source."""
         filter = self.filter_of.pop(subscription_id, None)
         if filter is None:
             return None
-        holders = _without(self.holders[filter], subscription_id)
-        if holders is not None:
-            self.holders[filter] = holders
-            return None
+        holders = self.holders[filter]
+        if isinstance(holders, dict):
+            del holders[subscription_id]
+            if holders:
+                return None
         del self.holders[filter]
         self.remove(filter, LOCAL)
         return filter
@@ -95,8 +85,10 @@ class SourceTable:
             self.sources[filter] = _alone(source)
         elif source in sources:
             return False
+        elif isinstance(sources, dict):
+            sources[source] = None
         else:
-            self.sources[filter] = _with(sources, source)
+            self.sources[filter] = {sources[0]: None, source: None}
         self.entries_count += 1
         self.counts[source] = self.counts.get(source, 0) + 1
         return True
@@ -106,16 +98,16 @@ class SourceTable:
         sources = self.sources.get(filter)
         if sources is None or source not in sources:
             return False
-        sources = _without(sources, source)
         self.entries_count -= 1
         self.counts[source] -= 1
         if not self.counts[source]:
             del self.counts[source]
-        if sources is None:
-            del self.sources[filter]
-            self.pool.leave(filter)
-        else:
-            self.sources[filter] = sources
+        if isinstance(sources, dict):
+            del sources[source]
+            if sources:
+                return True
+        del self.sources[filter]
+        self.pool.leave(filter)
         return True
 
     def wanted_from(self, source: BrokerId) -> list[Filter]:
@@ -137,7 +129,7 @@ class SourceTable:
     def interested(self, attributes: Mapping[str, Scalar], sender: BrokerId | None) -> Recipients:
         """The local subscriptions, and the neighbours but for `sender`, that want a publication
         that says this."""
-        filters = self.pool.match_attributes(attributes)
+        filters = self.pool.index.match(attributes)
         return self._wanting(filters, sender) if filters else ([], [])
 
     def _wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
@@ -147,15 +139,18 @@ class SourceTable:
         # Neighbours that may want it: once all are known to, filters need not be asked for more.
         counts = self.counts
         left = len(counts) - (LOCAL in counts) - (sender != LOCAL and sender in counts)
-        for filter in filters:
-            local = holders.get(filter)
-            if local is not None:
+        for local in map(holders.get, filters):
+            if type(local) is str:
+                names.append(local)
+            elif local is not None:
                 names += local
-            if left:
-                for source in sources.get(filter, ()):
-                    if source not in (LOCAL, sender) and source not in peers:
-                        peers.append(source)
-                        left -= 1
+        for filter in filters if left else ():
+            for source in sources.get(filter, ()):
+                if source not in (LOCAL, sender) and source not in peers:
+                    peers.append(source)
+                    left -= 1
+            if not left:
+                break
         # Sorted, because the pool's order is not this broker's own.
         names.sort()
         peers.sort()
@@ -174,7 +169,8 @@ class SourceTable:
             if wanted is not None:
                 among.update(wanted)
                 if LOCAL in wanted:
-                    names += self.holders[filter]
+                    local = self.holders[filter]
+                    names += (local,) if isinstance(local, str) else local
         names.sort()
         return names, sorted(peer for peer in among if peer not in (LOCAL, sender))
 

@@ -84,6 +84,18 @@ def sampler(share: float) -> Callable[[Publication], bool]:
     return sampled
 
 
+def unsampled(share: float, prefix: str, first: int, most: int) -> int:
+    """How many publications in a row are not recorded, from this number in their identifiers on."""
+    if share >= 1:
+        return 0
+    below = int(share * 2**32)
+    begun = crc32(f"{prefix}.".encode())
+    for number in range(first, first + most):
+        if crc32(b"%d" % number, begun) < below:
+            return number - first
+    return most
+
+
 class Recorder:
     def __init__(
         self,

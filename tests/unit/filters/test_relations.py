@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postroad.filters import EVERYTHING, covers, intersects, parse
+from postroad.filters import EVERYTHING, covers, intersects, parse, sharing
+from postroad.filters.language import _pair
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,16 @@ def test_covers(outer: str, inner: str) -> None:
 def test_intersects(first: str, second: str, meet: bool) -> None:
     assert intersects(parse(first), parse(second)) is meet
     assert intersects(parse(second), parse(first)) is meet
+
+
+def test_filters_share_their_small_parts_and_say_what_they_said() -> None:
+    text = "class = 'quotes/ibm' AND price >= 10.5"
+    one, other = (sharing(parse(text)) for _ in range(2))
+    assert one == other == parse(text)
+    assert str(one) == str(parse(text))
+    for mine, theirs in zip(one.conjunctions[0], other.conjunctions[0], strict=True):
+        assert mine is theirs
+    for large in (f"class = '{'x' * 65}'", "n IN (1, 2)", "n <> 4", "a = 1 OR b = 2", "TRUE"):
+        before = _pair.cache_info().currsize
+        assert sharing(parse(large)) == parse(large)
+        assert _pair.cache_info().currsize == before  # nothing large is kept for others

@@ -386,7 +386,7 @@ def test_patterns_and_plus_levels_count_as_several_subscriptions_also_after_a_re
     def held() -> dict[str, int]:
         session = net.brokers[0].clients.sessions["c"]
         assert session.weight == sum(weights.values())
-        return {pattern: each.weight for pattern, each in session.subscriptions.items()}
+        return {name: each.terms.weight for name, each in session.subscriptions.items()}
 
     assert held() == weights
     net.restart(0)
@@ -490,7 +490,7 @@ def test_withdrawn_subscriptions_give_their_memory_back(tmp_path: Path) -> None:
         assert not pool._pinned
         assert not pool._unpinned
         assert not pool.above
-        assert len(pool._index) == 0
+        assert len(pool.index) == 0
     messages._parsed.cache_clear()
     gc.collect()
     before = len(gc.get_objects())
@@ -506,12 +506,12 @@ def test_an_index_that_many_filters_have_left_begins_anew(monkeypatch: pytest.Mo
     pool = pools.FilterPool()
     kept = parse("class = 'kept'")
     pool.enter(kept)
-    index = pool._index
+    index = pool.index
     for number in range(250):
         filter = parse(f"class = 't{number}'")
         pool.enter(filter)
         pool.leave(filter)
-    assert pool._index is not index
+    assert pool.index is not index
     assert pool.match(Publication("p", "1", {"class": "kept"}, b"", 0)) == [kept]
 
 

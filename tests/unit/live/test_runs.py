@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 from pathlib import Path
 
 import mqtt5
@@ -52,6 +53,7 @@ class Side:
         if not runs:
             self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
             self.broker.interested = lambda *_: None  # type: ignore[method-assign]
+            self.broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -72,9 +74,11 @@ def subscribe(draw: random.Random, level: int, number: int) -> bytes:
     pattern, qos = draw.choice(PATTERNS), draw.choice([0, 0, 0, 0, 1])
     if level != 5:
         return v3(0x82, number.to_bytes(2, "big") + field(pattern) + bytes((qos,)))
+    shared = number % 17 == 1
     wanted = mqtt5.TopicFilter(
-        pattern, max_qos=mqtt5.QoS(qos), retain_as_published=False,
-        no_local=draw.random() < 0.05,
+        f"$share/g/{TOPICS[2 + number % 2]}" if shared else pattern,
+        max_qos=mqtt5.QoS(qos), retain_as_published=False,
+        no_local=draw.random() < 0.05 and not shared,
     )  # fmt: skip
     properties = [("$where", "n >= 5")] if draw.random() < 0.15 else []
     return mqtt5.SubscribePacket(number, [wanted], user_properties=properties).write()
@@ -102,11 +106,13 @@ class Quiet(Side):
 
     def send(self, name: str, data: bytes) -> None:
         clients, connection = self.broker.clients, self.connections[name]
-        targets = clients.at_once(connection, data, 1_000_000)
-        if targets is not None:
+        route = clients.at_once(connection, data)
+        if route is not None:
             self.at_once += 1
-            for target in targets:
+            assert data.startswith(route[0], 2 if data[1] < 128 else 3)
+            for target in route[1]:
                 self.written[target] = self.written.get(target, b"") + data
+            clients.went_at_once(connection, len(data), len(route[1]), 1_000_000)
             return
         clients.received(connection, data, 1_000_000)
         while clients.busy:
@@ -251,12 +257,14 @@ def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
 def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     sides: list[Memory] = []
+    spare = [("A", "C")] if seed % 2 else []
     for runs in (True, False):
-        net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+        net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C"), *spare])
         if not runs:
             for broker in net.brokers:
                 broker.recipients = lambda *_: None  # type: ignore[method-assign]
                 broker.interested = lambda *_: None  # type: ignore[method-assign]
+                broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
         sides.append(net)
     levels = [draw.choice([4, 5]) for _ in range(8)]
     clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]
@@ -293,6 +301,32 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
     assert sum(broker.clients.published for broker in first) == busy
 
 
+def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
+    rows, messages = [], []
+    for runs in (True, False):
+        links = [("A", "B"), ("B", "C")]
+        traces = "[traces]\nfolder = 'traces'\nsample = 0.02"
+        net = memory(tmp_path, ["A", "B", "C"], links, tables=traces)
+        if not runs:
+            for broker in net.brokers:
+                broker.recipients = lambda *_: None  # type: ignore[method-assign]
+        reader, writer = net.client(2, "r"), net.client(0, "w")
+        reader.subscribe("a")
+        for n in range(8):
+            writer.raw(mqtt5.PublishPacket("a", b"%d" % n).write() * 100)
+            net.run(100_000)
+        assert [int(payload) for _, payload in reader.got()] == [n // 100 for n in range(800)]
+        kinds = ("publish", "send", "receive", "deliver")
+        rows.append([
+            (row.kind, row.broker, row.publication) for row in net.rows()
+            if row.kind in kinds and row.publication
+        ])  # fmt: skip
+        messages.append(net.brokers[0].peers[1].link.base)
+    assert sorted(rows[0]) == sorted(rows[1])
+    assert len(rows[0]) > 5 * 8
+    assert messages[0] < messages[1] / 5
+
+
 def test_a_run_that_is_none_is_refused() -> None:
     whole = mqtt5.PublishPacket("a", b"x" * 200).write()
     assert mqtt.usual(whole, 0, "a")[2] == len(whole)
@@ -308,8 +342,10 @@ def test_a_run_that_is_none_is_refused() -> None:
             mqtt.usual(data, 0, topic)
 
 
-def test_an_older_neighbour_gets_no_runs(tmp_path: Path) -> None:
-    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+@pytest.mark.parametrize("spare", [False, True])
+def test_an_older_neighbour_gets_no_runs(tmp_path: Path, spare: bool) -> None:
+    names = ["A", "B", "C"] if spare else ["A", "B"]
+    net = memory(tmp_path, names, list(combinations(names, 2)))
     reader, writer = net.client(1, "r"), net.client(0, "w")
     reader.subscribe("a")
     packets = mqtt5.PublishPacket("a", b"x").write() * 20
@@ -323,3 +359,25 @@ def test_an_older_neighbour_gets_no_runs(tmp_path: Path) -> None:
         sent = neighbour.link.base + len(neighbour.link.queue) - before
         assert sent <= messages
         assert (sent < 20) == (version == links.RUNS)
+
+
+def test_through_a_repair_runs_come_once_and_in_order(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C"), ("A", "C")])
+    net.run(1_000_000)
+    reader, writer = net.client(2, "r"), net.client(0, "w")
+    reader.subscribe("a")
+    for n in range(40):
+        if n == 10:  # a link that carries them, and then the one that does instead
+            net.cut(1, 2)
+        elif n == 20:
+            net.mend(1, 2)
+        elif n == 25:
+            net.cut(0, 2)
+        packets = [mqtt5.PublishPacket("a", b"%d" % (100 * n + k)).write() for k in range(100)]
+        writer.raw(b"".join(packets))
+        net.run(200_000)
+    got = [int(payload) for _, payload in reader.got()]
+    assert got == sorted(set(got))
+    assert {*range(1000), *range(3900, 4000)} <= {*got}  # before the first repair, after the last
+    sent = net.brokers[0].peers[2].link.base + net.brokers[0].peers[1].link.base
+    assert sent < 2000

@@ -80,6 +80,14 @@ def test_a_quiet_broker_writes_a_publication_without_a_turn(
         packet = mqtt5.PublishPacket("a", b"x").write()
         publisher.data_received(packet)
         assert reads.written == packet  # nothing was awaited
+        longer = mqtt5.PublishPacket("a", b"longer").write()
+        publisher.data_received(longer)
+        assert reads.written == packet + longer
+        for part in (packet[:1], packet[1:] + mqtt5.PublishPacket("ab", b"no").write()):
+            publisher.data_received(part)
+            await asyncio.sleep(0)
+        await until(lambda: reads.written == packet + longer + packet)
+        reads.written = packet
         reader.data_received(mqtt5.UnsubscribePacket(2, ["a"]).write())
         await until(lambda: reads.written[len(packet) :][:1] == b"\xb0")
         publisher.data_received(packet)

@@ -21,7 +21,7 @@ import msgspec
 from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse
+from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse, sharing
 from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
 from postroad.live.edge.host import Host
 from postroad.live.edge.latency import Latency
@@ -41,6 +41,7 @@ from postroad.live.edge.session import (
     added,
     put,
     taken,
+    terms,
 )
 from postroad.live.edge.users import User, Users
 from postroad.live.links.messages import Handoff, RunMessage
@@ -226,13 +227,16 @@ class Clients:
     ) -> None:
         pattern, kept, _ = key.partition("\0")
         share, topic = topics.split_share(pattern)
-        filter = parse(row.filter)
+        filter = sharing(parse(row.filter))
+        group = shares.key(share, topic, filter) if share else ""
         held = Held(
-            session, pattern, row.id, filter, row.qos, row.no_local, row.as_published,
-            row.identifier, _levels(topic), row.within, row.weight,
-            shares.key(share, topic, filter) if share else "", bool(kept),
+            session, pattern, row.id, filter, row.identifier,
+            terms(
+                row.qos, row.no_local, row.as_published, _levels(topic), row.within, row.weight,
+                group, bool(kept),
+            ),
         )  # fmt: skip
-        session.weight += held.weight
+        session.weight += row.weight
         session.subscriptions = put(session.subscriptions, key, held)
         session.changed(held)
         self.holders[held.id] = held
@@ -514,8 +518,8 @@ class Clients:
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
         topic_of, attributes_of = session.ready.get, content.attributes
-        interested = broker.interested
-        boot, published = broker.boot, 0
+        interested = broker.asking()
+        boot, published, handed = broker.boot, 0, 0
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
@@ -560,9 +564,9 @@ class Clients:
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
                 found = interested(attributes)
-                if found is not None and not found[0] and not found[1]:
-                    broker.passed(1)
-                else:
+                if found is not None:
+                    handed += 1
+                if found is None or found[0] or found[1]:
                     if old:
                         kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
                     else:
@@ -571,7 +575,6 @@ class Clients:
                     if found is None:
                         broker.publish(publication, now)
                     else:
-                        broker.passed(1)
                         names, peers = found
                         if names:
                             self.hand_out(names, publication, now)
@@ -591,14 +594,14 @@ class Clients:
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
         self.published += published
+        broker.passed(handed)
         return at
 
-    def at_once(
-        self, connection: Connection, data: bytes, now: TimeUs
-    ) -> Iterable[Connection] | None:
-        """A publication came alone while there was nothing to do: whom to write it to as it is.
+    def at_once(self, connection: Connection, data: bytes) -> tuple[bytes, list[Connection]] | None:
+        """A publication came alone while there was nothing to do: whom to write it to as it is, and
+        the field of its topic, by which another of this client goes there too until the next turn.
 
-        None if it has to go through a turn. What turns find out about topics holds until the next.
+        None if it has to go through a turn.
         """
         session, size = connection.session, len(data)
         if session is None or size < 5 or data[0] != 0x30 or connection.input:
@@ -615,6 +618,8 @@ class Clients:
         topic = session.ready.get(data[body + 2 : topic_end])
         if topic is None or not connection.reading or self.limits.bytes_per_s:
             return None
+        if self.broker.traces is not None:
+            return None
         try:
             targets = self._ways[topic]
         except KeyError:
@@ -624,19 +629,22 @@ class Clients:
         for target in targets:
             if target.full or target.out or (target.level == V3) != old:
                 return None
+        return data[body : topic_end if old else topic_end + 1], targets
+
+    def went_at_once(self, connection: Connection, size: int, copies: int, now: TimeUs) -> None:
+        """A publication of this size was written to so many clients without a turn."""
         self.broker.advance(now)
         self.broker.passed(1)
         connection.heard_us = now
         self.bytes_received += size
-        self.bytes_sent += size * len(targets)
+        self.bytes_sent += size * copies
         self._count += 1
         self.published += 1
-        self.delivered += len(targets)
-        if targets:
+        self.delivered += copies
+        if copies:
             self._handed += 1
             if self._handed % TIMED == 0:
                 self.latency.add(0)
-        return targets
 
     def _way(self, topic: str) -> list[Connection] | None:
         """The clients that get every publication to a topic as it is, if nobody else does."""
@@ -669,9 +677,12 @@ class Clients:
         where they end. `came` tells from which neighbour they came, if any, and the fields of a
         `RunMessage`.
 
-        None if they do not, or if one of these clients needs a further look.
+        None if they do not, if one of these clients needs a further look, or the first is traced.
         """
         sender, publisher, boot, first, time_us, hops = came
+        count_max = self.broker.untraced(boot, first, min(RUN, 1 + (len(data) - at) // (end - at)))
+        if not count_max:
+            return None
         found = self.broker.recipients(topic, sender)
         if found is None:
             self._apart.add(topic)
@@ -704,7 +715,7 @@ class Clients:
                 others.append(mqtt.framed(0x30, b"".join(parts)))
             at = end
             count += 1
-            if count == RUN or at - start >= most:
+            if count == count_max or at - start >= most:
                 break
             if data.startswith(head, at):
                 topic_end, end = at + within, at + same
@@ -741,14 +752,17 @@ class Clients:
         self.delivered += count * len(targets)
         return count, len(targets), at
 
-    def take_run(self, run: RunMessage, sender: BrokerId, now: TimeUs) -> tuple[int, int]:
-        """Hand out what a neighbour passed on, as far as that can be done without a further look;
-        how far in its bytes, and how many publications."""
-        data, at, count = run.packets, 0, 0
+    def take_run(
+        self, run: RunMessage, at: int, number: int, sender: BrokerId, now: TimeUs
+    ) -> tuple[int, int]:
+        """Hand out what a neighbour passed on, from this place and number on, as far as that can be
+        done without a further look; how far in its bytes, and how many publications."""
+        data, count = run.packets, 0
         longest = len(data)
-        while at < longest:
+        while at < longest and run.topic not in self._apart:
             body, topic_end, end = mqtt.usual(data, at, run.topic)
-            came = sender, run.publisher, run.boot, run.first + count, run.time_us, run.hops
+            first = run.first + number + count
+            came = sender, run.publisher, run.boot, first, run.time_us, run.hops
             done = self._pass_on(
                 data, at, body, topic_end, end, run.topic, False, longest, came, now
             )
@@ -757,14 +771,12 @@ class Clients:
             count, at = count + done[0], done[2]
         return at, count
 
-    def singles(self, run: RunMessage, at: int, number: int) -> Iterator[tuple[Publication, int]]:
-        """The publications of a run from there on, and their sizes."""
-        while at < len(run.packets):
-            _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
-            attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
-            name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
-            yield Publication(run.publisher, name, attributes, kept, run.time_us), end - at
-            at, number = end, number + 1
+    def single(self, run: RunMessage, at: int, number: int) -> tuple[Publication, int]:
+        """The publication of a run at this place, and where it ends."""
+        _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
+        attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
+        name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
+        return Publication(run.publisher, name, attributes, kept, run.time_us), end
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
@@ -1022,7 +1034,7 @@ class Clients:
         for held in list(session.subscriptions.values()):
             user = session.user
             _, topic = topics.split_share(held.pattern)
-            if not user.may_subscribe(topic) or held.within != user.subscribe_where:
+            if not user.may_subscribe(topic) or held.terms.within != user.subscribe_where:
                 self._revoke(session, f"may not subscribe to {held.pattern[:60]!r} now", now)
                 self._unsubscribe(held, now)
 
@@ -1062,11 +1074,11 @@ class Clients:
             return "it is there"
         if self.broker.network.relocation is not None:
             return f"{self.broker.network.relocation} moves the publishers of this network"
-        if not connection.redirects or connection.redirected:
+        if not connection.redirects:
             return "it is on its way" if connection.redirected else "it does not follow"
         if session.subscriptions:
             return "it has subscriptions, and would miss what comes meanwhile"
-        connection.redirected = True
+        connection.redirects = None
         self.moves.count += 1
         self._leave(session, None)
         self._redirect(connection, target, client_id, [])
@@ -1458,15 +1470,17 @@ class Clients:
             pattern,
             self._subscription_id(session, pattern),
             filter,
-            int(wanted.max_qos),
-            wanted.no_local,
-            wanted.retain_as_published,
             identifier,
-            _levels(topic),
-            within,
-            weight,
-            shares.key(share, topic, filter) if share else "",
-            keeps,
+            terms(
+                int(wanted.max_qos),
+                wanted.no_local,
+                wanted.retain_as_published,
+                _levels(topic),
+                within,
+                weight,
+                shares.key(share, topic, filter) if share else "",
+                keeps,
+            ),
         )
         old = session.subscriptions.get(held.key)
         session.subscriptions = put(session.subscriptions, held.key, held)
@@ -1481,9 +1495,9 @@ class Clients:
 
     def _route(self, held: Held, now: TimeUs) -> bool:
         """Have publications for a subscription come here. True if other brokers were told."""
-        if held.group:
-            self.groups.setdefault(held.group, {})[held.id] = held
-            self.regrouped[held.group] = None
+        if held.terms.group:
+            self.groups.setdefault(held.terms.group, {})[held.id] = held
+            self.regrouped[held.terms.group] = None
             return True
         if held.pattern.startswith("$"):  # publications have no such topics
             if not self._watching:
@@ -1542,7 +1556,9 @@ class Clients:
 
     def regroup(self, session: Session) -> bool:
         """A member of groups came or left for now; False if it is of none."""
-        groups = {held.group: None for held in session.subscriptions.values() if held.group}
+        groups = {
+            held.terms.group: None for held in session.subscriptions.values() if held.terms.group
+        }
         self.regrouped.update(groups)
         return bool(groups)
 
@@ -1569,9 +1585,9 @@ class Clients:
 
     def _give(self, held: Held, letter: Letter, handoff: Handoff, now: TimeUs) -> bool:
         session, group = held.session, self.groups[handoff.group]
-        parcel = self._parcel(
-            letter, min(letter.qos, held.qos), letter.retain * held.as_published, handoff.time_us
-        )
+        retain = letter.retain * held.terms.as_published
+        qos = min(letter.qos, held.terms.qos)
+        parcel = self._parcel(letter, qos, retain, handoff.time_us)
         if parcel.expires_us is not None and now >= parcel.expires_us:
             return True
         parcel.identifiers = [held.identifier] if held.identifier else []
@@ -1602,15 +1618,15 @@ class Clients:
 
     def _quit(self, held: Held) -> None:
         """A member is gone: another gets what it was not sent yet."""
-        group = self.groups.get(held.group, {})
+        group = self.groups.get(held.terms.group, {})
         group.pop(held.id, None)
         if not group:
-            self.groups.pop(held.group, None)
-        self.regrouped[held.group] = None
+            self.groups.pop(held.terms.group, None)
+        self.regrouped[held.terms.group] = None
         if not held.session.ended:
-            others = bool(group) or self.broker.can_share(held.group)
+            others = bool(group) or self.broker.can_share(held.terms.group)
             if others:
-                self._share_again(held.session.take_shared(held.group, False))
+                self._share_again(held.session.take_shared(held.terms.group, False))
 
     def _share_again(self, parcels: list[Parcel]) -> None:
         now = self.broker.now
@@ -1621,13 +1637,13 @@ class Clients:
 
     def _leave_groups(self, session: Session) -> None:
         """A session ends: others get what it was not sent, or has not acknowledged."""
-        mine = [held for held in session.subscriptions.values() if held.group]
+        mine = [held for held in session.subscriptions.values() if held.terms.group]
         for held in mine:
-            group = self.groups.get(held.group, {})
+            group = self.groups.get(held.terms.group, {})
             group.pop(held.id, None)
             if not group:
-                self.groups.pop(held.group, None)
-            self.regrouped[held.group] = None
+                self.groups.pop(held.terms.group, None)
+            self.regrouped[held.terms.group] = None
         self._share_again(session.take_shared(None, True))
 
     def _pass_round(self, session: Session) -> None:
@@ -1639,9 +1655,9 @@ class Clients:
                 self._share_again(session.take_shared(name, False))
 
     def _forget(self, held: Held, now: TimeUs) -> None:
-        held.session.weight -= held.weight
+        held.session.weight -= held.terms.weight
         del self.holders[held.id]
-        if held.group:
+        if held.terms.group:
             self._quit(held)
         elif self.watchers.pop(held.id, None) is None:
             self.broker.step(Unsubscribe(held.id), now)
@@ -1689,7 +1705,7 @@ class Clients:
             if not matches(held.filter, kept.attributes):
                 continue
             letter, now = Letter(kept.kept), self.broker.now
-            parcel = self._parcel(letter, min(letter.qos, held.qos), 1, kept.version[0])
+            parcel = self._parcel(letter, min(letter.qos, held.terms.qos), 1, kept.version[0])
             if parcel.expires_us is not None and now >= parcel.expires_us:
                 continue
             if held.identifier:
@@ -2113,12 +2129,12 @@ class Clients:
             return {"subscription": effect.subscription_id, "client": None, "reason": ENDED}
         session, publication = held.session, effect.publication
         reason = None
-        if held.no_local and publication.publisher == session.client_id:
+        if held.terms.no_local and publication.publisher == session.client_id:
             reason = NO_LOCAL
-        elif held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
+        elif not held.asks(publication):
             reason = LEVELS
         elif session.connection is None:
-            reason = "waits for the client" if held.qos else AWAY
+            reason = "waits for the client" if held.terms.qos else AWAY
         return {"subscription": held.id, "client": session.client_id, "reason": reason}
 
     def _hand(
@@ -2135,15 +2151,15 @@ class Clients:
         qos, retain, identifiers, wanted = 0, 0, [], False
         mine = publication.publisher == session.client_id
         for held in all_held:
-            if held.no_local and mine:
+            if held.terms.no_local and mine:
                 self._stopped(publication, NO_LOCAL, now, subscription=held.id)
                 continue
-            if held.levels and not held.levels.fullmatch(str(publication.attributes.get("class"))):
+            if not held.asks(publication):
                 self._stopped(publication, LEVELS, now, subscription=held.id)
                 continue
             wanted = True
-            qos = max(qos, min(letter.qos, held.qos))
-            if held.as_published:
+            qos = max(qos, min(letter.qos, held.terms.qos))
+            if held.terms.as_published:
                 retain |= letter.retain
             if held.identifier:
                 identifiers.append(held.identifier)
@@ -2172,7 +2188,7 @@ class Clients:
         wanted = [
             held
             for held in session.subscriptions.values()
-            if not held.group and matches(held.filter, publication.attributes)
+            if not held.terms.group and matches(held.filter, publication.attributes)
         ]
         if wanted:
             self._hand(session, wanted, Letter(publication.payload), publication, now)
@@ -2236,7 +2252,7 @@ def _able(held: Held, qos: int) -> bool:
     session = held.session
     if session.ended:
         return False
-    return session.connection is not None or bool(session.expiry_s and min(qos, held.qos))
+    return session.connection is not None or bool(session.expiry_s and min(qos, held.terms.qos))
 
 
 def _load(held: Held) -> tuple[bool, bool, int]:

@@ -14,7 +14,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter, Malformed, pubrel
 from postroad.live.edge.users import User
 from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow, SubscriptionRow
-from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
+from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 from postroad.traces.schema import AWAY, ENDED, EXPIRED, FULL, LARGE, SLOW
 
@@ -117,7 +118,6 @@ class Connection:
         "pressing_until_us",
         "problems",
         "reading",
-        "redirected",
         "redirects",
         "replies_bytes",
         "session",
@@ -163,8 +163,8 @@ class Connection:
         # PUBACKs and PUBRECs not yet written, in order, each with what has to be safe before.
         self.owed: Queue[tuple[bytes, dict[BrokerId, int]]] = ()
         self.follows = False  # the client goes where the network's relocation sends it,
-        self.redirects = False  # or where an operator does
-        self.redirected = False  # an operator has, and it may still be speaking
+        # Or where an operator does; None: one has sent it, and it may still be speaking.
+        self.redirects: bool | None = False
         self.moving: Move | None = None  # it has been sent elsewhere, and may still be speaking
         self.heard_us = self.since_us = now
         self.keep_alive_us: TimeUs = 0
@@ -177,6 +177,10 @@ class Connection:
         if known:
             return known, False
         return len(self.aliased) + 1 if len(self.aliased) < self.aliases_max else 0, True
+
+    @property
+    def redirected(self) -> bool:
+        return self.redirects is None
 
     @property
     def stopped(self) -> bool:
@@ -240,6 +244,23 @@ class Connection:
         return until_us is not None and now < until_us and not self.closing
 
 
+class Terms(NamedTuple):
+    """How a subscription is served."""
+
+    qos: int
+    no_local: bool
+    as_published: bool
+    levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
+    within: str | None = None  # the filter that its user is kept to
+    weight: int = 1  # how many subscriptions it counts as
+    group: str = ""  # of which it is a member, if it is shared
+    kept: bool = False  # beside others of the same topic filter, by its identifier
+
+
+# Most subscriptions have the same, and so one object for all.
+terms = lru_cache(maxsize=1024)(Terms)
+
+
 @dataclass(slots=True, eq=False)
 class Held:
     """One subscription of a session."""
@@ -248,33 +269,31 @@ class Held:
     pattern: str
     id: SubscriptionId
     filter: Filter
-    qos: int
-    no_local: bool
-    as_published: bool
     identifier: int  # 0 for none
-    levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
-    within: str | None = None  # the filter that its user is kept to
-    weight: int = 1  # how many subscriptions it counts as
-    group: str = ""  # of which it is a member, if it is shared
-    kept: bool = False  # beside others of the same topic filter, by its identifier
+    terms: Terms
 
     @property
     def key(self) -> str:
         """What it is called in its session; a topic filter holds no NUL."""
-        return f"{self.pattern}\0{self.identifier}" if self.kept else self.pattern
+        return f"{self.pattern}\0{self.identifier}" if self.terms.kept else self.pattern
+
+    def asks(self, publication: Publication) -> bool:
+        """Whether the topic is asked for, level by level, of what the filter lets through."""
+        levels = self.terms.levels
+        return levels is None or bool(levels.fullmatch(str(publication.attributes.get("class"))))
 
     def row(self) -> SubscriptionRow:
+        terms = self.terms
         return SubscriptionRow(
-            self.id, str(self.filter), self.qos, self.no_local, self.as_published,
-            self.identifier, self.within, self.weight,
+            self.id, str(self.filter), terms.qos, terms.no_local, terms.as_published,
+            self.identifier, terms.within, terms.weight,
         )  # fmt: skip
 
     @property
     def plain(self) -> bool:
         """Whether what it is delivered is the same for all such subscriptions."""
-        return not (
-            self.qos or self.no_local or self.as_published or self.identifier or self.levels
-        )
+        qos, no_local, as_published, levels, *_ = self.terms
+        return not (qos or no_local or as_published or self.identifier or levels)
 
 
 PARCEL_BYTES = 300  # about what a publication that is held takes besides its own bytes

@@ -21,6 +21,7 @@ A state machine: it holds nothing of the broker and calls nobody.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -38,6 +39,7 @@ Counts = tuple[str, Filter, int, int]
 
 @dataclass(slots=True)
 class Gathering:
+    pattern: str
     filter: Filter
     levels: re.Pattern[str] | None  # to compare level by level where the filter cannot
     members: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
@@ -56,6 +58,8 @@ class Shares:
         self.versions: dict[BrokerId, int] = {}
         self.stated: dict[BrokerId, dict[str, Counts]] = {}
         self._index: Index[str] = Index(beside=True)
+        self._patterns: Counter[str] = Counter()  # how many groups have each topic filter
+        self._topics: Index[str] = Index(beside=True)  # of these, whatever else a group asks for
 
     def state(self, counts: Mapping[str, Counts | None], now: TimeUs) -> Members | None:
         """What to tell the others of this broker's members of these groups, None where there are
@@ -97,8 +101,11 @@ class Shares:
             group = self.groups.get(name)
             if group is None:
                 levels = None if topics.exact(pattern) else topics.matcher(pattern)
-                group = self.groups[name] = Gathering(filter, levels)
+                group = self.groups[name] = Gathering(pattern, filter, levels)
                 self._index.insert(name, filter)
+                self._patterns[pattern] += 1
+                if self._patterns[pattern] == 1:
+                    self._topics.insert(pattern, topics.as_filter(pattern))
             group.members[broker] = (count, ready)
         return True
 
@@ -115,6 +122,14 @@ class Shares:
         if not group.members:
             del self.groups[name]
             self._index.remove(name)
+            self._patterns[group.pattern] -= 1
+            if not self._patterns[group.pattern]:
+                del self._patterns[group.pattern]
+                self._topics.remove(group.pattern)
+
+    def concerns(self, topic: str) -> bool:
+        """Whether a group may want something that is published to a topic."""
+        return bool(self.groups) and bool(self._topics.match({"class": topic}))
 
     def matching(self, attributes: Mapping[str, Scalar]) -> list[str]:
         """The groups that a publication is for."""

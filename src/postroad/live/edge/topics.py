@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from postroad.errors import InputError
-from postroad.filters import EVERYTHING, Filter, conjoin, parse
+from postroad.filters import EVERYTHING, Filter, conjoin, parse, sharing
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
 from postroad.filters.like import escape
@@ -85,8 +85,8 @@ def as_filter(pattern: str, content: Filter | str | None = None) -> Filter:
     alternatives = [{} if demand is None else {"class": demand} for demand in _demands(pattern)]
     topics = normal_form(alternatives)
     if EVERYTHING in (topics, content):
-        return content if topics == EVERYTHING else topics
-    return conjoin(topics, content)
+        return sharing(content if topics == EVERYTHING else topics)
+    return sharing(conjoin(topics, content))
 
 
 def _demands(pattern: str) -> list[Constraint | None]:

@@ -15,7 +15,7 @@ import msgspec
 
 from postroad import model
 from postroad.errors import FilterError
-from postroad.filters import Filter, parse
+from postroad.filters import Filter, parse, sharing
 from postroad.live.store import ParcelRow, SubscriptionRow
 from postroad.relocation import all_messages
 from postroad.routing.base import Message
@@ -291,7 +291,9 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value)} has no place in a message")
 
 
-_parsed = lru_cache(maxsize=1 << 12)(parse)
+@lru_cache(maxsize=1 << 12)
+def _parsed(text: str) -> Filter:
+    return sharing(parse(text))
 
 
 def _decode_value(kind: type, value: Any) -> Any:

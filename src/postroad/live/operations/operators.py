@@ -76,7 +76,7 @@ def subscriptions(broker: Broker, query: str) -> list[dict[str, Any]]:
         texts = (held.session.client_id, held.pattern, str(held.filter))
         if any(search in text for text in texts):
             names = ("client", "topic", "filter")
-            rows.append({**dict(zip(names, texts, strict=True)), "qos": held.qos})
+            rows.append({**dict(zip(names, texts, strict=True)), "qos": held.terms.qos})
     return rows
 
 
