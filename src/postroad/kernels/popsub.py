@@ -53,7 +53,7 @@ import numpy as np
 import numpy.typing as npt
 
 from postroad.errors import Unsupported
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.kernels import draws as keyed
 from postroad.overlay import Overlay
 
@@ -62,7 +62,8 @@ Floats = npt.NDArray[np.float64]
 
 # Nothing compiled here makes an array. Counting references to those it is given would take more
 # time than all else, so it is turned off.
-_compiled = njit(cache=True, _nrt=False)
+_compiled = inner(_nrt=False)
+_entry = njit(cache=True, _nrt=False)
 
 MECHANISMS = {"tree": 0, "direct": 1, "batching": 2, "gossip": 3}
 _TREE_ONLY, _DIRECTLY, _BATCHING, _GOSSIPING = range(4)
@@ -580,7 +581,7 @@ def _grown(kept: _Kept, limits: Ints) -> _Kept:
     return kept._replace(**doubled)
 
 
-@_compiled
+@_entry
 def _held_most(state):
     """How many publications a step may deliver in batches at one broker."""
     return state[_BUFFERED] + state[_LARGEST]
@@ -1357,7 +1358,7 @@ def _takes(inputs, items, item, broker):
     return round(inputs.service_us[broker] * cost[min(items[item, _SIZE], cost.shape[0]) - 1])
 
 
-@_compiled
+@_entry
 def _run(inputs, rules, kept, limits):
     """Steps until all is done, or a table may be too small for the next; whether all is done."""
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
