@@ -30,6 +30,7 @@ PARTS = {
     "pipeline": "postroad.bench.pipeline",
     "pipeline-bulk": "postroad.bench.bulk",
     "pipeline-stages": "postroad.bench.stages",
+    "popsub": "postroad.bench.popsub",
     "relocation": "postroad.bench.relocation",
     "replay": "postroad.bench.replay",
     "safety": "postroad.bench.safety",

@@ -1,13 +1,14 @@
 """The approximate SWICO planner from 10,000 to 1,000,000 nodes, through the command.
 
-Per size: seconds of the clock from start to the written overlay, the most memory that the
-command and its Spark held together, and TcoSuppR; up to `EXACT_MAX` nodes also that of the exact
-planner. 20 topics a node, as many topics as nodes.
+Per size: seconds of the clock from start to the written overlay, processor time and the most
+memory of the command and its Spark together, both looked at twice a second, and TcoSuppR; up to
+`EXACT_MAX` nodes also that of the exact planner. 20 topics a node, as many topics as nodes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,10 @@ import numpy as np
 import pyarrow as arrow
 from pyarrow import parquet
 
+from postroad.bench import growth
 from postroad.workloads.topics import synthetic
 
-SIZES = (10_000, 30_000, 100_000, 1_000_000)
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 EXACT_MAX = {"unif": 100_000, "zipf": 30_000}
 EVERY_S = 0.5
 
@@ -32,43 +34,53 @@ def write(kind: str, nodes: int, path: Path) -> None:
     parquet.write_table(arrow.table(columns), path)
 
 
-def memory_bytes(process: int) -> int:
-    """What a process and those it started hold in memory."""
+def look(process: int, spent_s: dict[int, float]) -> int:
+    """What a process and those it started hold in memory; their processor time so far is noted."""
     try:
         held = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+        fields = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
         started = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
+    spent_s[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     mine = [int(line.split()[1]) for line in held.splitlines() if line.startswith("VmRSS:")]
-    return 1024 * sum(mine) + sum(memory_bytes(int(each)) for each in started.split())
+    return 1024 * sum(mine) + sum(look(int(each), spent_s) for each in started.split())
 
 
-def plan(path: Path, *options: str) -> tuple[dict[str, Any], float, int]:
-    """What the command says, its seconds and its most memory."""
+def plan(path: Path, *options: str) -> tuple[dict[str, Any], float, float, int]:
+    """What the command says, its seconds of the clock and of processors, and its most memory."""
     command = [sys.executable, "-c", "from postroad.cli import main; main()", "plan", "swico"]
     command += ["--interests", str(path), "-o", str(path.with_suffix(".json")), "--json"]
     began = time.perf_counter()
     most = 0
+    spent_s: dict[int, float] = {}
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as running:
         while running.poll() is None:
-            most = max(most, memory_bytes(running.pid))
+            most = max(most, look(running.pid, spent_s))
             time.sleep(EVERY_S)
         assert running.stdout is not None
         said = json.loads(running.stdout.read())
-    return said, time.perf_counter() - began, most
+    return said, time.perf_counter() - began, sum(spent_s.values()), most
 
 
 def main() -> None:
     print("beaconvey-scale: postroad plan swico --approximate on Parquet, local[*]")
-    print(f"{'interests':<10}{'nodes':>10}{'seconds':>9}{'GB':>7}{'TcoSuppR':>10}{'exact':>9}")
+    heading = f"{'interests':<10}{'nodes':>10}{'seconds':>9}{'CPU s':>8}{'GB':>7}"
+    print(f"{heading}{'TcoSuppR':>10}{'exact':>9}")
     with tempfile.TemporaryDirectory(prefix="postroad-bench-") as scratch:
         for kind in ("unif", "zipf"):
+            costs = []
             for nodes in SIZES:
                 path = Path(scratch) / f"{kind}-{nodes}.parquet"
                 write(kind, nodes, path)
-                said, seconds, most = plan(path, "--approximate")
-                line = f"{kind:<10}{nodes:>10,}{seconds:>9.0f}{most / 1e9:>7.1f}"
+                said, seconds, spent_s, most = plan(path, "--approximate")
+                costs.append(spent_s)
+                line = f"{kind:<10}{nodes:>10,}{seconds:>9.0f}{spent_s:>8.0f}{most / 1e9:>7.1f}"
                 line += f"{said['tco_support']:>10.4f}"
                 if nodes <= EXACT_MAX[kind]:
                     line += f"{plan(path)[0]['tco_support']:>9.4f}"
                 print(line, flush=True)
+            grows = growth.said(f"{kind}: processor time", SIZES, costs, "1")
+            print(f"  {grows}", flush=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
 from postroad.planning.swico import TopicInterests
@@ -106,7 +106,7 @@ def _nearest(at, target, start, peers, count):
     return peers[_nearest_link(at, target, start, peers, count)]
 
 
-@njit(cache=True)
+@inner()
 def _before(at, target, start, peers):
     """The neighbour that is furthest clockwise without passing the target."""
     low = start[at]
@@ -131,7 +131,7 @@ def _last_nearest(link, first, end, peers, count):
     return (peers[link] + gap // 2) % count
 
 
-@njit(cache=True)
+@inner()
 def _following(members, first, end, position):
     """The member after a position, clockwise; perhaps that position itself, all around."""
     low = first
@@ -241,7 +241,7 @@ def _beaconvey(rule, clockwise, peers_start, peers, starts, members, topics, ori
         counts[4, n] = path_max
 
 
-@njit(cache=True)
+@inner()
 def _climb(at, root, topic, interested, peers_start, peers):
     """Hops from the publisher to the rendezvous point, and how many were pure forwards."""
     count = len(peers_start) - 1
@@ -293,7 +293,7 @@ def _scribe(peers_start, peers, starts, members, topics, origins, roots, back, c
         counts[1, n] = pure
 
 
-@njit(cache=True)
+@inner()
 def _arrive(n, at, origin, path, counts):
     if at == origin:
         counts[5, n] = path
@@ -368,7 +368,7 @@ def _iscribe(peers_start, peers, starts, members, topics, origins, roots, back, 
         counts[1, n] = pure
 
 
-@njit(cache=True)
+@inner()
 def _turn(at, low, high, targets, peers_start, peers):
     """Turn a run so that it does not begin amid those that the link of its last target takes."""
     count = len(peers_start) - 1

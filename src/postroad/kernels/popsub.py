@@ -18,17 +18,20 @@ Data. Everything is an array of integers; a thing is its row number in a table.
   `_run` returns, Python doubles it, and `_run` goes on.
 
 Items due within `_HORIZON` wait in a ring with a list per microsecond (`near`), later ones in a
-heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first.
+heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first. Of
+the messages in a broker's line only the first is among them: see `_LINED`.
 
 Steps. `_run` takes the next item (`_next_item`), has the broker's queue serve it (`_served`), and
 does what its kind asks: deliver and pass on along the tree, publish (`_publish`: each slot sends
 over the tree, directly, or into its buffer), send a batch, evaluate popularity (`_evaluate`,
-Algorithm 1), gossip. Three short cuts change no counter. Where brokers take no time, a message on
-the tree is handled when it is sent, under the time of its arrival, and `_pass_on` does a
-publication's whole way in one loop. Where they do, it is handled on arrival, under the time at
-which it will have been served, unless that is far ahead. And *calm* brokers, which hear from one
-link only, pass on in the order in which they receive, so what lies beyond is handled at once; where
-homes count what they forward for others, only these are handled at once.
+Algorithm 1), gossip. Four short cuts change no counter. *Calm* brokers, which hear from one link
+only and so pass on in the order in which they receive, are no items: whoever they are behind
+handles in one loop what happens there (`_tree_on`, `_batch_on`), under the times at which it
+will. Where brokers take no time and homes count nothing for others, `_pass_on` does so for a
+publication's whole way, and what is sent directly arrives at once. Where every message takes as
+long, the length of a line follows from the times alone (`_served_alike`). And where no calm
+brokers wait for it, a message on the tree is handled on arrival, under the time at which it will
+have been served, unless that is far ahead or a home counts it.
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
@@ -50,7 +53,7 @@ import numpy as np
 import numpy.typing as npt
 
 from postroad.errors import Unsupported
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.kernels import draws as keyed
 from postroad.overlay import Overlay
 
@@ -59,7 +62,8 @@ Floats = npt.NDArray[np.float64]
 
 # Nothing compiled here makes an array. Counting references to those it is given would take more
 # time than all else, so it is turned off.
-_compiled = njit(cache=True, _nrt=False)
+_compiled = inner(_nrt=False)
+_entry = njit(cache=True, _nrt=False)
 
 MECHANISMS = {"tree": 0, "direct": 1, "batching": 2, "gossip": 3}
 _TREE_ONLY, _DIRECTLY, _BATCHING, _GOSSIPING = range(4)
@@ -79,17 +83,22 @@ _HOLDERS, _HEAD, _OFFER, _ANY_LINKS = range(1, 5)  # of bundles
 _FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
 _STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Inputs`
 _GROUPED = 3  # of what waits for a round
-_BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers
+_BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers, and the items in line:
+_LINED, _LINE_HEAD, _LINE_TAIL = range(8, 11)  # how many, and those behind the first
+_BUSY_SINCE = _FIRST  # instead of a list
+
+# Of calm brokers; `_UP` is the row of the one they hear from, or how many there are if it is none.
+_BROKER, _UP, _LINK, _ENTRY_US, _DEPTH, _TOOK_US = range(6)
 
 # Places in a run's state. A pool has two: the first free place, and how many were ever used.
 _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
-_CLOCK, _NOW, _END, _AT_ONCE, _SOON, _NEAR, _FAR, _TURN = range(8, 16)
+_CLOCK, _NOW, _END, _LARGEST, _NEAR, _FAR, _TURN = range(8, 15)
 _WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
 _PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(22, 27)
 _GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(27, 32)
-_TOUCHED = 32
-_SENT = 33  # and the three that follow: publications, direct sends, batches, gossip
-_STATES = 37
+_TOUCHED = 15
+_SENT = 32  # and the three that follow: publications, direct sends, batches, gossip
+_STATES = 36
 
 _GROWING = (
     ("items",),
@@ -102,6 +111,7 @@ _GROWING = (
 )
 _USED = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _POPULAR_DELAYS, _OTHER_DELAYS)
 _HORIZON = 1 << 18
+_DELAYS = 1 << 25  # to make room for at first, if there may be so many; memory that is not used
 _NEVER = 1 << 62
 _END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
 
@@ -189,8 +199,13 @@ class _Inputs(NamedTuple):
     passing: npt.NDArray[np.int32]  # per advertisement and link the slot that only fills, or -1
     listed_of: Ints  # per broker, where they begin
     counting: npt.NDArray[np.bool_]  # per broker, whether it counts what it forwards for others
-    calm: npt.NDArray[np.bool_]
-    entry_us: Ints  # per calm broker, the latency of the link by which it hears
+    column: Ints  # per broker, its column of `reach`: those that are not calm come first
+    inner: Ints  # per broker, its links to brokers that are not calm
+    inner_of: Ints
+    calm: npt.NDArray[np.int32]  # the calm brokers behind each other broker, outwards
+    calm_of: Ints  # per broker that is not calm, where those behind it begin
+    calm_from: Ints  # per link to a calm broker, where those behind it begin
+    calm_until: Ints  # and end
     members: Ints  # per advertisement, the brokers with a subscription
     member_slot: Ints
     members_of: Ints
@@ -212,6 +227,8 @@ class _Rules(NamedTuple):
     mechanism: int
     prose: bool
     timed: bool  # whether brokers take time
+    at_once: bool  # whether nothing can come between the hops of a publication along the tree
+    alike: bool  # whether a broker takes as long for each message
     period_us: int
     hysteresis: float
     timeout_us: int
@@ -230,7 +247,7 @@ class _Kept(NamedTuple):
     nodes: Ints
     bundles: Ints
     reached: npt.NDArray[np.uint8]  # per bundle that is gossiped, who has it or needs it not
-    popular_us: Ints  # delays, and how many deliveries each
+    popular_us: Ints  # a delay per delivery
     other_us: Ints
     state: Ints
     near: npt.NDArray[np.int32]  # the ring: per microsecond the last of a circular list, or -1
@@ -238,10 +255,12 @@ class _Kept(NamedTuple):
     rate: Floats  # per slot
     brokers: Ints
     least: Floats  # per broker, the least gain among its popular slots
-    forwards: Ints  # per advertisement and link
+    forwards: npt.NDArray[np.int32]  # per advertisement: to each calm broker, then over each link
     histogram: Ints
     waiting: Ints  # per advertisement: what its next round gossips
     stack: Ints
+    handled_us: Ints  # per calm broker, when it handles what is passed on now; last, who passes it
+    matches: Ints  # the subscriptions that the publication taken last matches, and one more
     touched: Ints  # the brokers that the publication taken last has to reach
     open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
     parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
@@ -258,6 +277,8 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
         MECHANISMS[settings.mechanism],
         settings.rule == "prose",
         bool(np.any(inputs.service_us)),
+        settings.entries == "own" and not np.any(inputs.service_us),
+        settings.mechanism == "tree",
         settings.reevaluate_us,
         settings.hysteresis,
         settings.batch_timeout_us,
@@ -266,19 +287,21 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
         keyed.base(settings.seed, "popsub.kernel"),
     )
     kept = _kept(inputs)
-    while not _run(inputs, rules, kept, _limits(kept, rules.fanout)):
-        kept = _grown(kept, rules.fanout)
-    state, brokers = kept.state, kept.brokers
+    while not _run(inputs, rules, kept, _limits(inputs, rules, kept)):
+        kept = _grown(kept, _limits(inputs, rules, kept))
+    state, brokers, calm = kept.state, kept.brokers, len(inputs.calm)
+    forwards = kept.forwards[:, calm:].astype(np.int64)
+    forwards[:, inputs.calm[:, _LINK]] += kept.forwards[:, :calm]
     end_us = int(state[_END])
     kinds = ("publication", "direct", "batch", "gossip")
     sent = state[_SENT : _SENT + len(kinds)]
     return PopSubCounts(
         messages={kind: int(n) for kind, n in zip(kinds, sent, strict=True) if n},
-        popular_us=_one_each(kept.popular_us, state[_POPULAR_DELAYS]),
-        unpopular_us=_one_each(kept.other_us, state[_OTHER_DELAYS]),
+        popular_us=kept.popular_us[: state[_POPULAR_DELAYS]],
+        unpopular_us=kept.other_us[: state[_OTHER_DELAYS]],
         pure_forwards=int(state[_PURE]),
         forwards=int(state[_FORWARDS]),
-        gain=float((kept.forwards * inputs.ratio).sum() + state[_SENT + 1]),
+        gain=float((forwards * inputs.ratio).sum() + state[_SENT + 1]),
         hops=int(state[_HOPS]),
         direct_forwards=kept.histogram,
         queue_area=brokers[:, _AREA].copy(),
@@ -292,10 +315,6 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
         steps=int(state[_STEPS]),
         end_us=end_us,
     )
-
-
-def _one_each(delays: Ints, count: int) -> Ints:
-    return np.repeat(delays[:count, 0], delays[:count, 1])
 
 
 def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _Inputs:
@@ -351,11 +370,14 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         members.append(away)
         member_slot.append(slot_of[offer] + first_link[rows[offer], away] - pointers[home])
         sizes.append(len(away))
-    calm, entry_us = _calm(peers, homes, above, settings)
     service_us = np.broadcast_to(np.asarray(settings.service_us, np.int64), len(peers)).copy()
     if service_us.any() and not service_us.all():
         raise Unsupported("brokers of which only some take time")
     batch_cost = np.arange(1.0, 2.0) if settings.batch_cost is None else settings.batch_cost
+    unit_us = np.round(service_us * batch_cost[0]).astype(np.int64)
+    column, inner, inner_of, calm, calm_of, calm_from, calm_until = _calm(
+        peers, pointers, homes, above, settings, unit_us
+    )
     none = np.empty(0, np.int64)
     return _Inputs(
         pointers,
@@ -375,8 +397,13 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         passing,
         np.searchsorted(slot_home[listed], np.arange(len(peers) + 1)),
         np.isin(np.arange(len(peers)), homes) & (settings.entries == "all"),
+        column,
+        inner,
+        inner_of,
         calm,
-        entry_us,
+        calm_of,
+        calm_from,
+        calm_until,
         np.concatenate([none, *members]),
         np.concatenate([none, *member_slot]),
         np.cumsum(sizes),
@@ -438,28 +465,61 @@ def _gains(
 
 
 def _calm(
-    peers: Sequence[Mapping[int, int]], homes: Ints, above: Ints, settings: Settings
-) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Which brokers hear from one link only, or need no time; and that link's latency."""
-    timed = bool(np.any(settings.service_us))
-    calm = np.full(len(peers), not timed and settings.entries == "own")
-    entry_us = np.zeros(len(peers), np.int64)
-    if settings.mechanism in ("tree", "batching") or not (timed or calm[0]):
-        one_way = (above == above[0]).all(axis=0) & ~np.isin(np.arange(len(peers)), homes)
-        for broker in np.flatnonzero(one_way).tolist():
-            calm[broker] = True
-            entry_us[broker] = peers[broker][int(above[0, broker])]
-    return calm, entry_us
+    peers: Sequence[Mapping[int, int]],
+    pointers: Ints,
+    homes: Ints,
+    above: Ints,
+    settings: Settings,
+    unit_us: Ints,
+) -> tuple[Ints, Ints, Ints, npt.NDArray[np.int32], Ints, Ints, Ints]:
+    """The brokers that hear from one link only, and where they are: see `_Inputs`."""
+    count = len(peers)
+    calm = np.zeros(count, np.bool_)
+    if settings.mechanism in ("tree", "batching") or not unit_us.any():
+        calm = (above == above[0]).all(axis=0)
+        calm[homes] = False
+    inner: list[int] = []
+    rows: list[tuple[int, ...]] = []
+    inner_of, calm_of = np.zeros((2, count + 1), np.int64)
+    calm_from, calm_until = np.zeros((2, pointers[-1]), np.int64)
+    for broker in range(count):
+        inner_of[broker], calm_of[broker] = len(inner), len(rows)
+        if calm[broker]:
+            continue
+        for link, peer in enumerate(peers[broker], int(pointers[broker])):
+            if not calm[peer]:
+                inner.append(link)
+                continue
+            calm_from[link] = len(rows)
+            waiting = [(peer, calm.sum(), link, peers[broker][peer], 1, broker)]
+            while waiting:
+                at, up, entry, entry_us, depth, before = waiting.pop()
+                waiting += [
+                    (below, len(rows), onwards, below_us, depth + 1, at)
+                    for onwards, (below, below_us) in enumerate(peers[at].items(), pointers[at])
+                    if below != before
+                ]
+                rows.append((at, up, entry, entry_us, depth, unit_us[at]))
+            calm_until[link] = len(rows)
+    inner_of[count], calm_of[count] = len(inner), len(rows)
+    table = np.array(rows, np.int32).reshape(-1, 6)
+    column = np.empty(count, np.int64)
+    column[np.concatenate([np.flatnonzero(~calm), table[:, _BROKER]])] = np.arange(count)
+    return column, np.array(inner, np.int64), inner_of, table, calm_of, calm_from, calm_until
 
 
 def _kept(inputs: _Inputs) -> _Kept:
     brokers = len(inputs.pointers) - 1
+    offers, links = inputs.ratio.shape
+    subscriptions = np.diff(inputs.starts)
+    deliveries = min(_DELAYS, int(subscriptions[inputs.pub_offer].sum()))
+    deliveries += 2 * int(subscriptions.max(initial=0)) + 2
     state = np.zeros(_STATES, np.int64)
-    for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES, _SOON):
+    for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES):
         state[empty] = -1
     slots = np.zeros((len(inputs.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
-    columns = np.zeros((brokers, 8), np.int64)
+    columns = np.zeros((brokers, 11), np.int64)
     columns[:, _FRESH] = 1
     return _Kept(
         items=np.empty((1 << 14, 8), np.int64),
@@ -469,45 +529,48 @@ def _kept(inputs: _Inputs) -> _Kept:
         nodes=np.empty((1 << 10, 3), np.int64),
         bundles=np.empty((1 << 8, 5), np.int64),
         reached=np.empty((1 << 8, brokers), np.uint8),
-        popular_us=np.empty((1 << 16, 2), np.int64),
-        other_us=np.empty((1 << 16, 2), np.int64),
+        popular_us=np.empty(deliveries, np.int64),
+        other_us=np.empty(deliveries, np.int64),
         state=state,
         near=np.full(_HORIZON, -1, np.int32),
         slots=slots,
         rate=np.zeros(len(slots)),
         brokers=columns,
         least=np.full(brokers, -1.0),
-        forwards=np.zeros(inputs.ratio.shape, np.int64),
+        forwards=np.zeros((offers, len(inputs.calm) + links), np.int32),
         histogram=np.zeros(brokers + 1, np.int64),
         waiting=np.zeros((len(inputs.homes), 4), np.int64),
         stack=np.empty(brokers, np.int64),
+        handled_us=np.empty(len(inputs.calm) + 1, np.int64),
+        matches=np.empty(int(subscriptions.max(initial=0)) + 1, np.int64),
         touched=np.empty(brokers, np.int64),
         open=np.zeros(len(inputs.neighbours), np.bool_),
         parting=np.zeros(brokers, np.bool_),
     )
 
 
-def _limits(kept: _Kept, fanout: int) -> Ints:
+def _limits(inputs: _Inputs, rules: _Rules, kept: _Kept) -> Ints:
     """How much of each growing table may be in use for one more step to fit."""
     brokers = len(kept.brokers)
-    step = 2 * brokers + fanout + 2
-    longest = len(kept.rows)  # a bundle holds no row twice
-    return np.array(
+    step = 2 * brokers + rules.fanout + 2
+    matches = np.diff(inputs.starts).max(initial=0)  # of one publication
+    return np.array(  # and last the most matches of a publication
         [
             len(kept.items) - step,
             len(kept.far) - step,
             len(kept.rows) - 1,
-            len(kept.nodes) - brokers - 1,
+            len(kept.nodes) - 3 * brokers - 1,
             len(kept.bundles) - brokers,
-            len(kept.popular_us) - brokers,
-            len(kept.other_us) - longest,
+            len(kept.popular_us) - matches,
+            len(kept.other_us) - matches * (_held_most(kept.state) + 1),
+            matches,
         ]
     )
 
 
-def _grown(kept: _Kept, fanout: int) -> _Kept:
+def _grown(kept: _Kept, limits: Ints) -> _Kept:
     """With twice the room where the next step may find too little."""
-    short = kept.state[np.array(_USED)] > _limits(kept, fanout)
+    short = kept.state[np.array(_USED)] > limits[: len(_USED)]
     doubled = {
         name: np.concatenate([table, np.empty_like(table)])
         for lacks, names in zip(short, _GROWING, strict=True)
@@ -516,6 +579,12 @@ def _grown(kept: _Kept, fanout: int) -> _Kept:
         for table in [getattr(kept, name)]
     }
     return kept._replace(**doubled)
+
+
+@_entry
+def _held_most(state):
+    """How many publications a step may deliver in batches at one broker."""
+    return state[_BUFFERED] + state[_LARGEST]
 
 
 @_compiled
@@ -601,11 +670,6 @@ def _send(state, items, near, far, delay_us, what, target, sender, hop, load, si
     item = _new(state, _ITEMS, items)
     items[item, _WHAT], items[item, _TARGET], items[item, _SENDER] = what, target, sender
     items[item, _HOP], items[item, _LOAD], items[item, _SIZE] = hop, load, size
-    if what <= _BATCH and state[_AT_ONCE]:
-        items[item, _DUE] = state[_NOW] + delay_us
-        items[item, _NEXT] = state[_SOON]
-        state[_SOON] = item
-        return
     if what <= _PULL:
         state[_WAITING] += 1
     _schedule(state, items, near, far, state[_NOW] + delay_us, item, state[_NOW])
@@ -639,6 +703,7 @@ def _bundle(state, bundles, lists, place, offer):
     bundle = _new(state, _BUNDLES, bundles)
     bundles[bundle, _HOLDERS], bundles[bundle, _OFFER] = 0, offer
     bundles[bundle, _HEAD] = lists[place, _FIRST]
+    state[_LARGEST] = max(state[_LARGEST], lists[place, _HELD])
     state[_BUFFERED] -= lists[place, _HELD]
     lists[place, _HELD] = 0
     return bundle
@@ -662,9 +727,135 @@ def _let_go(state, rows, nodes, bundles, bundle):
 def _deliver(state, delays, kind, delay_us, count, hop):
     if count > 0:
         at = state[kind]
-        delays[at, 0], delays[at, 1] = delay_us, count
-        state[kind] += 1
+        for n in range(at, at + count):
+            delays[n] = delay_us
+        state[kind] += count
         state[_HOPS] += count * hop
+
+
+@_compiled
+def _served_alike(state, brokers, broker, now, sent_us, took_us):
+    """What `_served` does, where the broker takes as long for each message.
+
+    Then those in line will have been served in steps of `took_us` before the broker is free; how
+    many there are needs no list.
+    """
+    free_us = brokers[broker, _BUSY]
+    length = 0
+    if free_us < now:
+        free_us = now
+        brokers[broker, _BUSY_SINCE] = now
+    else:
+        length = (free_us - now + took_us - 1) // took_us
+        if (  # one that is served right now may leave after this one comes
+            free_us - now == length * took_us
+            and brokers[broker, _BUSY_SINCE] < now
+            and now - took_us >= sent_us
+        ):
+            length += 1
+        state[_QUEUED] += length > 0
+        state[_QUEUED_LENGTH] += length
+    done = free_us + took_us
+    brokers[broker, _BUSY] = done
+    brokers[broker, _AREA] += done - now
+    brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
+    return done
+
+
+@_compiled
+def _tree_on(
+    state, calm, brokers, nodes, handled_us, popular_us, reach, forwards, row, offer, published_us,
+    first, last, hop, timed, alike,
+):  # fmt: skip
+    """A publication along the tree to the calm brokers from `first` to `last`; to how many.
+
+    Whoever they are behind has it since the last of `handled_us`, after so many hops.
+    """
+    columns = reach.shape[1] - len(calm)
+    sent, pure, latest = 0, 0, state[_END]
+    for place in range(first, last):
+        here = reach[row, columns + place] - 1
+        if here < 0:
+            continue
+        sent += 1
+        forwards[offer, place] += 1
+        sent_us = handled_us[calm[place, _UP]]
+        done = sent_us + calm[place, _ENTRY_US]
+        broker, took_us = calm[place, _BROKER], calm[place, _TOOK_US]
+        if alike and timed:
+            done = _served_alike(state, brokers, broker, done, sent_us, took_us)
+        elif timed:
+            done = _served(state, nodes, brokers, broker, done, sent_us, took_us)
+        handled_us[place] = done
+        latest = max(latest, done)
+        _deliver(
+            state, popular_us, _POPULAR_DELAYS, done - published_us, here, hop + calm[place, _DEPTH]
+        )
+        pure += here == 0  # then it matches further on
+    state[_END] = latest
+    state[_STEPS] += sent
+    state[_FORWARDS] += sent
+    state[_SENT] += sent
+    state[_PURE] += pure
+    return sent
+
+
+@_compiled
+def _wanted(kept, bundle, column):
+    """How many publications of a bundle match at a broker or beyond."""
+    size = 0
+    node = kept.bundles[bundle, _HEAD]
+    while node >= 0:
+        size += kept.reach[kept.nodes[node, _ROW], column] > 0
+        node = kept.nodes[node, _NEXT]
+    return size
+
+
+@_compiled
+def _deliver_bundle(inputs, kept, bundle, column, now, hop):
+    """What of a bundle matches at a broker; whether anything does."""
+    delivered = False
+    node = kept.bundles[bundle, _HEAD]
+    while node >= 0:
+        row = kept.nodes[node, _ROW]
+        here = kept.reach[row, column] - 1
+        if here > 0:
+            delay_us = now - inputs.pub_time[kept.rows[row, _PUBLICATION]]
+            _deliver(kept.state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
+            delivered = True
+        node = kept.nodes[node, _NEXT]
+    return delivered
+
+
+@_compiled
+def _batch_on(inputs, rules, kept, bundle, first, last, hop):
+    """The same for a batch: each broker gets what matches at it or beyond."""
+    state, handled_us, cost, calm = kept.state, kept.handled_us, inputs.cost, inputs.calm
+    offer = kept.bundles[bundle, _OFFER]
+    columns = kept.reach.shape[1] - len(calm)
+    handled_us[len(calm)] = state[_NOW]
+    sent = 0
+    for place in range(first, last):
+        size = _wanted(kept, bundle, columns + place)
+        if size == 0:
+            continue
+        broker = calm[place, _BROKER]
+        sent += 1
+        kept.forwards[offer, place] += size
+        sent_us = handled_us[calm[place, _UP]]
+        done = sent_us + calm[place, _ENTRY_US]
+        if rules.timed:
+            took_us = round(inputs.service_us[broker] * cost[min(size, cost.shape[0]) - 1])
+            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us)
+        handled_us[place] = done
+        state[_END] = max(state[_END], done)
+        depth = hop + calm[place, _DEPTH]
+        delivered = _deliver_bundle(inputs, kept, bundle, columns + place, done, depth)
+        state[_PURE] += not delivered
+    state[_STEPS] += sent
+    state[_FORWARDS] += sent
+    state[_SENT + 2] += sent
+    return sent
 
 
 @_compiled
@@ -729,16 +920,21 @@ def _evaluate_later(rules, kept, broker):
 
 
 @_compiled
-def _send_batch(inputs, kept, slot):
+def _send_batch(inputs, rules, kept, slot):
     """All that a link's buffer holds, as one message."""
     state = kept.state
     link, offer = inputs.slot_link[slot], inputs.slot_offer[slot]
     size = kept.slots[slot, _HELD]
     bundle = _bundle(state, kept.bundles, kept.slots, slot, offer)
     kept.bundles[bundle, _HOLDERS] = 1
+    first, last = inputs.calm_from[link], inputs.calm_until[link]
+    if first < last:
+        _batch_on(inputs, rules, kept, bundle, first, last, 0)
+        _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+        return
     state[_FORWARDS] += 1
     state[_SENT + 2] += 1
-    kept.forwards[offer, link] += size
+    kept.forwards[offer, len(inputs.calm) + link] += size
     _send(
         state, kept.items, kept.near, kept.far, inputs.latencies[link],
         _BATCH, inputs.neighbours[link], inputs.homes[offer], 1, bundle, size,
@@ -746,34 +942,44 @@ def _send_batch(inputs, kept, slot):
 
 
 @_compiled
-def _send_directly(inputs, kept, row, link, offer, late_us):
+def _send_directly(inputs, rules, kept, row, link, offer, late_us):
     """A publication to each broker behind a link that it matches at, so late; how many.
 
     With a negative `late_us` they are only counted.
     """
     state, stack, reach = kept.state, kept.stack, kept.reach
     broker, peer = inputs.homes[offer], inputs.neighbours[link]
+    published_us = inputs.pub_time[kept.rows[row, _PUBLICATION]]
     straight = 0
     depth = 1
     stack[0] = peer
     while depth > 0:
         depth -= 1
         at = stack[depth]
-        if reach[row, at] > 1:
+        here = reach[row, inputs.column[at]] - 1
+        if here > 0:
             straight += 1
-            if late_us >= 0:
-                way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
+            way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
+            if not rules.timed:  # nothing else can change what happens there
+                state[_STEPS] += 1
+                state[_END] = max(state[_END], state[_NOW] + way)
+                delay_us = state[_NOW] + way - published_us
+                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
+            elif late_us >= 0:
                 _send(
                     state, kept.items, kept.near, kept.far, late_us + way,
                     _DIRECT, at, broker, 1, row, 1,
                 )  # fmt: skip
         for other in range(inputs.pointers[at], inputs.pointers[at + 1]):
             below = inputs.neighbours[other]
-            if reach[row, below] > 0 and inputs.above[inputs.rows[offer], below] == at:
+            if (
+                reach[row, inputs.column[below]] > 0
+                and inputs.above[inputs.rows[offer], below] == at
+            ):
                 stack[depth] = below
                 depth += 1
     if late_us >= 0:
-        kept.rows[row, _REFS] += straight
+        kept.rows[row, _REFS] += straight if rules.timed else 0
         state[_FORWARDS] += straight
         state[_SENT + 1] += straight
     return straight
@@ -787,15 +993,16 @@ def _pass_on(inputs, kept, row, offer):
     home = inputs.rows[offer]
     first_link, inward = inputs.first_link[home], inputs.inward[home]
     path_us, depths = inputs.path_us[home], inputs.depths[home]
+    calm = len(inputs.calm)
     sent, pure, furthest_us = 0, 0, 0
     for n in range(state[_TOUCHED]):
         broker = touched[n]
         if not kept.open[first_link[broker]]:
             continue
         sent += 1
-        forwards[offer, inward[broker]] += 1
+        forwards[offer, calm + inward[broker]] += 1
         furthest_us = max(furthest_us, path_us[broker])
-        here = reach[row, broker] - 1
+        here = reach[row, inputs.column[broker]] - 1
         if here > 0:
             _deliver(state, popular_us, _POPULAR_DELAYS, path_us[broker], here, depths[broker])
         elif parting[broker]:
@@ -812,7 +1019,8 @@ def _publish(inputs, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
-    offer = inputs.pub_offer[kept.rows[row, _PUBLICATION]]
+    number = kept.rows[row, _PUBLICATION]
+    offer, published_us = inputs.pub_offer[number], inputs.pub_time[number]
     broker = inputs.homes[offer]
     first, last = inputs.slot_of[offer], inputs.slot_of[offer + 1]
     forwarded, asked, waits = False, False, False
@@ -820,13 +1028,14 @@ def _publish(inputs, rules, kept, row):
     switching = False  # the publication that switches to gossip goes over the tree
     if rules.mechanism == _GOSSIPING:
         for slot in range(first, last):
-            if kept.reach[row, inputs.neighbours[inputs.slot_link[slot]]] > 0:
+            peer = inputs.neighbours[inputs.slot_link[slot]]
+            if kept.reach[row, inputs.column[peer]] > 0:
                 gossips = slots[slot, _POPULAR] or slots[slot, _GOSSIPS]
                 switching = switching or not gossips
     for slot in range(first, last):
         link = inputs.slot_link[slot]
         peer = inputs.neighbours[link]
-        if kept.reach[row, peer] == 0:
+        if kept.reach[row, inputs.column[peer]] == 0:
             continue
         asked = True
         slots[slot, _OFFERED] += 1
@@ -844,23 +1053,33 @@ def _publish(inputs, rules, kept, row):
         elif rules.mechanism == _GOSSIPING:
             slots[slot, _GOSSIPS] = 0
         elif slots[slot, _HELD] > 0:
-            _send_batch(inputs, kept, slot)  # the buffer goes first: see _send_popular in the core
+            _send_batch(
+                inputs, rules, kept, slot
+            )  # the buffer goes first: see _send_popular in the core
             forwarded = True
         kept.open[link] = over_tree
-        if over_tree and state[_AT_ONCE]:
+        if over_tree and rules.at_once:
+            forwarded = True
+        elif over_tree and inputs.calm_from[link] < inputs.calm_until[link]:
+            kept.handled_us[len(inputs.calm)] = state[_NOW]
+            _tree_on(
+                state, inputs.calm, kept.brokers, kept.nodes, kept.handled_us, kept.popular_us,
+                kept.reach, kept.forwards, row, offer, published_us, inputs.calm_from[link],
+                inputs.calm_until[link], 0, rules.timed, rules.alike,
+            )  # fmt: skip
             forwarded = True
         elif over_tree:
             kept.rows[row, _REFS] += 1
             state[_FORWARDS] += 1
             state[_SENT] += 1
-            kept.forwards[offer, link] += 1
+            kept.forwards[offer, len(inputs.calm) + link] += 1
             _send(
                 state, items, near, far, inputs.latencies[link], _TREE, peer, broker, 1, row, 1
             )  # fmt: skip
             forwarded = True
         elif rules.mechanism == _DIRECTLY:
             late_us = -1 if inputs.direct_us[broker] > 0 else 0
-            straight += _send_directly(inputs, kept, row, link, offer, late_us)
+            straight += _send_directly(inputs, rules, kept, row, link, offer, late_us)
         elif rules.mechanism == _GOSSIPING:
             if not waits:  # once, however many links gossip
                 waits = True
@@ -877,19 +1096,20 @@ def _publish(inputs, rules, kept, row):
             elif kept.least[broker] >= 0 and slots[slot, _HELD] > np.ceil(
                 kept.least[broker] / inputs.ratio[offer, link] - 1e-9
             ):
-                _send_batch(inputs, kept, slot)
+                _send_batch(inputs, rules, kept, slot)
                 forwarded = True
-    if forwarded and state[_AT_ONCE]:
+    if forwarded and rules.at_once:
         _pass_on(inputs, kept, row, offer)
     if straight > 0:
         kept.histogram[straight] += 1
         if inputs.direct_us[broker] > 0:  # the sends join the line of their sender
             now, took_us = state[_NOW], straight * inputs.direct_us[broker]
-            done = _served(state, kept.nodes, kept.brokers, broker, now, took_us)
+            done = _served(state, kept.nodes, kept.brokers, broker, now, now, took_us)
             for slot in range(first, last):
                 link = inputs.slot_link[slot]
-                if kept.reach[row, inputs.neighbours[link]] > 0 and not slots[slot, _POPULAR]:
-                    _send_directly(inputs, kept, row, link, offer, done - now)
+                peer = inputs.neighbours[link]
+                if kept.reach[row, inputs.column[peer]] > 0 and not slots[slot, _POPULAR]:
+                    _send_directly(inputs, rules, kept, row, link, offer, done - now)
     if asked:
         _evaluate_later(rules, kept, broker)
     return forwarded
@@ -901,40 +1121,38 @@ def _on_batch(inputs, rules, kept, item):
 
     The message carries the whole bundle: what has come this way is what matches further on.
     """
-    state, items, reach = kept.state, kept.items, kept.reach
+    state, items = kept.state, kept.items
     broker, sender = items[item, _TARGET], items[item, _SENDER]
     bundle, hop = items[item, _LOAD], items[item, _HOP]
     offer = kept.bundles[bundle, _OFFER]
-    delivered, forwarded = False, False
-    node = kept.bundles[bundle, _HEAD]
-    while node >= 0:
-        row = kept.nodes[node, _ROW]
-        here = reach[row, broker] - 1
-        if here > 0:
-            delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
-            _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
-            delivered = True
-        node = kept.nodes[node, _NEXT]
-    for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
+    delivered = _deliver_bundle(inputs, kept, bundle, inputs.column[broker], state[_NOW], hop)
+    forwarded = False
+    for at in range(inputs.inner_of[broker], inputs.inner_of[broker + 1]):
+        link = inputs.inner[at]
         peer = inputs.neighbours[link]
         if peer == sender:
             continue
-        size = 0
-        node = kept.bundles[bundle, _HEAD]
-        while node >= 0:
-            size += reach[kept.nodes[node, _ROW], peer] > 0
-            node = kept.nodes[node, _NEXT]
+        size = _wanted(kept, bundle, inputs.column[peer])
         if size > 0:
             kept.bundles[bundle, _HOLDERS] += 1
             state[_FORWARDS] += 1
             state[_SENT + 2] += 1
-            kept.forwards[offer, link] += size
+            kept.forwards[offer, len(inputs.calm) + link] += size
             _send(
                 state, items, kept.near, kept.far, inputs.latencies[link],
                 _BATCH, peer, broker, hop + 1, bundle, size,
             )  # fmt: skip
             _count_forwarded(inputs, rules, kept, broker, offer, link, size)
             forwarded = True
+    first, last = inputs.calm_of[broker], inputs.calm_of[broker + 1]
+    if first < last:
+        forwarded |= _batch_on(inputs, rules, kept, bundle, first, last, hop) > 0
+        if inputs.counting[broker]:
+            for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
+                if inputs.calm_from[link] < inputs.calm_until[link]:
+                    size = _wanted(kept, bundle, inputs.column[inputs.neighbours[link]])
+                    if size > 0:
+                        _count_forwarded(inputs, rules, kept, broker, offer, link, size)
     _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
     return delivered, forwarded
 
@@ -1016,7 +1234,7 @@ def _on_gossip(inputs, rules, kept, item):
         node = kept.bundles[bundle, _HEAD]
         while node >= 0:
             row = kept.nodes[node, _ROW]
-            here = kept.reach[row, broker] - 1
+            here = kept.reach[row, inputs.column[broker]] - 1
             state[_RECEIVED] += 1
             if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
                 delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
@@ -1032,31 +1250,35 @@ def _on_gossip(inputs, rules, kept, item):
 @_compiled
 def _take(inputs, kept):
     """The next publication as an item, with its row: who leads to a match, and how many."""
-    state, reach = kept.state, kept.reach
+    state, reach, column = kept.state, kept.reach, inputs.column
     number = state[_PUBLISHED]
     state[_PUBLISHED] += 1
     offer = inputs.pub_offer[number]
     home, up = inputs.homes[offer], inputs.rows[offer]
     row = _new(state, _ROWS, kept.rows)
-    for broker in range(reach.shape[1]):
-        reach[row, broker] = 0
-        kept.parting[broker] = False
+    reach[row, :] = 0
+    kept.parting[:] = False
     state[_TOUCHED] = 0
-    reach[row, home] = 1
+    reach[row, column[home]] = 1
     kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
     x, y = inputs.values[number, 0], inputs.values[number, 1]
-    low, high = inputs.low, inputs.high
-    for s in range(inputs.starts[offer], inputs.starts[offer + 1]):
-        if low[s, 0] <= x <= high[s, 0] and low[s, 1] <= y <= high[s, 1]:
-            at = inputs.sub_broker[s]
-            broker = at
-            while reach[row, at] == 0:
-                reach[row, at] = 1
-                kept.touched[state[_TOUCHED]] = at
-                state[_TOUCHED] += 1
-                at = inputs.above[up, at]
-                kept.parting[at] = True
-            reach[row, broker] += 1
+    low, high, matches = inputs.low, inputs.high, kept.matches
+    count = 0
+    for s in range(inputs.starts[offer], inputs.starts[offer + 1]):  # no branch to mispredict
+        matches[count] = s
+        count += (
+            (low[s, 0] <= x) & (x <= high[s, 0]) & (low[s, 1] <= y) & (y <= high[s, 1])
+        )  # fmt: skip
+    for n in range(count):
+        broker = inputs.sub_broker[matches[n]]
+        at = broker
+        while reach[row, column[at]] == 0:
+            reach[row, column[at]] = 1
+            kept.touched[state[_TOUCHED]] = at
+            state[_TOUCHED] += 1
+            at = inputs.above[up, at]
+            kept.parting[at] = True
+        reach[row, column[broker]] += 1
     item = _new(state, _ITEMS, kept.items)
     kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
     kept.items[item, _SENDER], kept.items[item, _HOP] = -1, 0
@@ -1101,9 +1323,8 @@ def _next_item(state, items, near, far, pub_time):
 
 
 @_compiled
-def _served(state, nodes, brokers, broker, sent_us, took_us):
+def _served(state, nodes, brokers, broker, now, sent_us, took_us):
     """A message joins a broker's line; the time at which it will have been served."""
-    now = state[_NOW]
     node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
     while length > 0 and (
         nodes[node, _UNTIL] < now or (nodes[node, _UNTIL] == now and nodes[node, _FROM] < sent_us)
@@ -1131,32 +1352,37 @@ def _served(state, nodes, brokers, broker, sent_us, took_us):
 
 
 @_compiled
+def _takes(inputs, items, item, broker):
+    """How long a broker serves a message."""
+    cost = inputs.gossip_cost if items[item, _WHAT] & (_SERVED - 1) == _GOSSIP else inputs.cost
+    return round(inputs.service_us[broker] * cost[min(items[item, _SIZE], cost.shape[0]) - 1])
+
+
+@_entry
 def _run(inputs, rules, kept, limits):
     """Steps until all is done, or a table may be too small for the next; whether all is done."""
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
     reach, rows, brokers = kept.reach, kept.rows, kept.brokers
-    pointers, neighbours, latencies = inputs.pointers, inputs.neighbours, inputs.latencies
+    inner, inner_of = inputs.inner, inputs.inner_of
+    neighbours, latencies = inputs.neighbours, inputs.latencies
     pub_time, pub_offer = inputs.pub_time, inputs.pub_offer
-    cost, gossip_cost = inputs.cost, inputs.gossip_cost
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
-    calm, entry_us, counting = inputs.calm, inputs.entry_us, inputs.counting
+    column, counting = inputs.column, inputs.counting
+    calm, calm_of = inputs.calm, inputs.calm_of
+    in_turn = len(calm) > 0  # what is sent to calm brokers must be sent in order
     while True:
-        for n in range(len(_USED)):
+        for n in range(len(_USED) - 1):
             if state[_USED[n]] > limits[n]:
                 return False
-        if state[_SOON] >= 0:
-            item = state[_SOON]
-            state[_SOON] = items[item, _NEXT]
-            now = items[item, _DUE]
-            sent_us = now - entry_us[items[item, _TARGET]]
-        else:
-            item = _next_item(state, items, near, far, pub_time)
-            if item == _END_OF_RUN:
-                return True
-            if item == _NEXT_PUBLICATION:
-                item = _take(inputs, kept)
-            now = state[_CLOCK]
-            sent_us = items[item, _DUE]
+        if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 1) > other_us.shape[0]:
+            return False
+        item = _next_item(state, items, near, far, pub_time)
+        if item == _END_OF_RUN:
+            return True
+        if item == _NEXT_PUBLICATION:
+            item = _take(inputs, kept)
+        now = state[_CLOCK]
+        sent_us = items[item, _DUE]
         state[_NOW] = now
         state[_END] = max(state[_END], now)
         kind = items[item, _WHAT]
@@ -1165,24 +1391,39 @@ def _run(inputs, rules, kept, limits):
         if kind >= _SERVED:
             kind -= _SERVED
             items[item, _WHAT] = kind
+            brokers[broker, _LINED] -= 1
+            if brokers[broker, _LINED] > 0:
+                following = brokers[broker, _LINE_HEAD]
+                brokers[broker, _LINE_HEAD] = items[following, _NEXT]
+                done = items[following, _DUE]
+                took_us = _takes(inputs, items, following, broker)
+                _schedule(state, items, near, far, done, following, done - took_us)
         elif rules.timed and kind <= _PUBLISH:
-            if kind == _GOSSIP:
-                units = gossip_cost[min(items[item, _SIZE], gossip_cost.shape[0]) - 1]
+            took_us = _takes(inputs, items, item, broker)
+            if rules.alike:
+                done = _served_alike(state, brokers, broker, now, sent_us, took_us)
             else:
-                units = cost[min(items[item, _SIZE], cost.shape[0]) - 1]
-            took_us = round(inputs.service_us[broker] * units)
-            done = _served(state, kept.nodes, brokers, broker, sent_us, took_us)
-            late = done - now > _HORIZON // 2 and not calm[broker]
-            if kind > _BATCH or counting[broker] or late:
+                done = _served(state, kept.nodes, brokers, broker, now, sent_us, took_us)
+            late = done - now > _HORIZON // 2
+            if kind > _BATCH or counting[broker] or late or in_turn:
                 items[item, _WHAT] = kind + _SERVED
                 state[_WAITING] += 1
-                _schedule(state, items, near, far, done, item, done - took_us)
+                ahead = brokers[broker, _LINED]
+                brokers[broker, _LINED] += 1
+                if ahead == 0:
+                    _schedule(state, items, near, far, done, item, done - took_us)
+                    continue
+                items[item, _DUE] = done
+                if ahead == 1:
+                    brokers[broker, _LINE_HEAD] = item
+                else:
+                    items[brokers[broker, _LINE_TAIL], _NEXT] = item
+                brokers[broker, _LINE_TAIL] = item
                 continue
             now = done
             state[_NOW] = now
             state[_END] = max(state[_END], now)
 
-        state[_AT_ONCE] = calm[broker]
         state[_STEPS] += 1
         delivered, forwarded = False, False
         if kind == _TREE:
@@ -1191,16 +1432,17 @@ def _run(inputs, rules, kept, limits):
             _free(state, _ITEMS, items, item)
             number = rows[row, _PUBLICATION]
             offer = pub_offer[number]
-            here = reach[row, broker] - 1
+            here = reach[row, column[broker]] - 1
             delivered = here > 0
             _deliver(state, popular_us, _POPULAR_DELAYS, now - pub_time[number], here, hop)
-            for link in range(pointers[broker], pointers[broker + 1]):
+            for at in range(inner_of[broker], inner_of[broker + 1]):
+                link = inner[at]
                 peer = neighbours[link]
-                if peer != sender and reach[row, peer] > 0:
+                if peer != sender and reach[row, column[peer]] > 0:
                     rows[row, _REFS] += 1
                     state[_FORWARDS] += 1
                     state[_SENT] += 1
-                    forwards[offer, link] += 1
+                    forwards[offer, len(calm) + link] += 1
                     _send(
                         state, items, near, far, latencies[link], _TREE, peer, broker, hop + 1,
                         row, 1,
@@ -1208,10 +1450,24 @@ def _run(inputs, rules, kept, limits):
                     if counting[broker]:
                         _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
                     forwarded = True
+            if calm_of[broker] < calm_of[broker + 1]:
+                kept.handled_us[len(calm)] = now
+                sent = _tree_on(
+                    state, calm, brokers, kept.nodes, kept.handled_us, popular_us, reach, forwards,
+                    row, offer, pub_time[number], calm_of[broker], calm_of[broker + 1], hop,
+                    rules.timed, rules.alike,
+                )  # fmt: skip
+                forwarded |= sent > 0
+                if sent > 0 and counting[broker]:
+                    for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
+                        peer = neighbours[link]
+                        outwards = inputs.calm_from[link] < inputs.calm_until[link]
+                        if outwards and reach[row, column[peer]] > 0:
+                            _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
             _release(state, rows, row)
         elif kind == _PUBLISH:
             row = items[item, _LOAD]
-            here = reach[row, broker] - 1
+            here = reach[row, column[broker]] - 1
             delivered = here > 0
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
             _deliver(state, popular_us, _POPULAR_DELAYS, delay_us, here, 0)
@@ -1221,7 +1477,8 @@ def _run(inputs, rules, kept, limits):
         elif kind == _DIRECT:
             row = items[item, _LOAD]
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
-            _deliver(state, other_us, _OTHER_DELAYS, delay_us, reach[row, broker] - 1, 1)
+            here = reach[row, column[broker]] - 1
+            _deliver(state, other_us, _OTHER_DELAYS, delay_us, here, 1)
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
         elif kind == _BATCH:
@@ -1231,7 +1488,7 @@ def _run(inputs, rules, kept, limits):
             slot = items[item, _LOAD]
             waits = kept.slots[slot, _HELD] > 0
             if waits and kept.slots[slot, _STAMP] == items[item, _HOP]:
-                _send_batch(inputs, kept, slot)
+                _send_batch(inputs, rules, kept, slot)
                 forwarded = True
             _free(state, _ITEMS, items, item)
         elif kind == _EVALUATE:

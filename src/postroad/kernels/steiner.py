@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.overlay import IntArray
 from postroad.overlay.transit_stub import Underlay
 
@@ -195,7 +195,7 @@ def _walked(before, home):
     return links
 
 
-@njit(cache=True)
+@inner()
 def _far(starts, peers, source):
     """RouterGraph from a node to each."""
     nodes = len(starts) - 1
@@ -355,7 +355,7 @@ def _dual_ascent(starts, peers, terminals, root):
     return bound
 
 
-@njit(cache=True)
+@inner()
 def _cut(starts, peers, paid, terminal, root, reached, stack):
     """What reaches the terminal over paid arcs; how many arcs lead there, or -1 if the root is in
     it."""

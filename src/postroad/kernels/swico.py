@@ -11,13 +11,12 @@ candidates.
 
 from __future__ import annotations
 
-import heapq
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld, phases_count
 from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
@@ -146,7 +145,7 @@ def build(
     return SmallWorld(order, fingers)
 
 
-@njit(cache=True)
+@inner()
 def _absentees(list_start, lists, count):
     """Of each topic that most nodes want, those that do not, ascending; of others nobody."""
     topics = len(list_start) - 1
@@ -169,6 +168,35 @@ def _absentees(list_start, lists, count):
     return start, absent
 
 
+@inner()
+def _push(heap, size, key):
+    """Put a key on a heap of so many, the greatest first; how many they are then."""
+    at = size
+    while at > 0 and heap[(at - 1) >> 1] < key:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = key
+    return size + 1
+
+
+@inner()
+def _pop(heap, size):
+    """Take the greatest away."""
+    size -= 1
+    key = heap[size]
+    at = 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and heap[below + 1] > heap[below]:
+            below += 1
+        if heap[below] <= key:
+            break
+        heap[at] = heap[below]
+        at = below
+    heap[at] = key
+    return size
+
+
 @njit(cache=True, nogil=True)
 def _ring(start, topics, list_start, lists, by_rank, rank, done):
     count = len(rank)
@@ -185,13 +213,15 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
         rank, degree, end, list_start[1:].copy(), np.arange(count), np.array([count]),
         np.zeros(count, np.int64), np.empty(count, np.int64), kept, kept_count, kept_next, more,
     )  # fmt: skip
-    heap = [
-        -((start[node + 1] - start[node]) * count + count - 1 - rank[node]) for node in range(count)
-    ]
-    heapq.heapify(heap)
+    heap = np.empty(count, np.int64)  # a node is in it once
+    waiting = 0
+    for node in range(count):
+        key = (start[node + 1] - start[node]) * count + count - 1 - rank[node]
+        waiting = _push(heap, waiting, key)
     edges = 0
-    while edges < count - 1 and heap:
-        key = -heapq.heappop(heap)
+    while edges < count - 1 and waiting:
+        key = heap[0]
+        waiting = _pop(heap, waiting)
         bound = key // count
         if bound == 0:
             break
@@ -213,13 +243,14 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
         if best < 0:
             continue  # no topic shared with any that is left
         if best // count < bound:
-            heapq.heappush(heap, -(best // count * count + count - 1 - rank[node]))
+            key = best // count * count + count - 1 - rank[node]
+            waiting = _push(heap, waiting, key)
             continue
         _tie(node, by_rank[count - 1 - best % count], beside, degree, end)
         edges += 1
         done[0] += 1
         if degree[node] < 2:
-            heapq.heappush(heap, -key)
+            waiting = _push(heap, waiting, key)
     # Nothing left contributes: the earliest open ends are joined.
     ends = np.empty(count, np.int64)
     size = 0
@@ -240,7 +271,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
     return beside
 
 
-@njit(cache=True)
+@inner()
 def _tie(a, b, beside, degree, end):
     beside[a, degree[a]] = b
     beside[b, degree[b]] = a
@@ -252,7 +283,7 @@ def _tie(a, b, beside, degree, end):
     end[other] = far
 
 
-@njit(cache=True)
+@inner()
 def _remember(node, wanted, growing):
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
@@ -318,7 +349,7 @@ def _remember(node, wanted, growing):
     growing.kept_next[node] = 0
 
 
-@njit(cache=True)
+@inner()
 def _pairs(start, topics, list_start):
     """Where each (position, topic) stands in the subscriber lists."""
     filled = list_start[:-1].copy()
@@ -329,7 +360,7 @@ def _pairs(start, topics, list_start):
     return pair
 
 
-@njit(cache=True)
+@inner()
 def _apart(wanted):
     """Every place a component of its own."""
     count = len(wanted.topics)
@@ -339,7 +370,7 @@ def _apart(wanted):
     return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
 
 
-@njit(cache=True)
+@inner()
 def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
@@ -356,7 +387,7 @@ def _contribution(a, b, start, topics, pair, part):
     return merges
 
 
-@njit(cache=True)
+@inner()
 def _join(a, b, wanted, parts):
     """Merge the components of a and b in every topic they share; how many that were."""
     start, topics, pair, part = wanted.start, wanted.topics, parts.pair, parts.part
@@ -402,7 +433,7 @@ def _components(start, topics, list_start, lists, edges):
     return count
 
 
-@njit(cache=True)
+@inner()
 def _lower(lists, low, high, value):
     """The first place in lists[low:high], ascending, that holds `value` or more."""
     while low < high:
@@ -414,7 +445,7 @@ def _lower(lists, low, high, value):
     return low
 
 
-@njit(cache=True)
+@inner()
 def _lower_outside(outside, lists, low, high, value):
     """The same in the list positions that outside[low:high] names."""
     while low < high:
@@ -462,21 +493,22 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
                 position, phase, begin[position, phase], only_free, common, gain, free[phase],
                 kept[slot],
             )  # fmt: skip
+    heap = np.empty(slots, np.int64)  # a position and phase are in it once
     for limited in (True, False):
         if anyone and limited:
             continue
-        heap = [np.int64(0)]
-        heap.pop()
+        waiting = 0
         for position in range(count):
             for phase in range(1, phases):
                 if fingers[position, phase] < 0:
                     most = start[position + 1] - start[position]
-                    heap.append(-(most * slots + slots - 1 - rank[position, phase]))
+                    key = most * slots + slots - 1 - rank[position, phase]
+                    waiting = _push(heap, waiting, key)
                     if not limited and not anyone:  # what was not free is a candidate too
                         floor[position * phases + phase] = count * count
-        heapq.heapify(heap)
-        while heap:
-            key = -heapq.heappop(heap)
+        while waiting:
+            key = heap[0]
+            waiting = _pop(heap, waiting)
             bound = key // slots
             slot = slot_of[slots - 1 - key % slots]
             position = slot // phases
@@ -488,7 +520,8 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
             if best < 0:
                 now = floor[slot] >> phase
                 if 0 <= now < bound:  # those beyond the kept are searched in their turn
-                    heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
+                    key = now * slots + slots - 1 - rank[position, phase]
+                    waiting = _push(heap, waiting, key)
                     continue
                 common = _count_shared(
                     position, 1 << phase, 2 << phase, wanted, parts, outside, gain
@@ -504,7 +537,8 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
             if best < 0:
                 continue
             if now < bound:
-                heapq.heappush(heap, -(now * slots + slots - 1 - rank[position, phase]))
+                key = now * slots + slots - 1 - rank[position, phase]
+                waiting = _push(heap, waiting, key)
                 continue
             done[0] += 1
             fingers[position, phase] = best
@@ -513,7 +547,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     return fingers
 
 
-@njit(cache=True)
+@inner()
 def _outsiders(list_start, parts):
     """Make the largest component of each topic its main one; the places outside of it."""
     part, part_size, main = parts.part, parts.part_size, parts.main
@@ -556,7 +590,7 @@ def _subtracts(topic, mine, width, count, wanted, parts):
     return width * absent + count * part_size[mine] < width * others
 
 
-@njit(cache=True)
+@inner()
 def _count_shared(position, near, far, wanted, parts, outside, gain):
     """What edges to the positions from `near` to `far` away contribute.
 
@@ -630,7 +664,7 @@ def _count_shared(position, near, far, wanted, parts, outside, gain):
     return common
 
 
-@njit(cache=True)
+@inner()
 def _keep_best(position, phase, begin, limited, common, gain, free, kept):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
@@ -681,7 +715,7 @@ def _stretch(turn, low, begin, width, count):
     return max(near, count) - count, max(far, count) - count
 
 
-@njit(cache=True)
+@inner()
 def _best_kept(position, phase, begin, limited, start, topics, pair, part, free, kept, floor):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
@@ -712,7 +746,7 @@ def _best_kept(position, phase, begin, limited, start, topics, pair, part, free,
     return np.int64(-1), np.int64(0)
 
 
-@njit(cache=True)
+@inner()
 def _first_free(free, position):
     """The first position from here on that nobody points to, or the count of positions."""
     while free[position] != position:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from postroad import draws
-from postroad.jit import njit
+from postroad.jit import inner, njit
 from postroad.kernels.swico import (
     _apart,
     _contribution,
@@ -192,7 +192,7 @@ def _fingers(start, topics, list_start, lists, begin):
     return fingers
 
 
-@njit(cache=True)
+@inner()
 def _look_around(position, least, wanted, parts, outside, search):
     """Per phase without a finger, the targets found that contribute most, at least `least`."""
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
@@ -257,7 +257,7 @@ def _look_around(position, least, wanted, parts, outside, search):
     _choose_best(position, least, size, search)
 
 
-@njit(cache=True)
+@inner()
 def _choose_best(position, least, size, search):
     """Of the `size` targets that were touched, those that contribute most; forget what they do."""
     phase_of, gain, touched, best = search.phase_of, search.gain, search.touched, search.best

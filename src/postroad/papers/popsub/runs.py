@@ -17,7 +17,7 @@ import numpy as np
 
 from postroad.cost.service import Costs
 from postroad.kernels import popsub as kernel
-from postroad.overlay import files
+from postroad.overlay import Overlay, files
 from postroad.overlay.wide_area import generated_matrix, topology
 from postroad.papers import Cell, Measures, Replicate, facts, histogram, run_alone
 from postroad.papers import distinct as settings_of
@@ -150,28 +150,33 @@ def distinct(todo: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list
     return picked, place_of
 
 
-def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One run: what the metrics of section 5.2 follow from."""
+def setting(
+    row: Mapping[str, Any],
+) -> tuple[Overlay, kernel.WorkloadArrays, kernel.Settings]:
+    """What the kernel simulates for a row."""
     point = _point(row)
     overlay = topology(_matrix(row["matrix"]), point.brokers, row["topology"])
     posed = workload(point, overlay, 1000 + row["workload"])
     tau = throughputs(point, row["topology"])
     costs = Costs(point.batch_cost, point.gossip_cost, point.direct_cost)
-    counts = kernel.simulate(
-        overlay,
-        posed,
-        kernel.Settings(
-            mechanism=point.mechanism,
-            capacity_per_s=tau * point.phi,
-            entries=point.entries,
-            rule=point.rule,
-            service_us=np.round(1e6 / tau).astype(np.int64) if point.queues else 0,
-            batch_cost=costs.table("batch", LARGEST),
-            gossip_cost=costs.table("gossip", LARGEST),
-            direct_cost=costs.sending,
-            seed=row["workload"],
-        ),
+    settings = kernel.Settings(
+        mechanism=point.mechanism,
+        capacity_per_s=tau * point.phi,
+        entries=point.entries,
+        rule=point.rule,
+        service_us=np.round(1e6 / tau).astype(np.int64) if point.queues else 0,
+        batch_cost=costs.table("batch", LARGEST),
+        gossip_cost=costs.table("gossip", LARGEST),
+        direct_cost=costs.sending,
+        seed=row["workload"],
     )
+    return overlay, posed, settings
+
+
+def run_point(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One run: what the metrics of section 5.2 follow from."""
+    overlay, posed, settings = setting(row)
+    counts = kernel.simulate(overlay, posed, settings)
     direct = counts.direct_forwards
     counted = facts(
         "popsub",
