@@ -53,3 +53,8 @@ class _Locked(caching.IndexDataCacheFile):  # type: ignore[misc]
 
 
 caching.IndexDataCacheFile = _Locked
+
+
+def is_cached(function: Any) -> bool:
+    """Whether the cache has code of the function as its file is now, for some argument types."""
+    return bool(function._cache._cache_file._load_index())

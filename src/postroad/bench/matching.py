@@ -355,26 +355,28 @@ def where_it_goes(
 def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
     """How many blocks, words of bits and rows a match looks at."""
     pairs = np.array(table._describe(values)).reshape(-1, 2)
-    point, breaks, blocks = table._point, table._breaks, table._blocks
-    before = point.copy()
+    point, cells, blocks = table._point, table._cells, table._blocks
     for channel, value in zip(pairs[:, 0].astype(int).tolist(), pairs[:, 1].tolist(), strict=True):
-        point[channel] = value, value, kernels._cell(breaks, channel, value)
+        point[channel] = kernels._key(table._breaks[channel, 0] < 0, value)
+        cells[channel] = kernels._cell(table._breaks, table._lines, channel, value)
     firsts = np.zeros(len(pairs) * 512 + 64, dtype=np.int32)
     chains = kernels._chains(
-        pairs, len(pairs), point, breaks, table._windows, table._heads, table._couples, blocks,
-        table._allocator, firsts,
+        pairs, len(pairs), point, cells, table._breaks, table._windows, table._heads,
+        table._couples, blocks, table._allocator, firsts,
     )  # fmt: skip
-    visited = words = 0
-    for block in firsts[:chains].tolist():
-        while block > 0:
-            here = blocks[block]
-            visited += 1
-            if kernels._tabled(here[kernels.CAP], here[kernels.KIND]):
-                tables = here[kernels.TABLES] + (here[kernels.LIVE] < here[kernels.USED])
-                words += int(tables * kernels._width(here[kernels.USED]))
-            block = int(here[kernels.NEXT])
-    rows = kernels._candidates(firsts, chains, point, blocks, table._words, table._candidates)
-    point[:] = before
+    visits = np.zeros((kernels.VISITS, kernels.VISIT), dtype=np.int64)
+    visited = words = rows = chain = 0
+    block = int(firsts[0])
+    while chain < chains:
+        count, chain, block = kernels._visit(
+            firsts, chain, chains, block, cells, table._lines, blocks, table._words, visits
+        )
+        for i in range(count):
+            used = int(blocks[visits[i, 0], kernels.USED])
+            words += int(visits[i, 1]) * ((used + 63) >> 6)
+            rows += kernels._list(visits, i, i + 1, blocks, table._words, table._candidates)[1]
+        visited += count
+    table._new_scratch()
     return visited, words, rows
 
 

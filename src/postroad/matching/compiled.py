@@ -44,8 +44,10 @@ from postroad.filters.constraints import (
     TextSet,
 )
 from postroad.filters.language import Conjunction, tests_of
+from postroad.jit import is_cached
 from postroad.matching import grams, kernels, native
 from postroad.matching.grams import Grams
+from postroad.matching.ids import Ids
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -115,26 +117,21 @@ class Compiled(Generic[Id]):
         self._channels = 0
         self._codes = 0
         self._free_codes: list[float] = []
-        self._point = np.full((16, 3), [np.nan, np.nan, 0.0])  # Per channel; see `kernels`.
-        self._values = _values(16)
+        self._lines = np.zeros(16, dtype=np.int32)  # Of a bit table, per channel.
         self._breaks = np.zeros((16, kernels.CELLS))
         self._windows = np.zeros((16, kernels.WINDOWS), dtype=np.int32)
         self._heads = np.zeros(64, dtype=np.int32)
         self._couples = np.zeros((1, 2), dtype=np.int64)
         self._pairs = np.zeros((64, 2))
         self._new_pools(1024)
+        self._new_scratch()
         self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
-        self._ids: list[Id | None] = []  # By row number.
-        self._names = np.zeros(1024, dtype=np.int64)  # Ids that are integers, or where ids lie.
-        self._names_are_ints = True
-        self._new_out(2048)
-        self._first: dict[Id, int] = {}  # The number of an id's first row.
-        self._several: dict[Id, int] = {}  # How many rows, where it is not one.
+        self._ids: Ids[Id] = Ids()
         self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
         self._grams = Grams()  # Rows that the kernels know nothing of.
         self._live = 0
         self._refiled = 64
-        self._row = np.zeros(kernels.ROW)
+        self._row = np.zeros(kernels.GIVEN)
         self._state = np.zeros(native.STATE, dtype=np.int64)
         self._native: Any = None
         if not plain and native_works():
@@ -142,40 +139,44 @@ class Compiled(Generic[Id]):
         self._stale = True  # The state no longer says where everything is.
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._ids)
 
     def __contains__(self, id: Id) -> bool:
-        return id in self._first
+        return id in self._ids
 
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays, lists and dicts in use; the ids themselves come on top."""
+        return sum(self.bytes_by_part().values())
+
+    def bytes_by_part(self) -> dict[str, int]:
         allocator = self._allocator
-        pools = int(allocator[kernels.ROWS_TOP]) * (kernels.ROW * 8 + kernels.BRIEF * 4)
-        pools += int(allocator[kernels.WORDS_TOP]) * 8
-        pools += int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 8
-        arrays = (
-            self._point, self._breaks, self._windows, self._heads, self._couples, self._homes,
-            self._out, self._spare, self._candidates, self._names,
-        )  # fmt: skip
-        tables = (self._ids, self._first, self._several, self._checks)
-        pools += self._grams.nbytes
-        return pools + sum(array.nbytes for array in arrays) + sum(map(sys.getsizeof, tables))
+        rows = int(allocator[kernels.ROWS_TOP]) * 4
+        scratch = (self._point, self._values, self._cells, self._candidates, self._out, self._spare)
+        places = (self._breaks, self._lines, self._windows, self._heads, self._couples)
+        codes: list[dict[Any, float]] = [a.codes for a in self._attributes.values()]
+        codes += [codes for a in self._attributes.values() for _, _, codes in a.prefixes]
+        return {
+            "rows": rows * kernels.ROW,
+            "rests": rows * kernels.REST,
+            "bits": int(allocator[kernels.WORDS_TOP]) * 8,
+            "blocks": int(allocator[kernels.BLOCKS_TOP]) * kernels.BLOCK * 4,
+            "places": sum(array.nbytes for array in places),
+            "ids": self._ids.nbytes + self._homes.nbytes,
+            "codes": sum(map(sys.getsizeof, codes)),
+            "checks": sys.getsizeof(self._checks) + self._grams.nbytes,
+            "scratch": sum(array.nbytes for array in scratch),
+        }
 
     def insert(self, id: Id, filter: Filter) -> None:
         """Add a filter under a new id."""
-        assert id not in self._first, f"{id!r} is in the table already"
-        first = len(self._ids)
-        if first + 65_536 > 2 * self._live + 131_072:
+        if self._ids.rows + 65_536 > 2 * self._live + 131_072:
             self._renumber()
-            first = len(self._ids)
-        self._first[id] = first
+        slot, first = self._ids.vacancy(id), self._ids.rows
         for conjunction in filter.conjunctions:
             self._add(id, conjunction)
-        rows = len(self._ids) - first
-        if rows != 1:
-            self._several[id] = rows
-        self._live += rows
+        self._ids.place(id, slot, first)
+        self._live += self._ids.rows - first
         codes = self._codes - len(self._free_codes)
         grown = _REFILE_AT * self._refiled <= self._live - len(self._grams) <= _REFILE_MAX
         if grown or codes > 4 * self._live + _CODES_SPARE:
@@ -183,20 +184,19 @@ class Compiled(Generic[Id]):
 
     def remove(self, id: Id) -> None:
         """Take a filter out; KeyError if there is none under this id."""
-        first = self._first.pop(id)
-        rows = self._several.pop(id, 1)
-        for number in range(first, first + rows):
-            if self._homes[number] == _BY_GRAM:
+        numbers = self._ids.remove(id)
+        for number in numbers:
+            home = self._homes.item(number)
+            if home == _BY_GRAM:
                 self._grams.remove(number)
             else:
                 kernels.remove(
-                    self._homes[number], self._windows, self._heads, self._couples, self._blocks,
-                    self._rows, self._tags, self._words, self._allocator,
+                    home, self._lines, self._windows, self._heads, self._couples,
+                    self._blocks, self._rows, self._words, self._allocator,
                 )  # fmt: skip
             self._homes[number] = -1
-            self._ids[number] = None
             self._checks.pop(number, None)
-        self._live -= rows
+        self._live -= len(numbers)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion."""
@@ -245,14 +245,17 @@ class Compiled(Generic[Id]):
         if len(self._pairs) < self._channels:
             self._pairs = np.zeros((2 * self._channels, 2))
         self._tables = [np.array(rows, dtype=np.int64) for rows in (attributes, prefixes, nullable)]
+        ids = self._ids
         arrays = (
-            self._point, self._values, self._breaks, self._windows, self._heads, self._couples,
-            self._blocks, self._rows, self._briefs, self._words, self._allocator,
-            self._candidates, self._out, self._spare, self._names, self._pairs, *self._tables,
+            self._point, self._values, self._cells, self._breaks, self._lines, self._windows,
+            self._heads, self._couples, self._blocks, self._rows, self._rests, self._words,
+            self._allocator, self._candidates, self._out, self._spare, ids.names, self._pairs,
+            *self._tables,
         )  # fmt: skip
         self._state[: native.POSITION] = [
             *(array.ctypes.data for array in arrays),
-            len(self._out), len(self._couples), len(nullable), self._names_are_ints,
+            len(self._candidates), len(self._out), len(self._couples), len(nullable),
+            ids.names.dtype != object,
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
         ]  # fmt: skip
@@ -309,16 +312,22 @@ class Compiled(Generic[Id]):
             self._tell()
         self._pairs.ravel()[: 2 * pairs_count] = pairs
         state = self._state
-        state[native.PAIRS_COUNT] = pairs_count
-        if self._native is None:
-            state[native.MATCHES], state[native.CHECKS] = kernels.match(
-                self._pairs[:pairs_count], pairs_count, self._point, self._values, self._breaks,
-                self._windows, self._heads, self._couples, self._blocks, self._rows, self._briefs,
-                self._tags, self._words, self._allocator, self._candidates, self._out, self._spare,
-            )  # fmt: skip
-            return None
-        answer: list[Id] | None = self._native(None)
-        return answer
+        answer: list[Id] | None = None
+        while True:
+            state[native.PAIRS_COUNT] = pairs_count
+            if self._native is not None:
+                answer = self._native(None)
+            else:
+                state[native.MATCHES], state[native.CHECKS] = kernels.match(
+                    self._pairs[:pairs_count], pairs_count, self._point, self._values, self._cells,
+                    self._breaks, self._lines, self._windows, self._heads, self._couples,
+                    self._blocks, self._rows, self._rests, self._words, self._allocator,
+                    self._candidates, self._out, self._spare,
+                )  # fmt: skip
+            if state[native.MATCHES] >= 0:
+                return answer
+            self._new_out(2 * int(state[native.CHECKS]))
+            self._tell()
 
     def _answer(
         self,
@@ -335,16 +344,15 @@ class Compiled(Generic[Id]):
         if checks or more:
             numbers += more
             numbers.sort()
-        ids: list[Any] = self._ids
-        return list(dict.fromkeys([ids[number] for number in numbers]))
+        ids: list[Id] = self._ids.names[numbers].tolist() if numbers else []
+        return list(dict.fromkeys(ids))
 
     def _check(self, number: int, attributes: Mapping[str, Scalar | None]) -> bool:
         """Whether the row's conjunction is TRUE, decided in Python."""
         tests = self._checks.get(number)
         if tests is not None:
             return all(accepts(attributes.get(name)) for name, accepts in tests)
-        block, slot = divmod(int(self._homes[number]), kernels.SLOTS)
-        row = self._rows[self._blocks[block, kernels.ROWS] + slot]
+        row = self._given(np.array([number]))[0]
         ranges = {int(row[kernels.CHANNEL + kernels.STRIDE * i]) >> 3: i for i in _DEMANDS}
         for name, attribute in self._attributes.items():
             i = ranges.get(int(attribute.number))
@@ -353,6 +361,14 @@ class Compiled(Generic[Id]):
                 if not accepts(attributes.get(name)):
                     return False
         return True
+
+    def _given(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Rows as they were given to the kernels."""
+        block, slot = np.divmod(self._homes[numbers], kernels.SLOTS)
+        given = np.empty((len(numbers), kernels.GIVEN))
+        places = self._blocks[block, kernels.ROWS] + slot
+        kernels.give_back(places, self._breaks, self._rows, self._rests, given)
+        return given
 
     # Filing.
 
@@ -391,13 +407,12 @@ class Compiled(Generic[Id]):
 
     def _number(self, id: Id) -> int:
         """A number for a new row."""
-        number = len(self._ids)
-        self._ids.append(id)
-        self._remember(number, id)
+        names = self._ids.names
+        number = self._ids.add(id)
+        if self._ids.names is not names:
+            self._stale = True
         if number == len(self._homes):
-            self._homes = _grown(self._homes, 2 * number, -1)
-        if 2 * (number + 1) > len(self._out):
-            self._new_out(4 * (number + 1))
+            self._homes = _grown(self._homes, number * 5 // 4, -1)
         return number
 
     def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
@@ -417,24 +432,23 @@ class Compiled(Generic[Id]):
         _ROW.pack_into(row.data, 0, *values)
         while True:
             handle = kernels.insert(
-                row, True, self._breaks, self._windows, self._heads, self._couples, self._blocks,
-                self._rows, self._briefs, self._tags, self._words, self._allocator,
+                row, True, self._breaks, self._lines, self._windows, self._heads, self._couples,
+                self._blocks, self._rows, self._rests, self._words, self._allocator,
             )  # fmt: skip
             if handle >= 0:
                 break
             self._grow(handle)
         self._homes[number] = handle
 
-    def _remember(self, number: int, name: Any) -> None:
-        """Keep ids that are integers, or else where they lie, in an array for `native`."""
-        if number == len(self._names):
-            self._names = _grown(self._names, 2 * number, 0)
-            self._stale = True
-        if self._names_are_ints and not (type(name) is int and -(2**63) <= name < 2**63):
-            self._names_are_ints = False
-            self._names[:number] = list(map(id, self._ids[:number]))
-            self._stale = True
-        self._names[number] = name if self._names_are_ints else id(name)
+    def _new_scratch(self) -> None:
+        """What a match writes to."""
+        channels = len(self._breaks)
+        self._point = np.full((channels, 2), kernels.MISSING, dtype=np.int64)
+        self._values = np.full(1 + channels, kernels.NOT_GIVEN, dtype=np.int32)
+        self._values[0] = 0  # For what is not demanded.
+        self._cells = np.zeros(channels, dtype=np.int32)
+        self._candidates = np.empty(2 * kernels.SLOTS, dtype=np.int32)
+        self._new_out(1024)
 
     def _new_out(self, size: int) -> None:
         self._out = np.zeros(size, dtype=np.int32)
@@ -542,25 +556,22 @@ class Compiled(Generic[Id]):
     def _new_channel(self, coded: bool = False) -> float:
         channel, self._channels = self._channels, self._channels + 1
         self._stale = True
-        if channel == len(self._point):
+        if channel == len(self._breaks):
             size = 2 * channel
-            self._point = _grown(self._point, size, np.nan)
-            self._point[channel:, 2] = 0
-            self._values = _values(size)
+            self._lines = _grown(self._lines, size, 0)
             self._breaks = _grown(self._breaks, size, 0)
             self._windows = _grown(self._windows, size, 0)
+            self._new_scratch()
         self._breaks[channel, 0] = -1 if coded else 0
+        self._lines[channel] = kernels.CELLS if coded else 2
         return float(channel)
 
     # Pools.
 
     def _new_pools(self, rows: int) -> None:
-        self._rows = _aligned(rows + 2 * kernels.SLOTS, kernels.ROW, np.float64)
-        self._briefs = _aligned(len(self._rows), kernels.BRIEF, np.float32)
-        self._tags = self._briefs.view(np.int32)
-        self._candidates = np.empty(len(self._rows), dtype=np.int64)
-        self._words = _aligned(2 * rows + 8192, 8, np.uint64).ravel()
-        self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int64)
+        self._rows, self._rests = _rows(rows * 5 // 4 + 2 * kernels.SLOTS)
+        self._words = _words(rows + 8 * kernels.SLOTS)
+        self._blocks = np.zeros((rows // 4 + 64, kernels.BLOCK), dtype=np.int32)
         self._allocator = np.full(kernels.ALLOCATOR, -1, dtype=np.int64)
         self._allocator[: kernels.ROWS_FREE] = 0
         self._allocator[kernels.BLOCKS_TOP] = 1
@@ -570,21 +581,19 @@ class Compiled(Generic[Id]):
     def _grow(self, full: int) -> None:
         self._stale = True
         if full == kernels.FULL_ROWS:
-            # What blocks have outgrown is not used again where all grow: leave it behind.
+            # What blocks have outgrown is left behind.
             blocks = self._blocks[1 : int(self._allocator[kernels.BLOCKS_TOP])]
             used = int(blocks[blocks[:, kernels.USED] > 0, kernels.CAP].sum())
-            size = used * 3 // 2 + 2 * kernels.SLOTS
-            rows = _aligned(size, kernels.ROW, np.float64)
-            briefs = _aligned(size, kernels.BRIEF, np.float32)
-            kernels.pack_rows(self._blocks, self._rows, self._briefs, rows, briefs, self._allocator)
-            self._rows, self._briefs, self._tags = rows, briefs, briefs.view(np.int32)
-            self._candidates = np.empty(len(self._rows), dtype=np.int64)
+            rows, rests = _rows(used * 5 // 4 + 2 * kernels.SLOTS)
+            kernels.pack_rows(self._blocks, self._rows, self._rests, rows, rests, self._allocator)
+            self._rows, self._rests = rows, rests
         elif full == kernels.FULL_WORDS:
-            words = _aligned(len(self._words) // 8 * 3 // 2 + 8192, 8, np.uint64).ravel()
-            words[: len(self._words)] = self._words
-            self._words = words
+            pack = (self._lines, self._blocks, self._words)
+            used = kernels.pack_words(*pack, self._words[:0], self._allocator)
+            self._words = _words(used * 5 // 4 + 16 * kernels.SLOTS)
+            kernels.pack_words(*pack, self._words, self._allocator)
         elif full == kernels.FULL_BLOCKS:
-            self._blocks = _grown(self._blocks, len(self._blocks) * 2, 0)
+            self._blocks = _grown(self._blocks, len(self._blocks) * 5 // 4, 0)
         else:
             before = self._couples
             self._new_lines(int(np.count_nonzero(before[:, 1])))
@@ -592,18 +601,16 @@ class Compiled(Generic[Id]):
 
     def _new_lines(self, used: int, room: int = 0) -> None:
         """An empty table for keys of couples and narrow ranges, of which `used` are to come in."""
-        size = 4 << (used + room).bit_length()
+        size = 2 << (used + room).bit_length()
         self._couples = np.zeros((size, 2), dtype=np.int64)
         self._allocator[kernels.KEYS] = used
-        self._allocator[kernels.KEYS_MAX] = size // 2
+        self._allocator[kernels.KEYS_MAX] = size * 5 // 8
         self._stale = True
 
     def _refile(self) -> None:
         """File all rows anew: new breakpoints, unused codes given back, pools packed."""
-        numbers = np.flatnonzero(self._homes[: len(self._ids)] >= 0)
-        block, slot = np.divmod(self._homes[numbers], kernels.SLOTS)
-        live = self._rows[self._blocks[block, kernels.ROWS] + slot]
-        self._give_back_codes(live)
+        live = self._given(np.flatnonzero(self._homes[: self._ids.rows] >= 0))
+        self._renew_codes(live)
         self._choose_breaks(live)
         self._windows[:] = 0
         self._heads[:] = 0
@@ -614,16 +621,16 @@ class Compiled(Generic[Id]):
         expected = 0
         while expected < len(live):
             expected = kernels.expect(
-                live, expected, self._breaks, self._windows, self._heads, self._couples,
-                self._allocator,
+                live, expected, self._breaks, self._lines, self._windows, self._heads,
+                self._couples, self._allocator,
             )  # fmt: skip
             if expected < len(live):
                 self._grow(kernels.FULL_KEYS)
         done, full = 0, -1
         while full < 0:
             done, full = kernels.refile(
-                live, done, self._homes, self._breaks, self._windows, self._heads,
-                self._couples, self._blocks, self._rows, self._briefs, self._tags, self._words,
+                live, done, self._homes, self._breaks, self._lines, self._windows, self._heads,
+                self._couples, self._blocks, self._rows, self._rests, self._words,
                 self._allocator,
             )  # fmt: skip
             if full < 0:
@@ -653,6 +660,7 @@ class Compiled(Generic[Id]):
             cuts = np.unique(np.quantile(bounds, shares, method="nearest"))
             self._breaks[channel, 0] = len(cuts)
             self._breaks[channel, 1 : 1 + len(cuts)] = cuts
+            self._lines[channel] = len(cuts) + 2
 
     def _choose_couples(self, live: npt.NDArray[np.float64]) -> None:
         """Find channels that rows often demand codes of together, and make room for the codes."""
@@ -687,45 +695,63 @@ class Compiled(Generic[Id]):
         self._allocator[kernels.COUPLED] = len(chosen) // 2
         self._allocator[kernels.FIRST_COUPLE : kernels.FIRST_COUPLE + len(chosen)] = chosen
 
-    def _give_back_codes(self, live: npt.NDArray[np.float64]) -> None:
-        """Forget the codes of values that no row demands any more."""
+    def _renew_codes(self, live: npt.NDArray[np.float64]) -> None:
+        """Forget the codes of values that no row demands any more, and number the others anew.
+
+        Codes of one channel follow each other, so that a few values have cells of their own.
+        """
         tagged = live[:, kernels.CHANNEL :: kernels.STRIDE].astype(np.int64)
         coded = (tagged >= 0) & (self._breaks[np.maximum(tagged >> 3, 0), 0] < 0)
+        lows, highs = (
+            live[:, kernels.LOW :: kernels.STRIDE],
+            live[:, kernels.HIGH :: kernels.STRIDE],
+        )
+        before = lows[coded].astype(np.int64)
         used = np.zeros(self._codes, dtype=bool)
-        used[live[:, kernels.LOW :: kernels.STRIDE][coded].astype(np.int64)] = True
+        used[before] = True
+        new = np.zeros(self._codes)
+        count = 0.0
         for attribute in self._attributes.values():
             tables: list[tuple[int, float, dict[Any, float]]] = list(attribute.prefixes)
             if attribute.code >= 0:
                 tables.append((0, attribute.code, attribute.codes))
             for _, channel, codes in tables:
-                for value in [value for value, code in codes.items() if not used[int(code)]]:
-                    self._free_codes.append(codes.pop(value))
+                for value, code in list(codes.items()):
+                    if used[int(code)]:
+                        codes[value] = new[int(code)] = count
+                        count += 1
+                    else:
+                        del codes[value]
                 self._breaks[int(channel), 0] = -1 - len(codes)
+                spare = 2 + len(codes) // 4
+                self._lines[int(channel)] = min(kernels.CELLS, 1 + len(codes) + spare)
+        lows[coded] = highs[coded] = new[before]
+        self._codes = int(count)
+        self._free_codes.clear()
 
     def _renumber(self) -> None:
         """Close the gaps that removed rows left in the numbering."""
-        kept = np.flatnonzero(self._homes[: len(self._ids)] != -1)
+        used = self._homes[: self._ids.rows] != -1
+        kept = np.flatnonzero(used)
         # The new number of a row is how many rows before it are kept.
-        new = np.zeros(len(self._ids) + 1, dtype=np.int64)
-        new[1:] = np.cumsum(self._homes[: len(self._ids)] != -1)
+        new = np.zeros(len(used) + 1, dtype=np.int64)
+        new[1:] = np.cumsum(used)
         filed = kept[self._homes[kept] >= 0]
         block, slot = np.divmod(self._homes[filed], kernels.SLOTS)
         places = self._blocks[block, kernels.ROWS] + slot
-        self._rows[places, 0] = np.sign(self._rows[places, 0]) * (new[filed] + 1)
-        self._tags[places, 0] = np.sign(self._tags[places, 0]) * (new[filed] + 1)
+        signs = np.sign(self._rows[places, kernels.NUMBER])
+        self._rows[places, kernels.NUMBER] = signs * (new[filed] + 1)
         if self._grams:
             self._grams.renumber(new)
         homes = self._homes[kept]
         self._homes[:] = -1
         self._homes[: len(kept)] = homes
-        self._ids = [self._ids[number] for number in kept.tolist()]
-        self._names[: len(kept)] = self._names[kept]
-        self._first = {id: int(new[first]) for id, first in self._first.items()}
+        self._ids.renumber(kept)
         self._checks = {int(new[number]): tests for number, tests in self._checks.items()}
 
 
 _DEMANDS = range(kernels.DEMANDS)
-_ROW = struct.Struct(f"{kernels.ROW}d")
+_ROW = struct.Struct(f"{kernels.GIVEN}d")
 _NOTHING = [(0.0, 0.0, -1.0) * (kernels.DEMANDS - used) for used in range(kernels.DEMANDS + 1)]
 
 
@@ -802,6 +828,11 @@ def native_works() -> bool:
     return works
 
 
+def is_ready() -> bool:
+    """Whether `ready` only has to load what an earlier start compiled."""
+    return is_cached(kernels.remove)  # the last that it uses
+
+
 @lru_cache(maxsize=1)
 def ready() -> None:
     """Have the kernels compiled, or loaded from the cache of an earlier start.
@@ -820,7 +851,9 @@ def ready() -> None:
         trial.insert(0, EVERYTHING)
         trial.match({})
         trial._refile()
-        trial._grow(kernels.FULL_KEYS)
+        trial._renumber()
+        for full in (kernels.FULL_ROWS, kernels.FULL_WORDS, kernels.FULL_KEYS):
+            trial._grow(full)
         trial.remove(0)
     finally:
         timer.cancel()
@@ -889,11 +922,13 @@ def _aligned(rows: int, columns: int, kind: Any) -> Any:
     return room[begin : begin + rows * columns].reshape(rows, columns)
 
 
-def _values(channels: int) -> npt.NDArray[np.float32]:
-    """A value per channel, missing, after the one that stands for what is not demanded."""
-    values = np.full(1 + channels, np.nan, dtype=np.float32)
-    values[0] = 0
-    return values
+def _rows(count: int) -> tuple[Any, Any]:
+    """Room for rows and their rests."""
+    return _aligned(count, kernels.ROW, np.int32), np.empty((count, kernels.REST), dtype=np.int32)
+
+
+def _words(count: int) -> Any:
+    return _aligned(count // 8 + 1, 8, np.uint64).ravel()
 
 
 def _grown(array: Any, size: int, fill: float) -> Any:

@@ -2,11 +2,15 @@
 
 Importing and loading the kernels takes about a second, which a small table never earns back. Who
 must not stop for a second has them loaded beside (`beside`), and the table grows on meanwhile; then
-its filters move over some at a time. Without Numba (the extra `fast`) all tables stay as they are.
+its filters move over some at a time. The first time after an installation they are compiled, which
+takes most of a minute: another process does that, because a thread would take turns with those
+who wait for answers. Without Numba (the extra `fast`) all tables stay as they are.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
@@ -28,6 +32,7 @@ SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
 COMPILABLE = find_spec("numba") is not None
+_COMPILE = "from postroad.matching import compiled; compiled.ready()"
 AT_ONCE = 256  # that move over in one step, where nobody must wait for all of them
 
 
@@ -42,6 +47,8 @@ def _loader() -> Thread:
 def _load() -> None:
     from postroad.matching import compiled
 
+    if not compiled.is_ready():
+        subprocess.run([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL, check=False)
     compiled.ready()
 
 

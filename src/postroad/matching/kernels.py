@@ -13,24 +13,32 @@ than its own; a publication looks in the step of its value and the one before.
 hundred rows. Where there are *many* channels, more than have bit tables, a row is at least filed
 under one that it demands, so that publications without that channel never see it.)
 The rows filed in one place lie in *blocks* of up to 4,096 slots, chained. All but small blocks
-have a bit table per channel and cell: bit s is set when slot s fails for values in that cell.
-A publication ORs the tables of its own cells; the slots whose bits stay clear are then compared
+have a bit table per channel and cell: bit s is set when slot s fails for values in that cell. A
+table has as many *lines* as its channel has cells, and one for publications without the channel.
+A publication ORs the lines of its own cells; the slots whose bits stay clear are then compared
 exactly. Bits only save comparisons: cells may be coarse and channels left out.
 
-Each row is 16 floats: its number plus one (negative when Python must check it too, 0 when the
-slot is free), then per demand low, high and channel with flags. Demands come with the hardest to
-meet first and those it is filed under last. With many rows the time goes into waiting for memory,
-so a row has a *brief* that is compared first, of one cache line: its number, its bounds as floats
-of 32 bits, and its channels plus one. Values between the bounds surely meet them, and only those
-equal to one are compared with the row itself. (Bounds of codes are a half away on either side. The
-number is 0 where the brief cannot say all: for a row that Python must check or that excludes a
-code.) Briefs have two views, `briefs` as floats and `tags` as integers. Blocks, bits and briefs are
+A row is *given* as 16 floats: its number plus one (negative when Python must check it too), then
+per demand low, high and channel with flags. Demands come with the hardest to meet first and those
+it is filed under last. With many rows the time goes into waiting for memory, so a row is kept as
+one cache line of 32-bit integers, which is nearly always enough, and a *rest*. Values and bounds
+are integers of 64 bits in the order of the floats (`_key`); the row has the upper halves of its
+bounds, the rest the lower ones and the flags. Values strictly between the upper halves surely meet
+the bounds, and only where two halves are equal the rest is looked at. (A bound that all values
+with its upper half meet has the next one, so that codes, among others, never need the rest.) A row
+begins with its number plus one: negative when the rest must be looked at in any case, because
+Python must check the row or it excludes a code; 0 when the slot is free. Blocks, bits and rows are
 asked for ahead of their use.
+
+Blocks take their rows and words of bits from two pools. What a block has outgrown is used by others
+of that size, and left behind when the pool grows.
 
 Arrays are passed one by one: in a record they take Python longer to pass (docs/decisions/numba.md).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -41,23 +49,28 @@ from numba.extending import intrinsic
 from postroad.jit import njit
 
 DEMANDS = 5
-ROW = 16
-BRIEF = 16
-NUMBER, LOWS, HIGHS, CHANNELS = 0, 1, 1 + DEMANDS, 1 + 2 * DEMANDS  # Columns of a brief.
-CODE_MAX = 1 << 22  # A float of 32 bits tells smaller codes from those a half beside them.
+GIVEN = 16  # Columns of a row as it is given: its number, then low, high and channel per demand.
 LOW, HIGH, CHANNEL, STRIDE = 1, 2, 3, 3  # The columns of the first demand; then every third.
-LOW_OPEN, HIGH_OPEN, NOT_EQUAL = 1, 2, 4  # Flags in the lowest bits of a row's channel.
+LOW_OPEN, HIGH_OPEN, NOT_EQUAL = 1, 2, 4  # Flags in the lowest bits of a given row's channel.
+
+# Columns of a row as it is kept, and of its rest.
+ROW = 16
+NUMBER, LOWS, HIGHS, CHANNELS = 0, 1, 1 + DEMANDS, 1 + 2 * DEMANDS
+REST = 11
+LOW_RESTS, HIGH_RESTS, FLAGS = 0, DEMANDS, 2 * DEMANDS
+CHECKED = 1 << 15  # Among the flags, after three of each demand: Python must check the row too.
+MISSING = -(1 << 63)  # The key of a value that the publication lacks,
+NOT_GIVEN = -(1 << 31)  # and its upper half.
 
 CELLS = 64  # Cell 0 is for publications without the channel.
 SLOTS = 4096
 CHANNELS_MAX = 12  # A block has bit tables for at most so many channels.
 
 # Columns of a block.
-CAP, USED, LIVE, ROWS, WORDS, TABLES, TABLES_CAP, NEXT, PREVIOUS, KIND, PLACE, WINDOW = range(12)
+CAP, USED, LIVE, ROWS, WORDS, TABLES, NEXT, PREVIOUS, KIND, PLACE, WINDOW, OTHER = range(12)
 FIRST_CHANNEL = 12
 BLOCK = FIRST_CHANNEL + CHANNELS_MAX
 AT_ROOT, AT_CODE, AT_COUPLE, AT_NARROW, AT_WINDOW = range(5)
-SECOND = 1 << 20  # Where rows are filed under two codes, WINDOW holds both channels.
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
 AT_ONCE = 6  # So many lines of bits are read side by side.
 VISITS = 128  # So many blocks are fetched ahead at most.
@@ -75,11 +88,18 @@ WIDTHS_COUNT = 52
 _WIDTHS = 2.0 ** (2.0 * np.arange(WIDTHS_COUNT) - 52.0)
 _FAR = 2.0**62
 
+# So many slots blocks may have.
+_CAPS = np.array(
+    [*(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48), *range(64, 512, 64), *range(512, 1024, 128),
+     *range(1024, 2048, 256), *range(2048, SLOTS + 1, 512)]
+)  # fmt: skip
+
 # Columns of the allocator: the ends of the pools, then heads of free lists.
 ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED, MANY = range(7)
-ROWS_FREE = 8  # One list per capacity 2^i, i up to 12.
-WORDS_FREE = 24  # One list per capacity 2^i (i from 6 to 12) and number of tables (3, 6, 9, 12).
-KEYS, KEYS_MAX, COUPLED, FIRST_COUPLE = 52, 53, 54, 55  # See `_line`; then the couples.
+ROWS_FREE = 8  # One list per capacity,
+WORDS_FREE = ROWS_FREE + len(_CAPS)  # and one per size of bit tables, see `_step`.
+KEYS = WORDS_FREE + 128
+KEYS_MAX, COUPLED, FIRST_COUPLE = KEYS + 1, KEYS + 2, KEYS + 3  # See `_line`; then the couples.
 COUPLES_MAX = 32
 ALLOCATOR = FIRST_COUPLE + 2 * COUPLES_MAX
 
@@ -88,45 +108,135 @@ _AHEAD = 16  # So many candidates are fetched ahead.
 
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS, FULL_KEYS = -1, -2, -3, -4
 
-_DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_BIT = np.zeros(64, dtype=np.int64)
-for _i in range(64):
-    _BIT[(0x03F79D71B4CB0A89 << _i & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
 _ONE = np.uint64(1)
-_SHIFT = np.uint64(58)
 _ZERO = np.uint64(0)
 _ALL = ~_ZERO
 
 
+@intrinsic
+def _bits(typing_context, value):
+    """The bits of a float, as an integer."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def _float(typing_context, bits):
+    """The float that has these bits."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
 @njit(cache=True, inline="always")
-def _write_brief(row, at, breaks, briefs, tags):
-    """Write a row in brief."""
+def _key(coded, value):
+    """An integer of 64 bits for a value, in the same order; codes are in the upper half of it."""
+    if coded:
+        return np.int64(value) << 32
+    bits = _bits(value + 0.0)  # Zero has a sign, which does not count.
+    return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+
+
+@njit(cache=True, inline="always")
+def _value(coded, key):
+    if coded:
+        return float(key >> 32)
+    return _float(key ^ ((key >> 63) & 0x7FFFFFFFFFFFFFFF))
+
+
+@njit(cache=True, inline="always")
+def _low_key(rows, rests, at, i):
+    """The key of a bound. Its upper half is strictly below those of values that surely meet it."""
+    rest = np.int64(rests[at, LOW_RESTS + i]) & 0xFFFFFFFF
+    return (np.int64(rows[at, LOWS + i]) + (rest == 0)) << 32 | rest
+
+
+@njit(cache=True, inline="always")
+def _high_key(rows, rests, at, i):
+    rest = np.int64(rests[at, HIGH_RESTS + i]) & 0xFFFFFFFF
+    return (np.int64(rows[at, HIGHS + i]) - (rest == 0xFFFFFFFF)) << 32 | rest
+
+
+@njit(cache=True, inline="always")
+def _keep(row, at, breaks, rows, rests):
+    """Write a given row, and its rest."""
     plain = row[0] > 0
+    flags = 0 if plain else CHECKED
     for i in range(DEMANDS):
         tagged = int(row[CHANNEL + STRIDE * i])
-        low, high = -1.0, 1.0
-        if tagged >= 0:
-            low, high = row[LOW + STRIDE * i], row[HIGH + STRIDE * i]
-            plain &= tagged & NOT_EQUAL == 0
-            if breaks[tagged >> 3, 0] < 0:
-                plain &= low < CODE_MAX
-                low, high = low - 0.5, high + 0.5
-        briefs[at, LOWS + i] = low
-        briefs[at, HIGHS + i] = high
-        tags[at, CHANNELS + i] = (tagged >> 3) + 1
-    tags[at, NUMBER] = int(row[0]) if plain else 0
+        if tagged < 0:
+            rows[at, LOWS + i], rows[at, HIGHS + i], rows[at, CHANNELS + i] = -1, 1, 0
+            rests[at, LOW_RESTS + i], rests[at, HIGH_RESTS + i] = 0, -1
+            continue
+        coded = breaks[tagged >> 3, 0] < 0
+        low, high = _key(coded, row[LOW + STRIDE * i]), _key(coded, row[HIGH + STRIDE * i])
+        if coded:
+            high |= 0xFFFFFFFF
+        rows[at, LOWS + i] = (low >> 32) - (low & 0xFFFFFFFF == 0)
+        rows[at, HIGHS + i] = (high >> 32) + (high & 0xFFFFFFFF == 0xFFFFFFFF)
+        rows[at, CHANNELS + i] = (tagged >> 3) + 1
+        rests[at, LOW_RESTS + i] = low
+        rests[at, HIGH_RESTS + i] = high
+        flags |= (tagged & 7) << (3 * i)
+        plain &= tagged & NOT_EQUAL == 0
+    rests[at, FLAGS] = flags
+    number = int(abs(row[0]))
+    rows[at, NUMBER] = number if plain else -number
+
+
+@njit(cache=True)
+def give_back(places, breaks, rows, rests, given):
+    """The rows of some places as they were given."""
+    for n in range(len(places)):
+        at = places[n]
+        number, flags = abs(rows[at, NUMBER]), rests[at, FLAGS]
+        given[n, 0] = -number if flags & CHECKED else number
+        for i in range(DEMANDS):
+            channel = rows[at, CHANNELS + i] - 1
+            low, high, tagged = 0.0, 0.0, -1
+            if channel >= 0:
+                coded = breaks[channel, 0] < 0
+                low = _value(coded, _low_key(rows, rests, at, i))
+                high = _value(coded, _high_key(rows, rests, at, i))
+                tagged = channel << 3 | ((flags >> (3 * i)) & 7)
+            given[n, LOW + STRIDE * i] = low
+            given[n, HIGH + STRIDE * i] = high
+            given[n, CHANNEL + STRIDE * i] = tagged
 
 
 @njit(cache=True, inline="always")
-def _glance(briefs, tags, row, values):
-    """Whether the values surely meet every demand of a row in brief, and whether they may."""
+def _glance(rows, at, values):
+    """Whether the upper halves surely meet every demand of a row, and whether they may."""
     sure, maybe = True, True
     for i in range(DEMANDS):
-        value = values[tags[row, CHANNELS + i]]
-        low, high = briefs[row, LOWS + i], briefs[row, HIGHS + i]
+        value = values[rows[at, CHANNELS + i]]
+        low, high = rows[at, LOWS + i], rows[at, HIGHS + i]
         sure &= (low < value) & (value < high)
         maybe &= (low <= value) & (value <= high)
     return sure, maybe
+
+
+@njit(cache=True, inline="always")
+def _accepts(rows, rests, at, point):
+    """Whether the point meets every demand of the row. A missing value meets none.
+
+    Looks at all demands, because a processor that guesses wrong where to stop loses more time.
+    """
+    accepted = True
+    flags = rests[at, FLAGS]
+    for i in range(DEMANDS):
+        channel = rows[at, CHANNELS + i] - 1
+        low, high = _low_key(rows, rests, at, i), _high_key(rows, rests, at, i)
+        least, most = point[channel, 0], point[channel, 1]
+        unequal = (flags >> (3 * i)) & NOT_EQUAL != 0
+        within = (low <= most) & (least <= high)
+        accepted &= (channel < 0) | (unequal & (least != low)) | (within & (not unequal))
+    return accepted
 
 
 @njit(cache=True)
@@ -137,15 +247,19 @@ def _tabled(cap, kind):
 
 @njit(cache=True)
 def _width(cap):
-    return (cap + 63) >> 6
+    """How many words a line of bits takes: so many that no cache line too many is read."""
+    words = (cap + 63) >> 6
+    if words > 4:
+        return (words + 7) & ~7
+    return 4 if words == 3 else words
 
 
 @njit(cache=True, inline="always")
-def _cell(breaks, channel, value):
+def _cell(breaks, lines, channel, value):
     """The cell of a value: codes by remainder, other channels by their breakpoints."""
     count = breaks[channel, 0]
     if count < 0:
-        return 1 + int(value) % (CELLS - 1) if value >= 0 else 0
+        return 1 + int(value) % (lines[channel] - 1) if value >= 0 else 0
     below, above = 1, int(count) + 1
     while below < above:
         middle = (below + above) >> 1
@@ -156,27 +270,22 @@ def _cell(breaks, channel, value):
     return below
 
 
-@njit(cache=True, inline="always")
-def _accepts(rows, row, point):
-    """Whether the point meets every demand of the row. A missing value is NaN and meets none.
-
-    Looks at all demands, because a processor that guesses wrong where to stop loses more time.
-    """
-    accepted = True
-    for i in range(DEMANDS):
-        tagged = int(rows[row, CHANNEL + STRIDE * i])
-        low, high = rows[row, LOW + STRIDE * i], rows[row, HIGH + STRIDE * i]
-        least, most = point[tagged >> 3, 0], point[tagged >> 3, 1]
-        unequal = tagged & NOT_EQUAL != 0
-        within = (low <= most) & (least <= high)
-        accepted &= (tagged < 0) | (unequal & (least != low)) | (within & (not unequal))
-    return accepted
-
-
-@njit(cache=True, inline="always")
-def _lowest(word):
+@intrinsic
+def _lowest(typing_context, word):
     """The number of the lowest bit that is set."""
-    return _BIT[((word & (~word + _ONE)) * _DEBRUIJN) >> _SHIFT]
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), codegen
+
+
+def prefetch(builder: Any, begin: Any) -> None:
+    """Have a line of code written that prefetches."""
+    word = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
+    call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(call, [begin, word(0), word(3), word(1)])
 
 
 @intrinsic
@@ -188,26 +297,29 @@ def _fetch(typing_context, array, place):
         strides = cgutils.unpack_tuple(builder, view.strides)
         start = builder.bitcast(view.data, ir.IntType(8).as_pointer())
         begin = builder.gep(start, [builder.mul(arguments[1], strides[0])])
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(prefetch, [begin, word(0), word(3), word(1)])
+        prefetch(builder, begin)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
 
 
 @njit(cache=True)
-def _list(visits, visited, blocks, words, candidates, count):
-    """Add the rows that the bits of the blocks visited leave over to `candidates`."""
-    for i in range(visited):
+def _list(visits, begin, visited, blocks, words, candidates):
+    """List the rows that the bits of blocks leave over, from `begin` on while there is room.
+
+    Returns where it stopped, and how many rows.
+    """
+    count = 0
+    for i in range(begin, visited):
+        block, tables = visits[i, 0], visits[i, 1]
+        used, base = blocks[block, USED], blocks[block, ROWS]
+        if count + used > candidates.shape[0]:
+            return i, count
         if i + 1 < visited and visits[i + 1, 1] > 0:
             ahead = (blocks[visits[i + 1, 0], USED] + 63) >> 6
             for table in range(2, 2 + visits[i + 1, 1]):
                 for word in range(16, ahead, 8):
                     _fetch(words, visits[i + 1, table] + word)
-        block, tables = visits[i, 0], visits[i, 1]
-        used, base = blocks[block, USED], blocks[block, ROWS]
         if tables == 0:
             for row in range(base, base + used):
                 candidates[count] = row
@@ -230,68 +342,73 @@ def _list(visits, visited, blocks, words, candidates, count):
                 candidates[count] = base + (word << 6) + _lowest(left)
                 left &= left - _ONE
                 count += 1
-    return count
+    return visited, count
 
 
 @njit(cache=True)
-def _candidates(firsts, chains, point, blocks, words, candidates):
-    """List the rows of some chains of blocks that the bits leave over: how many."""
-    visits = np.empty((VISITS, VISIT), dtype=np.int64)
-    count = listed = 0
-    for chain in range(chains):
-        block = np.int64(firsts[chain])
-        while block > 0:
-            if count == VISITS:
-                listed = _list(visits, count, blocks, words, candidates, listed)
-                count = 0
-            visits[count, 0] = block
-            tables = 0
-            if _tabled(blocks[block, CAP], blocks[block, KIND]):
-                width = _width(blocks[block, CAP])
-                long = blocks[block, USED] > 512
-                dead = blocks[block, WORDS]
-                if blocks[block, LIVE] < blocks[block, USED]:
-                    visits[count, 2] = dead
-                    tables = 1
-                    _fetch(words, dead)
+def _visit(firsts, chain, chains, block, cells, lines, blocks, words, visits):
+    """Note where the bits of blocks are that a publication in these cells reads; ask for them.
+
+    Goes on with a block of a chain while there is room; returns how many, and where it stopped.
+    """
+    count = 0
+    while chain < chains and count < VISITS:
+        visits[count, 0] = block
+        tables = 0
+        if _tabled(blocks[block, CAP], blocks[block, KIND]):
+            width = _width(blocks[block, CAP])
+            long = blocks[block, USED] > 512
+            at = np.int64(blocks[block, WORDS])
+            if blocks[block, LIVE] < blocks[block, USED]:
+                visits[count, 2] = at
+                tables = 1
+                _fetch(words, at)
+                if long:
+                    _fetch(words, at + 8)
+            at += width
+            for table in range(blocks[block, TABLES]):
+                channel = blocks[block, FIRST_CHANNEL + table]
+                cell = cells[channel]
+                if cell >= 0:
+                    line = at + cell * width
+                    visits[count, 2 + tables] = line
+                    tables += 1
+                    _fetch(words, line)
                     if long:
-                        _fetch(words, dead + 8)
-                for table in range(blocks[block, TABLES]):
-                    cell = int(point[blocks[block, FIRST_CHANNEL + table], 2])
-                    if cell >= 0:
-                        at = dead + (1 + table * CELLS + cell) * width
-                        visits[count, 2 + tables] = at
-                        tables += 1
-                        _fetch(words, at)
-                        if long:
-                            _fetch(words, at + 8)
-            visits[count, 1] = tables
-            count += 1
-            block = blocks[block, NEXT]
-    return _list(visits, count, blocks, words, candidates, listed)
+                        _fetch(words, line + 8)
+                at += lines[channel] * width
+        visits[count, 1] = tables
+        count += 1
+        block = np.int64(blocks[block, NEXT])
+        if block == 0:
+            chain += 1
+            block = np.int64(firsts[chain])
+    return count, chain, block
 
 
 @njit(cache=True, inline="always")
 def _add_first(block, firsts, chains, blocks):
     """Add the first block of a place, if there is one."""
     firsts[chains] = block
-    _fetch(blocks, block)
+    _fetch(blocks, np.int64(block))
     return chains + (block > 0)
 
 
 @njit(cache=True)
-def _chains(pairs, pairs_count, point, breaks, windows, heads, couples, blocks, allocator, firsts):
+def _chains(
+    pairs, pairs_count, point, cells, breaks, windows, heads, couples, blocks, allocator, firsts
+):  # fmt: skip
     """Find the places whose rows the publication may meet: how many first blocks there are."""
     chains = _add_first(allocator[ROOT], firsts, 0, blocks)
     for i in range(pairs_count):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
-        cell = int(point[channel, 2])
+        cell = cells[channel]
         if breaks[channel, 0] < 0:
             if value >= 0:
                 chains = _add_first(heads[int(value)], firsts, chains, blocks)
             continue
         if cell < 0:
-            if value != point[channel, 1]:
+            if _key(False, value) != point[channel, 1]:
                 continue
             for window in range(WHOLE):
                 chains = _add_first(windows[channel, window], firsts, chains, blocks)
@@ -312,70 +429,91 @@ def _chains(pairs, pairs_count, point, breaks, windows, heads, couples, blocks, 
                     at = _line(_narrow_key(channel, width, begin), couples)
                     chains = _add_first(couples[at, 1], firsts, chains, blocks)
     for k in range(FIRST_COUPLE, FIRST_COUPLE + 2 * allocator[COUPLED], 2):
-        first, second = point[allocator[k], 0], point[allocator[k + 1], 0]
+        first, second = point[allocator[k], 0] >> 32, point[allocator[k + 1], 0] >> 32
         if first >= 0 and second >= 0:
-            at = _line(_couple_key(int(first), int(second)), couples)
+            at = _line(_couple_key(first, second), couples)
             chains = _add_first(couples[at, 1], firsts, chains, blocks)
     return chains
 
 
 @njit(cache=True)
 def match(
-    pairs, pairs_count, point, values, breaks, windows, heads, couples, blocks, rows, briefs, tags,
-    words, allocator, candidates, out, spare,
+    pairs, pairs_count, point, values, cells, breaks, lines, windows, heads, couples, blocks, rows,
+    rests, words, allocator, candidates, out, spare,
 ):  # fmt: skip
     """The numbers of the rows that accept the publication: how many, and how many to check.
 
     `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
     integer that no float equals; then every row found is left to be checked. The numbers found
-    are in order, those to check are not.
+    are in order, those to check are not and at the end of `out`. If `out` is too short: a negative
+    number, and how many may come.
     """
     between = False
     for i in range(pairs_count):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
-        if point[channel, 1] == point[channel, 1]:
-            point[channel, 1] = value
-            point[channel, 2] = -1
+        key = _key(breaks[channel, 0] < 0, value)
+        if point[channel, 1] != MISSING:
+            point[channel, 1] = key
+            cells[channel] = -1
             between = True
         else:
-            point[channel, 0] = value
-            point[channel, 1] = value
-            point[channel, 2] = _cell(breaks, channel, value)
-            values[channel + 1] = value
+            point[channel, 0] = key
+            point[channel, 1] = key
+            cells[channel] = _cell(breaks, lines, channel, value)
+            values[channel + 1] = key >> 32
     firsts = np.empty(pairs_count * (WINDOWS + 2 * WIDTHS_COUNT) + COUPLES_MAX + 2, dtype=np.int32)
     chains = _chains(
-        pairs, pairs_count, point, breaks, windows, heads, couples, blocks, allocator, firsts
+        pairs, pairs_count, point, cells, breaks, windows, heads, couples, blocks, allocator, firsts
     )  # fmt: skip
-    count = _candidates(firsts, chains, point, blocks, words, candidates)
-    matches, checks = 0, 0
+    visits = np.empty((VISITS, VISIT), dtype=np.int64)
+    matches, checks, chain, block = 0, 0, 0, np.int64(firsts[0])
+    while chain < chains and matches >= 0:
+        visited, chain, block = _visit(
+            firsts, chain, chains, block, cells, lines, blocks, words, visits
+        )
+        listed = 0
+        while listed < visited and matches >= 0:
+            listed, count = _list(visits, listed, visited, blocks, words, candidates)
+            if matches + checks + count > out.shape[0]:
+                matches, checks = -1, matches + checks + count
+            else:
+                matches, checks = _compare(
+                    candidates, count, matches, checks, between, point, values, rows, rests, out
+                )  # fmt: skip
+    for i in range(pairs_count):
+        channel = int(pairs[i, 0])
+        point[channel, 0] = MISSING
+        point[channel, 1] = MISSING
+        cells[channel] = 0
+        values[channel + 1] = NOT_GIVEN
+    if matches > 1:
+        _sort(out, matches, spare)
+    return matches, checks
+
+
+@njit(cache=True)
+def _compare(candidates, count, matches, checks, between, point, values, rows, rests, out):
+    """Add the candidates that accept the point to `out`: at its front, or at its end to check."""
     for i in range(min(_AHEAD, count)):
-        _fetch(tags, candidates[i])
+        _fetch(rows, np.int64(candidates[i]))
     for i in range(count):
         if i + _AHEAD < count:
-            _fetch(tags, candidates[i + _AHEAD])
-        row = candidates[i]
-        number = tags[row, NUMBER]
+            _fetch(rows, np.int64(candidates[i + _AHEAD]))
+        at = candidates[i]
+        number = rows[at, NUMBER]
         if number > 0 and not between:
-            sure, maybe = _glance(briefs, tags, row, values)
+            sure, maybe = _glance(rows, at, values)
             out[matches] = number - 1
             matches += sure
             if sure or not maybe:
                 continue
-        name = rows[row, 0]
-        if name != 0 and _accepts(rows, row, point):
-            if name > 0 and not between:
-                out[matches] = int(name) - 1
-                matches += 1
-            else:
+        if number != 0 and _accepts(rows, rests, at, point):
+            if between or rests[at, FLAGS] & CHECKED:
                 checks += 1
-                out[out.shape[0] - checks] = int(abs(name)) - 1
-    for i in range(pairs_count):
-        channel = int(pairs[i, 0])
-        point[channel, 0] = np.nan
-        point[channel, 1] = np.nan
-        point[channel, 2] = 0
-        values[channel + 1] = np.nan
-    _sort(out, matches, spare)
+                out[out.shape[0] - checks] = abs(number) - 1
+            else:
+                out[matches] = abs(number) - 1
+                matches += 1
     return matches, checks
 
 
@@ -427,39 +565,47 @@ def _log2(value):
 
 
 @njit(cache=True)
-def _take_rows(cap, rows, tags, allocator):
-    free = ROWS_FREE + _log2(cap)
+def _cap(count):
+    """Which of the capacities holds so many rows; the largest if none does."""
+    at = 0
+    while _CAPS[at] < count and at + 1 < len(_CAPS):
+        at += 1
+    return at
+
+
+@njit(cache=True)
+def _take_rows(cap, rows, allocator):
+    free = ROWS_FREE + _cap(cap)
     base = allocator[free]
     if base >= 0:
-        allocator[free] = int(rows[base, 1])
+        allocator[free] = np.int64(rows[base, 1])
     else:
         base = allocator[ROWS_TOP]
         if base + cap > rows.shape[0]:
             return -1
         allocator[ROWS_TOP] += cap
     for slot in range(base, base + cap):
-        rows[slot, 0] = 0.0
-        tags[slot, NUMBER] = 0
+        rows[slot, NUMBER] = 0
     return base
 
 
 @njit(cache=True)
 def _give_rows(base, cap, rows, allocator):
-    free = ROWS_FREE + _log2(cap)
+    free = ROWS_FREE + _cap(cap)
     rows[base, 1] = allocator[free]
     allocator[free] = base
 
 
 @njit(cache=True)
-def pack_rows(blocks, rows, briefs, to_rows, to_briefs, allocator):
-    """Move the rows of all blocks to other arrays, which hold zeros, side by side."""
+def pack_rows(blocks, rows, rests, to_rows, to_rests, allocator):
+    """Move the rows of all blocks to other arrays, side by side."""
     top = 0
     for block in range(1, allocator[BLOCKS_TOP]):
         used = blocks[block, USED]
         if used > 0:
             base = blocks[block, ROWS]
             to_rows[top : top + used] = rows[base : base + used]
-            to_briefs[top : top + used] = briefs[base : base + used]
+            to_rests[top : top + used] = rests[base : base + used]
             blocks[block, ROWS] = top
             top += blocks[block, CAP]
     allocator[ROWS_TOP] = top
@@ -467,11 +613,32 @@ def pack_rows(blocks, rows, briefs, to_rows, to_briefs, allocator):
 
 
 @njit(cache=True)
-def _take_words(cap, tables, words, allocator):
-    """Words for the dead bits and `tables` bit tables of a block; every slot begins as dead."""
-    free = WORDS_FREE + max(0, _log2(cap) - 6) * 4 + tables // 3 - 1
-    width = _width(cap)
-    size = (width * (1 + tables * CELLS) + 7) & ~7  # Whole cache lines.
+def _lines_of(block, lines, blocks):
+    """How many lines of bits a block has: that of its free slots and those of its tables."""
+    count = 1
+    for table in range(blocks[block, TABLES]):
+        count += lines[blocks[block, FIRST_CHANNEL + table]]
+    return count
+
+
+@njit(cache=True)
+def _step(size):
+    """Which free list has room for so many words, and how many it has room for.
+
+    Sizes are whole cache lines, in steps of an eighth at most.
+    """
+    units = (size + 7) >> 3
+    shift = 0
+    while units > 16:
+        units = (units + 1) >> 1
+        shift += 1
+    return WORDS_FREE + 8 * shift + units - 1, (units << shift) * 8
+
+
+@njit(cache=True)
+def _take_words(size, words, allocator):
+    """Room for some words of bits, all zero."""
+    free, size = _step(size)
     base = allocator[free]
     if base >= 0:
         allocator[free] = np.int64(words[base])
@@ -480,178 +647,223 @@ def _take_words(cap, tables, words, allocator):
         if base + size > words.shape[0]:
             return -1
         allocator[WORDS_TOP] += size
-    for w in range(base, base + width):
-        words[w] = ~_ZERO
-    for w in range(base + width, base + size):
-        words[w] = _ZERO
+    words[base : base + size] = _ZERO
     return base
 
 
 @njit(cache=True)
-def _give_words(base, cap, tables, words, allocator):
-    free = WORDS_FREE + max(0, _log2(cap) - 6) * 4 + tables // 3 - 1
+def _give_words(base, size, words, allocator):
+    free, _ = _step(size)
     words[base] = np.uint64(allocator[free])
     allocator[free] = base
 
 
 @njit(cache=True)
+def pack_words(lines, blocks, words, to_words, allocator):
+    """Move the bits of all blocks to another array, side by side; it may be none, to measure."""
+    top = 0
+    for block in range(1, allocator[BLOCKS_TOP]):
+        cap = blocks[block, CAP]
+        if blocks[block, USED] > 0 and _tabled(cap, blocks[block, KIND]):
+            size = _width(cap) * _lines_of(block, lines, blocks)
+            if to_words.shape[0] > 0:
+                base = blocks[block, WORDS]
+                to_words[top : top + size] = words[base : base + size]
+                blocks[block, WORDS] = top
+            _, size = _step(size)
+            top += size
+    if to_words.shape[0] > 0:
+        allocator[WORDS_TOP] = top
+        allocator[WORDS_FREE:KEYS] = -1
+    return top
+
+
+@njit(cache=True)
 def _same_code(block, channel, blocks):
     """Whether all rows of the block have the same code on a channel, being filed under it."""
-    kind, window = blocks[block, KIND], blocks[block, WINDOW]
-    return (kind == AT_CODE and window == channel) or (
-        kind == AT_COUPLE and (window // SECOND == channel or window % SECOND == channel)
+    kind = blocks[block, KIND]
+    return (kind in (AT_CODE, AT_COUPLE) and blocks[block, WINDOW] == channel) or (
+        kind == AT_COUPLE and blocks[block, OTHER] == channel
     )
 
 
 @njit(cache=True)
-def _add_channels(block, row, blocks, rows):
-    """Give the row's channels tables of the block while there is room; False if there was not."""
-    complete = True
-    for i in range(DEMANDS):
-        tagged = int(rows[row, CHANNEL + STRIDE * i])
-        if tagged < 0:
+def _lacking(block, at, begin, blocks, rows, rests):
+    """The first demand of a row, from `begin` on, whose channel could have a table and has none."""
+    for i in range(begin, DEMANDS):
+        channel = rows[at, CHANNELS + i] - 1
+        if channel < 0:
             break
-        channel = tagged >> 3
-        known = bool(tagged & NOT_EQUAL) or _same_code(block, channel, blocks)
+        excluding = (rests[at, FLAGS] >> (3 * i)) & NOT_EQUAL != 0
+        known = excluding or _same_code(block, channel, blocks)
         for table in range(blocks[block, TABLES]):
             known = known or blocks[block, FIRST_CHANNEL + table] == channel
         if not known:
-            if blocks[block, TABLES] < blocks[block, TABLES_CAP]:
-                blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
+            return i
+    return DEMANDS
+
+
+@njit(cache=True)
+def _gather(block, blocks, rows, rests):
+    """Name the channels of a block's rows as those it has tables of, while there is room."""
+    base = blocks[block, ROWS]
+    for at in range(base, base + blocks[block, USED]):
+        if rows[at, NUMBER] != 0:
+            i = _lacking(block, at, 0, blocks, rows, rests)
+            while i < DEMANDS:
+                if blocks[block, TABLES] == CHANNELS_MAX:
+                    return
+                blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = rows[at, CHANNELS + i] - 1
                 blocks[block, TABLES] += 1
-            else:
-                complete = False
-    return complete
+                i = _lacking(block, at, i + 1, blocks, rows, rests)
 
 
 @njit(cache=True, inline="always")
-def _span(row, channel, breaks, rows):
+def _span(at, channel, breaks, lines, rows, rests):
     """The first and the last cell of a channel in which the row may match."""
-    first, last = 0, CELLS - 1
+    first, last = 0, lines[channel] - 1
     for i in range(DEMANDS):
-        tagged = int(rows[row, CHANNEL + STRIDE * i])
-        if tagged < 0:
+        demanded = rows[at, CHANNELS + i] - 1
+        if demanded < 0:
             break
-        if tagged >> 3 == channel and not tagged & NOT_EQUAL:
-            first = max(first, _cell(breaks, channel, rows[row, LOW + STRIDE * i]))
-            last = min(last, _cell(breaks, channel, rows[row, HIGH + STRIDE * i]))
+        if demanded == channel and not (rests[at, FLAGS] >> (3 * i)) & NOT_EQUAL:
+            coded = breaks[channel, 0] < 0
+            low = _value(coded, _low_key(rows, rests, at, i))
+            first = max(first, _cell(breaks, lines, channel, low))
+            if coded:
+                last = min(last, first)
+            else:
+                high = _value(coded, _high_key(rows, rests, at, i))
+                last = min(last, _cell(breaks, lines, channel, high))
     return first, last
 
 
 @njit(cache=True)
-def _mark(block, slot, breaks, blocks, rows, words):
-    """Write the slot's bits into the block's tables; False if a channel of the row has none."""
-    row = blocks[block, ROWS] + slot
-    complete = _add_channels(block, row, blocks, rows)
+def _mark(block, slot, breaks, lines, blocks, rows, rests, words):
+    """Write the slot's bits into the block's tables."""
     width = _width(blocks[block, CAP])
     start = blocks[block, WORDS]
     word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
     words[start + word] &= ~bit
-    start += width
+    at = start + width + word
     for table in range(blocks[block, TABLES]):
-        first, last = _span(row, blocks[block, FIRST_CHANNEL + table], breaks, rows)
-        at = start + table * CELLS * width + word
-        for cell in range(CELLS):
+        channel = blocks[block, FIRST_CHANNEL + table]
+        first, last = _span(blocks[block, ROWS] + slot, channel, breaks, lines, rows, rests)
+        for cell in range(lines[channel]):
             if first <= cell <= last:
-                words[at + cell * width] &= ~bit
+                words[at] &= ~bit
             else:
-                words[at + cell * width] |= bit
-    return complete
+                words[at] |= bit
+            at += width
 
 
 @njit(cache=True)
-def _mark_all(block, breaks, blocks, rows, words):
+def _mark_all(block, breaks, lines, blocks, rows, rests, words):
     """Write the bits of all slots into the block's tables, each word of them once."""
     base, used = blocks[block, ROWS], blocks[block, USED]
     width = _width(blocks[block, CAP])
     start = blocks[block, WORDS]
-    for row in range(base, base + used):
-        if rows[row, 0] != 0:
-            _add_channels(block, row, blocks, rows)
     failing = np.empty(CELLS, dtype=np.uint64)
     for word in range(width):
         begin, end = word << 6, min(used, (word + 1) << 6)
-        words[start + word] = ~_ZERO
+        at = start + word
+        words[at] = ~_ZERO
         for slot in range(begin, end):
-            if rows[base + slot, 0] != 0:
-                words[start + word] &= ~(_ONE << np.uint64(slot & 63))
+            if rows[base + slot, NUMBER] != 0:
+                words[at] &= ~(_ONE << np.uint64(slot & 63))
+        at += width
         for table in range(blocks[block, TABLES]):
             channel = blocks[block, FIRST_CHANNEL + table]
             failing[:] = _ZERO
             for slot in range(begin, end):
-                if rows[base + slot, 0] != 0:
-                    first, last = _span(base + slot, channel, breaks, rows)
+                if rows[base + slot, NUMBER] != 0:
+                    first, last = _span(base + slot, channel, breaks, lines, rows, rests)
                     bit = _ONE << np.uint64(slot & 63)
                     for cell in range(first):
                         failing[cell] |= bit
-                    for cell in range(last + 1, CELLS):
+                    for cell in range(last + 1, lines[channel]):
                         failing[cell] |= bit
-            at = start + (1 + table * CELLS) * width + word
-            for cell in range(CELLS):
-                words[at + cell * width] = failing[cell]
+            for cell in range(lines[channel]):
+                words[at] = failing[cell]
+                at += width
 
 
 @njit(cache=True)
-def _tables_for(channels):
-    return min(CHANNELS_MAX, max(3, (channels + 2) // 3 * 3))
+def _new_tables(block, breaks, lines, blocks, rows, rests, words, allocator):
+    """Give a block bit tables of its rows' channels, and write them."""
+    blocks[block, TABLES] = 0
+    _gather(block, blocks, rows, rests)
+    size = _width(blocks[block, CAP]) * _lines_of(block, lines, blocks)
+    taken = _take_words(size, words, allocator)
+    if taken < 0:
+        blocks[block, TABLES] = 0
+        return FULL_WORDS
+    blocks[block, WORDS] = taken
+    _mark_all(block, breaks, lines, blocks, rows, rests, words)
+    return 0
 
 
 @njit(cache=True)
-def _channels(block, blocks, rows):
-    """How many distinct channels the block's rows demand, counted up to the most it can have."""
-    seen = np.empty(CHANNELS_MAX, dtype=np.int64)
-    count = 0
-    base = blocks[block, ROWS]
-    for slot in range(blocks[block, USED]):
-        if rows[base + slot, 0] == 0:
-            continue
-        for i in range(DEMANDS):
-            tagged = int(rows[base + slot, CHANNEL + STRIDE * i])
-            if tagged < 0:
-                break
-            known = bool(tagged & NOT_EQUAL) or _same_code(block, tagged >> 3, blocks)
-            for j in range(count):
-                known = known or seen[j] == tagged >> 3
-            if not known:
-                if count == CHANNELS_MAX:
-                    return count
-                seen[count] = tagged >> 3
-                count += 1
-    return count
+def _add_table(block, channel, lines, blocks, words, allocator):
+    """Give a block a bit table more; no slot fails by it yet.
 
-
-@njit(cache=True)
-def _resize(block, cap, tables, marking, breaks, blocks, rows, tags, words, allocator):
-    """Give the block another capacity or number of tables; its slots keep their numbers.
-
-    Without `marking` the tables' bits are left to be written.
+    Tables only save comparisons, so without words for another the block goes on as it is.
     """
-    old_cap, old_tables = blocks[block, CAP], blocks[block, TABLES_CAP]
-    base, start, kind = blocks[block, ROWS], blocks[block, WORDS], blocks[block, KIND]
-    if _tabled(cap, kind):
-        taken = _take_words(cap, tables, words, allocator)
+    width = _width(blocks[block, CAP])
+    before = width * _lines_of(block, lines, blocks)
+    after = before + width * lines[channel]
+    start = blocks[block, WORDS]
+    if _step(after)[0] != _step(before)[0]:
+        taken = _take_words(after, words, allocator)
+        if taken < 0:
+            return
+        words[taken : taken + before] = words[start : start + before]
+        _give_words(start, before, words, allocator)
+        blocks[block, WORDS] = taken
+    else:
+        words[start + before : start + after] = _ZERO
+    blocks[block, FIRST_CHANNEL + blocks[block, TABLES]] = channel
+    blocks[block, TABLES] += 1
+
+
+@njit(cache=True)
+def _widen(block, cap, marking, breaks, lines, blocks, rows, rests, words, allocator):
+    """Give a full block more slots; those it has keep their numbers.
+
+    Without `marking` its bits are left to be written.
+    """
+    old_cap, base, kind = blocks[block, CAP], blocks[block, ROWS], blocks[block, KIND]
+    marked = marking and _tabled(old_cap, kind)
+    count = _lines_of(block, lines, blocks)
+    old_width, width, start = _width(old_cap), _width(cap), np.int64(blocks[block, WORDS])
+    taken = np.int64(0)
+    if marked and old_width != width:
+        taken = _take_words(width * count, words, allocator)
         if taken < 0:
             return FULL_WORDS
-    if cap != old_cap:
-        moved = _take_rows(cap, rows, tags, allocator)
-        if moved < 0:
-            if _tabled(cap, kind):
-                _give_words(taken, cap, tables, words, allocator)
-            return FULL_ROWS
-        for slot in range(blocks[block, USED]):
-            rows[moved + slot] = rows[base + slot]
-            tags[moved + slot] = tags[base + slot]
-        _give_rows(base, old_cap, rows, allocator)
-        blocks[block, ROWS] = moved
-        blocks[block, CAP] = cap
-    if _tabled(old_cap, kind):
-        _give_words(start, old_cap, old_tables, words, allocator)
-    if _tabled(cap, kind):
+        for line in range(count):
+            begin, to = start + line * old_width, taken + line * width
+            words[to : to + old_width] = words[begin : begin + old_width]
+        words[taken + old_width : taken + width] = ~_ZERO
+    moved = _take_rows(cap, rows, allocator)
+    if moved < 0:
+        if marked and old_width != width:
+            _give_words(taken, width * count, words, allocator)
+        return FULL_ROWS
+    rows[moved : moved + old_cap] = rows[base : base + old_cap]
+    rests[moved : moved + old_cap] = rests[base : base + old_cap]
+    blocks[block, ROWS] = moved
+    blocks[block, CAP] = cap
+    if marked and old_width != width:
+        _give_words(start, old_width * count, words, allocator)
         blocks[block, WORDS] = taken
-        blocks[block, TABLES_CAP] = tables
-        blocks[block, TABLES] = 0
-        if marking:
-            _mark_all(block, breaks, blocks, rows, words)
+    if marking and not marked and _tabled(cap, kind):
+        full = _new_tables(block, breaks, lines, blocks, rows, rests, words, allocator)
+        if full < 0:
+            blocks[block, ROWS], blocks[block, CAP] = base, old_cap
+            _give_rows(moved, cap, rows, allocator)
+            return full
+    _give_rows(base, old_cap, rows, allocator)
     return 0
 
 
@@ -731,7 +943,7 @@ def move_lines(couples, larger, blocks):
 
 
 @njit(cache=True)
-def _file_under(row, breaks, couples, allocator):
+def _file_under(row, breaks, lines, couples, allocator):
     """Where to file the row: under the demand that the smallest share of values meets, or two.
 
     Puts the row's demands in order on the way. The kind is negative if there is no line left.
@@ -739,7 +951,7 @@ def _file_under(row, breaks, couples, allocator):
     windowed, many = allocator[WINDOWED], allocator[MANY]
     best, kind, place, window, chosen = 1.01 if many else 0.6, AT_ROOT, 0, 0, -1
     shares = np.full(DEMANDS, 2.0)
-    coded = key = wide = 0
+    coded = key = wide = second = 0
     for i in range(DEMANDS):
         tagged = int(row[CHANNEL + STRIDE * i])
         if tagged < 0:
@@ -758,7 +970,8 @@ def _file_under(row, breaks, couples, allocator):
             if many and best > 1.0:
                 best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
         else:
-            first, last = _cell(breaks, channel, low) - 1, _cell(breaks, channel, high) - 1
+            first = _cell(breaks, lines, channel, low) - 1
+            last = _cell(breaks, lines, channel, high) - 1
             shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
             if many and best > 1.0:
                 best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
@@ -795,7 +1008,7 @@ def _file_under(row, breaks, couples, allocator):
         at = _line(key, couples)
         if couples[at, 0] == 0:
             if allocator[KEYS] >= allocator[KEYS_MAX]:
-                return FULL_KEYS, 0, 0
+                return FULL_KEYS, 0, 0, 0
             allocator[KEYS] += 1
             couples[at, 0] = key
         if kind == AT_NARROW:
@@ -803,8 +1016,8 @@ def _file_under(row, breaks, couples, allocator):
             breaks[place, WIDTHS_USED] = float(used | 1 << wide)
         place = at
     if kind == AT_COUPLE:
-        window = (int(row[CHANNEL + STRIDE * chosen]) >> 3) * SECOND
-        window += int(row[CHANNEL + STRIDE * other]) >> 3
+        window = int(row[CHANNEL + STRIDE * chosen]) >> 3
+        second = int(row[CHANNEL + STRIDE * other]) >> 3
         shares[other] = 1.5
     if chosen >= 0:
         shares[chosen] = 1.5
@@ -815,112 +1028,117 @@ def _file_under(row, breaks, couples, allocator):
             for k in range(LOW + STRIDE * j, LOW + STRIDE * (j + 1)):
                 row[k], row[k - STRIDE] = row[k - STRIDE], row[k]
             j -= 1
-    return kind, place, window
+    return kind, place, window, second
 
 
 @njit(cache=True)
 def insert(
-    row, marking, breaks, windows, heads, couples, blocks, rows, briefs, tags, words, allocator
+    row, marking, breaks, lines, windows, heads, couples, blocks, rows, rests, words, allocator
 ):  # fmt: skip
     """File a row; its handle is block times 4,096 plus slot. Negative: a pool must grow first.
 
     Without `marking` its bits are left to be written.
     """
-    kind, place, window = _file_under(row, breaks, couples, allocator)
+    kind, place, window, second = _file_under(row, breaks, lines, couples, allocator)
     if kind < 0:
         return kind
     head = _head(kind, place, window, windows, heads, couples, allocator)
-    expected = max(2, -head)
+    expected = max(1, -head)
     head = max(0, head)
     block = head
     while block > 0 and blocks[block, LIVE] == blocks[block, CAP]:
-        if blocks[block, CAP] < SLOTS:
-            cap = blocks[block, CAP] * 2
-            tables = blocks[block, TABLES_CAP]
-            if _tabled(cap, kind) and tables == 0:
-                tables = _tables_for(_channels(block, blocks, rows))
-            full = _resize(
-                block, cap, tables, marking, breaks, blocks, rows, tags, words, allocator
-            )
+        cap = blocks[block, CAP]
+        if cap < SLOTS:
+            cap = _CAPS[_cap(cap + 1)]
+            full = _widen(
+                block, cap, marking, breaks, lines, blocks, rows, rests, words, allocator
+            )  # fmt: skip
             if full < 0:
                 return full
             break
-        block = blocks[block, NEXT]
+        block = np.int64(blocks[block, NEXT])
     if block == 0:
         fresh = allocator[BLOCKS_FREE]
         if fresh == 0:
             if allocator[BLOCKS_TOP] == blocks.shape[0]:
                 return FULL_BLOCKS
             fresh = allocator[BLOCKS_TOP]
-        cap = 1 << _log2(min(SLOTS, expected if head == 0 else 512))
-        base = _take_rows(cap, rows, tags, allocator)
+        cap = _CAPS[_cap(expected if head == 0 else 256)]
+        base = _take_rows(cap, rows, allocator)
         if base < 0:
             return FULL_ROWS
-        start, tables = 0, 0
-        if _tabled(cap, kind):
-            tables = 3 if head == 0 else blocks[head, TABLES_CAP]
-            start = _take_words(cap, tables, words, allocator)
+        start = np.int64(0)
+        alike = marking and _tabled(cap, kind) and head != 0
+        if marking and _tabled(cap, kind):
+            count = 1 if head == 0 else _lines_of(head, lines, blocks)
+            start = _take_words(_width(cap) * count, words, allocator)
             if start < 0:
                 _give_rows(base, cap, rows, allocator)
                 return FULL_WORDS
+            words[start : start + _width(cap)] = ~_ZERO
         if allocator[BLOCKS_FREE] != 0:
             allocator[BLOCKS_FREE] = blocks[fresh, NEXT]
         else:
             allocator[BLOCKS_TOP] += 1
         block = fresh
         blocks[block, :] = 0
+        if alike:  # Its rows will demand what those of the others do.
+            blocks[block, :] = blocks[head]
         blocks[block, CAP] = cap
+        blocks[block, USED] = 0
+        blocks[block, LIVE] = 0
         blocks[block, ROWS] = base
         blocks[block, WORDS] = start
-        blocks[block, TABLES_CAP] = tables
         blocks[block, NEXT] = head
+        blocks[block, PREVIOUS] = 0
         blocks[block, KIND] = kind
         blocks[block, PLACE] = place
         blocks[block, WINDOW] = window
+        blocks[block, OTHER] = second
         if head != 0:
             blocks[head, PREVIOUS] = block
         _set_head(block, kind, place, window, windows, heads, couples, allocator)
     cap, base = blocks[block, CAP], blocks[block, ROWS]
-    slot = 0
+    slot = np.int64(0)
     if blocks[block, USED] < cap:
-        slot = blocks[block, USED]
+        slot = np.int64(blocks[block, USED])
         blocks[block, USED] += 1
     elif not _tabled(cap, kind):
-        while rows[base + slot, 0] != 0:
+        while rows[base + slot, NUMBER] != 0:
             slot += 1
     else:
         word = blocks[block, WORDS]
         while words[word] == _ZERO:
             word += 1
-        dead = words[word]
-        lowest = dead & (~dead + _ONE)
-        slot = (word - blocks[block, WORDS]) * 64 + _BIT[(lowest * _DEBRUIJN) >> _SHIFT]
-    rows[base + slot] = row
-    _write_brief(row, base + slot, breaks, briefs, tags)
+        slot = (word - blocks[block, WORDS]) * 64 + _lowest(words[word])
+    _keep(row, base + slot, breaks, rows, rests)
     blocks[block, LIVE] += 1
-    if marking and _tabled(cap, kind) and not _mark(block, slot, breaks, blocks, rows, words):
-        tables = _tables_for(blocks[block, TABLES] + 1)
-        if tables > blocks[block, TABLES_CAP]:
-            # More tables only save comparisons, so without words for them the row stays put.
-            _resize(block, cap, tables, True, breaks, blocks, rows, tags, words, allocator)
+    if marking and _tabled(cap, kind):
+        i = _lacking(block, base + slot, 0, blocks, rows, rests)
+        while i < DEMANDS and blocks[block, TABLES] < CHANNELS_MAX:
+            channel = rows[base + slot, CHANNELS + i] - 1
+            _add_table(block, channel, lines, blocks, words, allocator)
+            i = _lacking(block, base + slot, i + 1, blocks, rows, rests)
+        _mark(block, slot, breaks, lines, blocks, rows, rests, words)
     return block * SLOTS + slot
 
 
 @njit(cache=True)
-def remove(handle, windows, heads, couples, blocks, rows, tags, words, allocator):
+def remove(handle, lines, windows, heads, couples, blocks, rows, words, allocator):
     """Free the row's slot, and its block when it was the last."""
     block, slot = handle // SLOTS, handle % SLOTS
     cap, base = blocks[block, CAP], blocks[block, ROWS]
-    rows[base + slot, 0] = 0.0
-    tags[base + slot, NUMBER] = 0
+    rows[base + slot, NUMBER] = 0
     blocks[block, LIVE] -= 1
+    tabled = _tabled(cap, blocks[block, KIND])
     if blocks[block, LIVE] > 0:
-        if _tabled(cap, blocks[block, KIND]):
+        if tabled:
             words[blocks[block, WORDS] + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
         return
     _give_rows(base, cap, rows, allocator)
-    if _tabled(cap, blocks[block, KIND]):
-        _give_words(blocks[block, WORDS], cap, blocks[block, TABLES_CAP], words, allocator)
+    if tabled:
+        size = _width(cap) * _lines_of(block, lines, blocks)
+        _give_words(blocks[block, WORDS], size, words, allocator)
     following, previous = blocks[block, NEXT], blocks[block, PREVIOUS]
     if following != 0:
         blocks[following, PREVIOUS] = previous
@@ -938,13 +1156,13 @@ def remove(handle, windows, heads, couples, blocks, rows, tags, words, allocator
 
 
 @njit(cache=True)
-def expect(live, begin, breaks, windows, heads, couples, allocator):
+def expect(live, begin, breaks, lines, windows, heads, couples, allocator):
     """Leave in each empty place minus the number of rows to come, so that blocks fit at once.
 
     Returns where it stopped for want of lines.
     """
     for i in range(begin, live.shape[0]):
-        kind, place, window = _file_under(live[i], breaks, couples, allocator)
+        kind, place, window, _ = _file_under(live[i], breaks, lines, couples, allocator)
         if kind < 0:
             return i
         coming = _head(kind, place, window, windows, heads, couples, allocator) - 1
@@ -954,7 +1172,7 @@ def expect(live, begin, breaks, windows, heads, couples, allocator):
 
 @njit(cache=True)
 def refile(
-    live, begin, homes, breaks, windows, heads, couples, blocks, rows, briefs, tags, words,
+    live, begin, homes, breaks, lines, windows, heads, couples, blocks, rows, rests, words,
     allocator,
 ):  # fmt: skip
     """Insert the rows of `live` from `begin` on; where it stopped, and why (0: all done).
@@ -964,7 +1182,7 @@ def refile(
     count = live.shape[0]
     for i in range(begin, count):
         handle = insert(
-            live[i], False, breaks, windows, heads, couples, blocks, rows, briefs, tags, words,
+            live[i], False, breaks, lines, windows, heads, couples, blocks, rows, rests, words,
             allocator,
         )  # fmt: skip
         if handle < 0:
@@ -972,15 +1190,7 @@ def refile(
         homes[int(abs(live[i, 0])) - 1] = handle
     for block in range(1 + max(0, begin - count), allocator[BLOCKS_TOP]):
         if _tabled(blocks[block, CAP], blocks[block, KIND]):
-            tables = max(blocks[block, TABLES_CAP], _tables_for(_channels(block, blocks, rows)))
-            full = 0
-            if tables > blocks[block, TABLES_CAP]:
-                cap = blocks[block, CAP]
-                full = _resize(
-                    block, cap, tables, True, breaks, blocks, rows, tags, words, allocator
-                )
-            else:
-                _mark_all(block, breaks, blocks, rows, words)
+            full = _new_tables(block, breaks, lines, blocks, rows, rests, words, allocator)
             if full < 0:
                 return count + block - 1, full
     return count + allocator[BLOCKS_TOP], 0

@@ -48,18 +48,18 @@ NULLABLE = 2
 
 # The state: addresses of arrays, the lengths of two, addresses of objects, then room to work in.
 (
-    AT_POINT, AT_VALUES, AT_BREAKS, AT_WINDOWS, AT_HEADS, AT_COUPLES, AT_BLOCKS, AT_ROWS,
-    AT_BRIEFS, AT_WORDS, AT_ALLOCATOR,
-    AT_CANDIDATES, AT_OUT, AT_SPARE, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES,
-    AT_NULLABLE,
-) = range(19)  # fmt: skip
-OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = 19, 20, 21, 22
-KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(23, 30)
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS = range(30, 37)
-STATE = 37
+    AT_POINT, AT_VALUES, AT_CELLS, AT_BREAKS, AT_LINES, AT_WINDOWS, AT_HEADS, AT_COUPLES, AT_BLOCKS,
+    AT_ROWS, AT_RESTS, AT_WORDS, AT_ALLOCATOR, AT_CANDIDATES, AT_OUT, AT_SPARE, AT_NAMES, AT_PAIRS,
+    AT_ATTRIBUTES, AT_PREFIXES, AT_NULLABLE,
+) = range(21)  # fmt: skip
+CANDIDATES_LENGTH, OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = range(21, 26)
+KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(26, 33)
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS = range(33, 40)
+STATE = 40
 
 _EXACT = 2**53
-_AHEAD = 8  # So many ids are fetched ahead.
+_AHEAD = 16  # So many ids are fetched ahead.
+_ITEMS = 3  # Of a list, which word has the address of its items; the first of any object counts.
 _LONG = types.int64
 
 
@@ -79,7 +79,6 @@ _long_if_fits = _python("PyLong_AsLongLongAndOverflow", _LONG, _LONG, _LONG)
 _begin_of_text = _python("PyUnicode_Substring", _LONG, _LONG, _LONG, _LONG)
 _new_long = _python("PyLong_FromLongLong", _LONG, _LONG)
 _new_list = _python("PyList_New", _LONG, _LONG)
-_list_set = _python("PyList_SetItem", types.int32, _LONG, _LONG, _LONG)
 _list_cut = _python("PyList_SetSlice", types.int32, _LONG, _LONG, _LONG, _LONG)
 
 
@@ -181,23 +180,47 @@ def _describe(attributes, state, here):
     return pairs_count
 
 
+@intrinsic
+def _fetch(typing_context, address):
+    """Ask the processor to bring the cache line at an address into its cache."""
+
+    def codegen(context, builder, signature, arguments):
+        kernels.prefetch(builder, builder.inttoptr(arguments[0], cgutils.voidptr_t))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
 @njit(cache=True)
 def _listed(state, matches, out):
-    """The ids of the rows found. Several rows of one id stand beside each other."""
+    """The ids of the rows found. Several rows of one id stand beside each other.
+
+    Counts references and writes the list itself: calls for each id would take longer.
+    """
     names = carray(_at(state[AT_NAMES]), (1,), np.int64)
     answer = _new_list(matches)
-    count = 0
+    items = carray(_at(carray(_at(answer), (_ITEMS + 1,), np.int64)[_ITEMS]), (1,), np.int64)
+    are_ints = state[NAMES_ARE_INTS] != 0
+    before = count = 0
+    for i in range(min(2 * _AHEAD, matches)):
+        kernels._fetch(names, np.int64(out[i]))
+    if not are_ints:
+        for i in range(min(_AHEAD, matches)):
+            _fetch(names[out[i]])
     for i in range(matches):
-        if i + _AHEAD < matches:
-            kernels._fetch(names, out[i + _AHEAD])
+        if i + 2 * _AHEAD < matches:
+            kernels._fetch(names, np.int64(out[i + 2 * _AHEAD]))
+        if not are_ints and i + _AHEAD < matches:
+            _fetch(names[out[i + _AHEAD]])
         name = names[out[i]]
-        if i > 0 and name == names[out[i - 1]]:
+        if i > 0 and name == before:
             continue
-        if state[NAMES_ARE_INTS] != 0:
+        before = name
+        if are_ints:
             name = _new_long(name)
         else:
-            _keep(name)
-        _list_set(answer, count, name)
+            carray(_at(name), (1,), np.int64)[0] += 1
+        items[count] = name
         count += 1
     if count < matches:
         _list_cut(answer, count, matches, 0)
@@ -228,24 +251,25 @@ def _matcher() -> Any:
             out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
             matches, checks = kernels.match(
                 carray(_at(state[AT_PAIRS]), (pairs_count, 2), np.float64), pairs_count,
-                carray(_at(state[AT_POINT]), (1, 3), np.float64),
-                carray(_at(state[AT_VALUES]), (1,), np.float32),
+                carray(_at(state[AT_POINT]), (1, 2), np.int64),
+                carray(_at(state[AT_VALUES]), (1,), np.int32),
+                carray(_at(state[AT_CELLS]), (1,), np.int32),
                 carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
+                carray(_at(state[AT_LINES]), (1,), np.int32),
                 carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
                 carray(_at(state[AT_HEADS]), (1,), np.int32),
                 carray(_at(state[AT_COUPLES]), (state[COUPLES_LENGTH], 2), np.int64),
-                carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int64),
-                carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.float64),
-                carray(_at(state[AT_BRIEFS]), (1, kernels.BRIEF), np.float32),
-                carray(_at(state[AT_BRIEFS]), (1, kernels.BRIEF), np.int32),
+                carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int32),
+                carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.int32),
+                carray(_at(state[AT_RESTS]), (1, kernels.REST), np.int32),
                 carray(_at(state[AT_WORDS]), (1,), np.uint64),
                 carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
-                carray(_at(state[AT_CANDIDATES]), (1,), np.int64),
+                carray(_at(state[AT_CANDIDATES]), (state[CANDIDATES_LENGTH],), np.int32),
                 out,
                 carray(_at(state[AT_SPARE]), (1,), np.int32),
             )  # fmt: skip
             state[MATCHES], state[CHECKS] = matches, checks
-            if checks == 0:
+            if matches >= 0 and checks == 0:
                 return _listed(state, matches, out)
         _keep(state[NONE])
         return state[NONE]

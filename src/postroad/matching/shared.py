@@ -23,14 +23,15 @@ import numpy.typing as npt
 
 from postroad import __version__
 from postroad.matching import kernels, native
-from postroad.matching.compiled import Compiled, _values, native_works, ready
+from postroad.matching.compiled import Compiled, native_works, ready
+from postroad.matching.ids import Ids
 
 Array = npt.NDArray[Any]
 _LINE = 64
 _MAGIC = b"postroad table\n"
 _MAPPED = (
-    "breaks", "windows", "heads", "couples", "blocks", "rows", "briefs", "words", "allocator",
-    "homes", "names",
+    "breaks", "lines", "windows", "heads", "couples", "blocks", "rows", "rests", "words",
+    "allocator", "homes",
 )  # fmt: skip
 
 
@@ -45,14 +46,10 @@ class Shared(Compiled[int]):
         self._checks = rest["checks"]
         self._grams = rest["grams"]
         self._channels = rest["channels"]
-        self._tags = self._briefs.view(np.int32)
-        self._point = np.full((len(self._breaks), 3), [np.nan, np.nan, 0.0])
-        self._values = _values(len(self._breaks))
+        self._ids = Ids()
+        self._ids.names = arrays["names"]
         self._pairs = np.zeros((64, 2))
-        self._candidates = np.empty(len(self._rows), dtype=np.int64)
-        self._ids = memoryview(self._names)  # type: ignore[arg-type, assignment]
-        self._names_are_ints = True
-        self._new_out(2 * len(self._names) + 2)
+        self._new_scratch()
         self._count = rest["count"]
         self._state = np.zeros(native.STATE, dtype=np.int64)
         self._native = native.matcher(self._state.ctypes.data) if native_works() else None
@@ -70,16 +67,17 @@ class Shared(Compiled[int]):
 
 def save(index: Compiled[int], path: Path, beside: Mapping[str, Array] | None = None) -> None:
     """Write a table whose ids are integers, and arrays beside it; whole, or not at all."""
-    assert index._names_are_ints, "ids must be integers"
+    index._renumber()
     if index._live:
         index._refile()
     allocator = index._allocator
     rows, words, blocks = (
         int(allocator[top]) for top in (kernels.ROWS_TOP, kernels.WORDS_TOP, kernels.BLOCKS_TOP)
     )
-    ends = {"rows": rows, "briefs": rows, "words": words, "blocks": blocks}
-    ends |= {"homes": len(index._ids), "names": len(index._ids)}
+    numbers = index._ids.rows
+    ends = {"rows": rows, "rests": rows, "words": words, "blocks": blocks, "homes": numbers}
     arrays = {name: getattr(index, f"_{name}")[: ends.get(name)] for name in _MAPPED}
+    arrays["names"] = np.array(index._ids.names[:numbers].tolist(), dtype=np.int64)
     rest = {
         "attributes": index._attributes,
         "nullable": index._nullable,

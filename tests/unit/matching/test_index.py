@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postroad.filters import Filter, like, matches, parse
-from postroad.matching import Index, LinearScan
+from postroad.matching import Index, LinearScan, compiled
 from postroad.matching import index as switching
 from postroad.matching.compiled import Compiled
 from postroad.matching.filed import Filed
@@ -72,6 +72,21 @@ def test_a_table_that_must_not_stop_grows_on_while_the_kernels_are_loaded(
     finally:
         go_on.set()
         switching._loader.cache_clear()
+
+
+def test_kernels_that_are_not_in_the_cache_are_compiled_by_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that compiles would make every match wait for its turn, for most of a minute."""
+    steps: list[str] = []
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: steps.append("compiled"))
+    monkeypatch.setattr(compiled, "ready", lambda: steps.append("loaded"))
+    monkeypatch.setattr(compiled, "is_ready", lambda: False)
+    switching._load()
+    assert steps == ["compiled", "loaded"]
+    monkeypatch.setattr(compiled, "is_ready", lambda: True)
+    switching._load()
+    assert steps == ["compiled", "loaded", "loaded"]
 
 
 def test_a_table_moves_over_some_at_a_time_while_filters_come_and_go(
