@@ -72,6 +72,10 @@ class Luggage:
     def greet(self, peer: BrokerId, now: TimeUs) -> None:
         self.follow(self.homes.greet(peer), now)
 
+    def joined(self, now: TimeUs) -> None:
+        """Another tree joins the brokers, and has settled."""
+        self.follow(self.homes.joined(), now)
+
     def on_message(
         self, message: SessionMessage | Residents | ResidentsVersions, sender: BrokerId, now: TimeUs
     ) -> None:
