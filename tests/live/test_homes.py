@@ -176,8 +176,11 @@ def test_a_broker_that_is_away_is_waited_for_and_then_left_behind(tmp_path: Path
     first.subscribe("t", max_qos=ONCE)
     net.cut(0, 1)
     started = net.now
-    waits = net.client(2, "c", **LASTING)
-    net.run(2_000_000)
+    impatient = net.client(2, "c", **LASTING)
+    net.run(1_000_000)
+    waits = net.client(2, "c", **LASTING)  # it waits in the other's place
+    net.run(1_000_000)
+    assert impatient.connection.closing
     assert waits.last(mqtt5.ConnAckPacket) is None
     net.mend(0, 1)
     net.until(lambda: waits.last(mqtt5.ConnAckPacket))

@@ -584,7 +584,11 @@ class Broker:
 
     def _probe(self, tree: TreeId) -> None:
         def answered(later: TimeUs, all_answered: bool) -> bool:
-            return self.repair is not None and self.repair.answered(tree, all_answered, later)
+            assert self.repair is not None
+            waits = self.repair.answered(tree, all_answered, later)
+            if self.repair.settled():
+                self.clients.luggage.joined(later)
+            return waits
 
         self.settle(answered)
 

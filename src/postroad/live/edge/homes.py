@@ -442,15 +442,26 @@ class Homes:
             return []
         moving.wait_us = min(2 * moving.wait_us, AGAIN_MAX_US)
         again = self._again(client, stamp, moving.wait_us)
+        return [*self._tell_again(client, moving), again]
+
+    def _tell_again(self, client: str, moving: Arrival | Departure) -> list[Order]:
+        """What was said last of a session that moves."""
         message: SessionMessage | None = None
         if isinstance(moving, Arrival):
             if moving.subscribed:
-                message = SessionReady(moving.broker, self.number, client, stamp)
+                message = SessionReady(moving.broker, self.number, client, moving.stamp)
         elif moving.rest is not None:
-            message = SessionRest(moving.broker, self.number, client, stamp, moving.rest)
+            message = SessionRest(moving.broker, self.number, client, moving.stamp, moving.rest)
         elif moving.given is not None:
             message = moving.given
-        return [again] if message is None else [Tell(message, True), again]
+        return [] if message is None else [Tell(message, True)]
+
+    def joined(self) -> list[Order]:
+        """Another tree joins the brokers: what was on its way in the last one may be lost."""
+        moving: dict[str, Arrival | Departure] = {**self.leaving, **self.coming}
+        return [
+            order for client, each in moving.items() for order in self._tell_again(client, each)
+        ]
 
     def _conclude(self, client: str, asking: Asking, outcome: str) -> list[Order]:
         asking.outcome = outcome

@@ -72,6 +72,10 @@ class Luggage:
     def greet(self, peer: BrokerId, now: TimeUs) -> None:
         self.follow(self.homes.greet(peer), now)
 
+    def joined(self, now: TimeUs) -> None:
+        """Another tree joins the brokers, and has settled."""
+        self.follow(self.homes.joined(), now)
+
     def on_message(
         self, message: SessionMessage | Residents | ResidentsVersions, sender: BrokerId, now: TimeUs
     ) -> None:
@@ -102,7 +106,7 @@ class Luggage:
     ) -> bool:
         """Whether a client can be served: its session is here, or there is none to wait for."""
         outcome = self.homes.outcome(client)
-        if outcome is not None:
+        if outcome:
             self.waiting.pop(client, None)
             self._judge(client, outcome, now)
             return True
@@ -111,11 +115,15 @@ class Luggage:
             self.early[connection] = None
             return False
         there = self.homes.elsewhere(client)
+        users = self.clients.users
+        if there is not None and users is not None and there[1][2] != packet.username:
+            raise Malformed("a client of this name belongs to another user", 0x85)
+        if client in self.waiting:  # it did not wait for the answer: what is asked now counts
+            self._taken_over(self.waiting[client], now)
+            self.homes.gave_up(client)
         if there is None:
             return True
-        _, (_, lasting, user) = there
-        if self.clients.users is not None and user != packet.username:
-            raise Malformed("a client of this name belongs to another user", 0x85)
+        _, (_, lasting, _) = there
         session = self.clients.sessions.get(client)
         if packet.clean_start or not lasting:
             if session is not None and session.leaving:
@@ -123,8 +131,6 @@ class Luggage:
             return True
         if len(self.clients.sessions) >= self.clients.limits.sessions:
             return True  # it is refused
-        if client in self.waiting:
-            self._taken_over(self.waiting[client], now)
         self.waiting[client] = connection
         connection.held = True
         self.follow(self.homes.ask(client, self._owner(packet.username), now), now)
