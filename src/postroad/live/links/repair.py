@@ -540,12 +540,16 @@ class Repair:
         there = [n for n, entry in self._on_the_way.items() if is_safe(entry.onward)]
         for number in there:
             entry = self._on_the_way.pop(number)
-            waits = entry.undecided or any(
-                target not in self.tree.members for target in (entry.handoffs or {}).values()
-            )
+            # What they were handed is theirs, also when they are removed from the network later.
+            handoffs = (entry.handoffs or {}).items()
+            left = {group: to for group, to in handoffs if to not in self.tree.members}
+            waits = entry.handoffs is None or bool(left)
             if not waits and not (entry.routed and self._is_absent(entry.publication)):
                 del self.outbox[number], self._numbers[entry.key]
                 self.journal.drop("outbox", 0, entry.key)
+            elif entry.handoffs is not None and left != entry.handoffs:
+                entry.handoffs = left
+                self._keep_entry(entry)
 
     def holds(self, publication: Publication) -> bool:
         """Whether a publication of an own client is kept to be sent later."""
