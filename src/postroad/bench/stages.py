@@ -24,8 +24,8 @@ from postroad.pipeline import measure, run, session, store
 from postroad.pipeline.schemas import EDGES, FACTS, METRICS, RUNS, TRACES, conform
 from postroad.pipeline.store import Recipe
 
-SIZES = (100_000, 1_000_000, 10_000_000)
-LARGE = (300_000, 3_000_000, 30_000_000)
+SIZES = (50_000, 500_000, 5_000_000)
+LARGE = (200_000, 2_000_000, 20_000_000)
 """For stages of which a million rows take little more than none."""
 
 
