@@ -12,7 +12,10 @@ import pytest
 
 import live_harness
 from live_harness import Fake, Memory, memory
-from postroad.live.edge import users
+from postroad.live.edge import homes, users
+from postroad.live.edge.homes import Homes
+from postroad.live.links.messages import SessionAsked, SessionGiven
+from postroad.live.store import Journal, Kept, MemoryStore
 from postroad.routing import SCHEMES
 
 NAMES, CHAIN = ["A", "B", "C"], [("A", "B"), ("B", "C")]
@@ -208,6 +211,83 @@ def test_a_broker_that_is_away_is_waited_for_and_then_left_behind(tmp_path: Path
         publisher.publish(topic, topic.encode(), qos=ONCE)
     net.run(300_000)
     assert payloads(late) == [b"u"]
+
+
+def test_what_was_given_before_a_restart_is_given_again_and_stays_if_its_taker_is_removed() -> None:
+    kept, clock = MemoryStore(), 10**15
+    before = Homes(0, 1_000_000, Journal())
+    before.holds("c", True, "u", clock)
+    before.news(clock)
+    before.give(SessionGiven(1, 0, "c", clock + 1, "u", 600, {}, [], 0, [], [], []))
+    assert before.journal is not None
+    kept.commit(before.journal.take())
+
+    def restarted() -> Homes:
+        homes = Homes(0, 1_000_000, Journal())
+        homes.restore(Kept(kept.load()), [0, 1, 2])
+        return homes
+
+    again = restarted().joined()
+    assert again == [homes.Pack(SessionAsked(0, 1, "c", clock + 1, "u"))]
+    assert restarted().known_brokers() == {0, 1}
+    assert restarted().forget(1) == [homes.Stay("c")]
+    arrived = restarted()
+    arrived.leaving.clear()
+    arrived.coming["c"] = homes.Arrival(2, clock + 1)
+    assert arrived.forget(2) == [homes.Merge("c", None)]
+    assert not arrived.coming
+
+
+@pytest.mark.parametrize("links", [CHAIN, RING], ids=["chain", "ring"])
+@pytest.mark.parametrize("heard", [True, False], ids=["taken", "not taken"])
+def test_what_came_while_a_session_moved_comes_once_though_its_broker_fell(
+    tmp_path: Path, links: list[tuple[str, str]], heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gives a session to C, collects what is published, and falls before it gave that up. It
+    cannot know then whether C took the session, and so perhaps got the same."""
+    net = memory(tmp_path, NAMES, links, top='store = "s"', tables="[limits]\nsession_wait_s = 60")
+    first, _ = come(net, 0)
+    first.subscribe("t", max_qos=ONCE)
+    first.drop()
+    publisher = net.client(1 if heard else 0, "p")
+    client = Fake(net, 2, 5)
+    net.fakes.append(client)
+    client.send(mqtt5.ConnectPacket("c", **LASTING))
+    sent = 0
+
+    def publish() -> None:
+        nonlocal sent
+        publisher.publish("t", b"%d" % sent, qos=ONCE)
+        sent += 1
+
+    def is_leaving() -> bool:
+        if heard:
+            publish()
+        leaving = net.brokers[0].clients.luggage.homes.leaving.get("c")
+        return leaving is not None and leaving.rest is None
+
+    def both_have_some() -> bool:
+        assert is_leaving()
+        here, there = (net.brokers[n].clients.sessions.get("c") for n in (0, 2))
+        assert here is not None
+        known = (there and there.had) or ()
+        return any(parcel.publication in known for parcel in here.waiting)
+
+    net.until(is_leaving)
+    if heard:  # and Ready is lost, as it may be with a tree
+        monkeypatch.setattr(net.brokers[2], "tell", lambda message, again: None)
+        net.until(both_have_some)
+        monkeypatch.undo()
+    else:
+        net.down |= {frozenset((0, 1)), frozenset((0, 2))}
+        net.pipes = [pipe for pipe in net.pipes if all(end for end, _ in pipe.ends)]
+        publish()
+        net.run(10_000)
+    net.restart(0)
+    net.down.clear()
+    net.run(15_000_000, 10_000)
+    packets = [packet for packet in client.packets if isinstance(packet, mqtt5.PublishPacket)]
+    assert Counter(p.payload for p in packets) == Counter(b"%d" % n for n in range(sent))
 
 
 def test_two_clients_of_one_name_at_once_leave_one(tmp_path: Path) -> None:

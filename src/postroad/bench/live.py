@@ -446,6 +446,7 @@ def beside_rabbitmq(folder: Path, ours: float) -> None:
 
 
 def main() -> None:
+    compiled.ready()  # or a broker would begin without the kernels while they are compiled
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(f"one broker, {FILTERS:,} filters, loopback, load from this process")

@@ -118,6 +118,11 @@ class World:
             self.due.append(0)
             self.start(number)
 
+    def owes(self, number: BrokerId) -> bool:
+        """Whether a broker has something for others, or cannot be asked."""
+        broker = self.brokers[number]
+        return broker is None or broker.repair is None or bool(broker.repair.outbox)
+
     def _tell(self, broker: Broker) -> None:
         if self.brokers[broker.number] is broker:
             broker.change(self.network, self.now)
@@ -892,6 +897,8 @@ def _something(
             busy = set(world.network.members)
         network = changed(world.network, draw, busy)
         if network is not None:
+            if any(world.owes(number) for number in network.removed - world.network.removed):
+                return  # such a one is not removed
             world.change(network)
             tell(f"the network is now {' '.join(network.member_names)}")
             did["added or removed"] += 1

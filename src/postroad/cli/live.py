@@ -255,11 +255,12 @@ def add_broker(
 @network.command("remove")
 @click.argument("path", type=FILE)
 @click.argument("name")
-def remove_broker(path: Path, name: str) -> None:
+@click.option("--force", is_flag=True, help="Also if it has messages that others do not have yet.")
+def remove_broker(path: Path, name: str, force: bool) -> None:
     """Stop a broker and take it out of a network file and, if it runs here, the network."""
     from postroad.live.operations import launch, members
 
-    stopped = launch.remove(members.remove(path.absolute(), name), name)
+    stopped = launch.remove(members.remove(path.absolute(), name), name, force)
     click.echo(f"{name} is {'stopped and ' if stopped else ''}removed")
 
 

@@ -27,10 +27,12 @@ from postroad.live.edge.session import KeptOnward
 from postroad.live.edge.shares import AWAY, Shares
 from postroad.live.links import link as links
 from postroad.live.links import repair, secret, strangers
+from postroad.live.links.batch import OutgoingBatch
 from postroad.live.links.certificates import common_name
 from postroad.live.links.link import Link, Refused
 from postroad.live.links.messages import (
     BadMessage,
+    BatchMessage,
     Codec,
     Echo,
     Handoff,
@@ -458,7 +460,7 @@ class Broker:
         if sender is None and self.shares.concerns(topic):
             return None
         found = self.router.recipients(topic, sender)
-        if found is not None and found[1] and not all(map(self._takes_runs, found[1])):
+        if found is not None and not all(self._takes(peer, links.RUNS) for peer in found[1]):
             return None
         return found
 
@@ -473,33 +475,47 @@ class Broker:
             return None
         return self.router.interested(attributes, sender)
 
-    def asking(self) -> Callable[[Mapping[str, Scalar]], Recipients | None]:
-        """`interested` of what own clients publish, until this broker hears from others."""
-        plain = self.traces is None and not self.shares.groups
-        return self.router.interested if plain else self.interested
+    def asking(
+        self, sender: BrokerId | None = None
+    ) -> Callable[[Mapping[str, Scalar]], Recipients | None]:
+        """`interested` of what comes from there, until this broker hears from others."""
+        ask = None
+        if self.traces is None and not (sender is None and self.shares.groups):
+            ask = self.router.asking(sender)
+        return ask or partial(self.interested, sender=sender)
 
-    def send_on(self, publication: Publication, peers: list[BrokerId], hops: int = 0) -> None:
-        message = PublicationMessage(publication, hops + 1)
-        for peer in peers:
-            self.send(peer, message)
+    def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch:
+        """Gathers publications of a client for neighbours."""
+        return OutgoingBatch(self, publisher, boot, time_us, hops)
 
-    def _hand_on(self, message: PublicationMessage, sender: BrokerId, now: TimeUs) -> None:
+    def takes_batches(self, peer: BrokerId) -> bool:
+        return self._takes(peer, links.BATCHES)
+
+    def send_batch(self, peer: BrokerId, batch: BatchMessage) -> None:
+        self.forward(batch, len(batch.numbers), [peer])
+
+    def send_on(self, peer: BrokerId, publication: Publication, hops: int) -> None:
+        self.send(peer, PublicationMessage(publication, hops))
+
+    def hand_on(self, publication: Publication, sender: BrokerId, hops: int) -> None:
         """A neighbour passed a publication on."""
-        publication = message.publication
         found = self.interested(publication.attributes, sender)
         if found is None:
-            self.step(Received(message, sender), now)
+            self.step(Received(PublicationMessage(publication, hops), sender), self.now)
             return
         names, peers = found
         self.passed(1)
         if names:
-            self.clients.hand_out(names, publication, now)
+            self.clients.hand_out(names, publication, self.now)
         if peers:
-            self.send_on(publication, peers, message.hops)
+            message = PublicationMessage(publication, hops + 1)
+            for peer in peers:
+                self.send(peer, message)
 
-    def _takes_runs(self, peer: BrokerId) -> bool:
+    def _takes(self, peer: BrokerId, version: int) -> bool:
+        """Whether a neighbour takes what this version has for many publications together."""
         neighbour = self.peers[peer]
-        wired = neighbour.wire is not None and neighbour.version >= links.RUNS
+        wired = neighbour.wire is not None and neighbour.version >= version
         return wired and self.journal is None
 
     def untraced(self, boot: str, first: int, most: int) -> int:
@@ -508,8 +524,8 @@ class Broker:
             return most
         return unsampled(self.traces.recording.sample, boot, first, most)
 
-    def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None:
-        """Pass a run of so many publications on to these neighbours."""
+    def forward(self, run: RunMessage | BatchMessage, count: int, peers: list[BrokerId]) -> None:
+        """Pass a run or a batch of so many publications on to these neighbours."""
         data = self.codec.encode(run)
         for peer in peers:
             neighbour = self.peers[peer]
@@ -534,6 +550,16 @@ class Broker:
                 message = PublicationMessage(publication, run.hops)
                 self._on_message(neighbour, message, end - at, now)
                 at, number = end, number + 1
+
+    def _on_batch(self, neighbour: Neighbour, batch: BatchMessage, now: TimeUs) -> None:
+        """Hand on a batch; one publication after the other where something is recorded of them."""
+        if self.traces is not None:
+            for publication, size in self.clients.singles(batch):
+                message = PublicationMessage(publication, batch.hops)
+                self._on_message(neighbour, message, size, now)
+            return
+        count = self.clients.take_batch(batch, neighbour.link.peer, now)
+        neighbour.received[batch.kind] = neighbour.received.get(batch.kind, 0) + count
 
     def passed(self, count: int) -> None:
         """So many publications went to their recipients."""
@@ -1214,6 +1240,9 @@ class Broker:
         if type(message) is RunMessage:
             self._on_run(neighbour, message, now)
             return
+        if type(message) is BatchMessage:
+            self._on_batch(neighbour, message, now)
+            return
         sender = neighbour.link.peer
         kind = message.kind
         neighbour.received[kind] = neighbour.received.get(kind, 0) + 1
@@ -1225,7 +1254,7 @@ class Broker:
         if type(message) is PublicationMessage and not (  # by far the most
             self.repair is not None and self.repair.keeps(message.publication)
         ):
-            self._hand_on(message, sender, now)
+            self.hand_on(message.publication, sender, message.hops)
         elif isinstance(message, Retain):
             if message.kept:
                 Letter(message.kept)  # refuse now what could never be delivered
@@ -1399,7 +1428,7 @@ class Broker:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change(network)
-        self.clients.luggage.forget(network.members)
+        self.clients.luggage.forget(network.members, now)
         for broker in [b for b in self.shares.versions if b not in network.members]:
             self.shares.forget(broker)
             if self.journal is not None:
@@ -1578,8 +1607,11 @@ class Broker:
             for n in self.peers.values()
             if not n.left and (n.link.connected or self.journal is None)
         )
-        gone = all(connection.closing for connection in self.clients.connections)
-        return gone and self.router.has_left() and not any(n.link.queue for n in waited_for)
+        if any(n.link.queue for n in waited_for) or not self.router.has_left():
+            return False
+        if self.repair is not None and self.repair.sends():
+            return not any(n.link.connected and not n.left for n in self.peers.values())
+        return all(connection.closing for connection in self.clients.connections)
 
     def leave(self, now: TimeUs) -> None:
         """Say goodbye to whoever is still there."""

@@ -50,7 +50,7 @@ GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others
 GATHER_NS = 30_000_000  # for so much CPU time,
 GATHER_CLIENTS = 16  # if there are some for more clients than this
 QUIET_US, QUIET_BYTES = 100, 1_024  # since the last turn: then so little is dealt with at once
-WIRE_BYTES = 16 << 10  # of what a peer sent, that are dealt with at once,
+WIRE_BYTES = 4 << 10  # of what a peer sent, that are dealt with at once,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
 DIAL_S = 5.0
@@ -121,7 +121,8 @@ class Server:
         self._room = asyncio.Semaphore(PASSWORDS_AT_ONCE)
         self.transports: dict[Connection | Wire, asyncio.Transport | WebSocketTransport] = {}
         self.inbox: dict[Wire, bytes] = {}  # what peers sent and is not dealt with
-        self.broker.clients.take_turns(CpuClock().ns)
+        self._cpu_ns = CpuClock().ns
+        self.broker.clients.take_turns(self._cpu_ns)
         self._doors: dict[str, Callable[[], object]] = {}
         self._scheduled = False
         self._long_read = False  # whether the last turn was long in dealing with what peers sent
@@ -581,11 +582,15 @@ class Server:
 
     def _read_wires(self, now: TimeUs) -> None:
         """Deal with some of what peers sent; they are read on when all of it is done."""
-        began_ns = time.thread_time_ns() if self.inbox else 0
+        if not self.inbox:
+            self._long_read = False
+            return
+        clock = self._cpu_ns
+        began_ns = clock()
         for wire, data in list(self.inbox.items()):
-            end_ns = time.thread_time_ns() + WIRE_NS
+            end_ns = clock() + WIRE_NS
             at = 0
-            while at < len(data) and time.thread_time_ns() < end_ns:
+            while at < len(data) and clock() < end_ns:
                 self.broker.wire_received(wire, data[at : at + WIRE_BYTES], now)
                 at += WIRE_BYTES
             transport = self.transports.get(wire)
@@ -596,7 +601,7 @@ class Server:
                 del self.inbox[wire]
                 if transport is not None and not wire.closing:
                     transport.resume_reading()
-        self._long_read = bool(began_ns) and time.thread_time_ns() > began_ns + LONG_NS
+        self._long_read = clock() > began_ns + LONG_NS
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import msgspec
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 # To whom a publication goes: local subscriptions, and neighbours.
 Recipients = tuple[list[SubscriptionId], list[BrokerId]]
+Asking = Callable[[Mapping[str, Scalar]], Recipients]
+NOBODY: Final[Recipients] = ([], [])  # it is one object, and nobody writes to it
 
 
 class Message:
@@ -403,11 +405,18 @@ class Router(ABC):
         """
         return None
 
+    def asking(self, sender: BrokerId | None = None) -> Asking | None:
+        """What tells the same of each publication by what it says, until the router is given
+        another input; None as of `recipients`."""
+        return None
+
+    @final
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
     ) -> Recipients | None:
         """The same of one publication that says this, now."""
-        return None
+        ask = self.asking(sender)
+        return None if ask is None else ask(attributes)
 
     @abstractmethod
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]: ...

@@ -14,15 +14,14 @@ from its parent serves its own subtree until the link is back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, Scalar
+from postroad.model import BrokerId, Publication
 from postroad.overlay import Overlay
 from postroad.routing import subscription_forwarding
-from postroad.routing.base import Effect, PublicationMessage, Recipients, Send
+from postroad.routing.base import Asking, Effect, PublicationMessage, Recipients, Send
 from postroad.routing.pool import FilterPool
 
 
@@ -47,10 +46,8 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return None if self.parent in self.outgoing else super().recipients(topic, sender)
 
-    def interested(
-        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
-    ) -> Recipients | None:
-        return None if self.parent in self.outgoing else super().interested(attributes, sender)
+    def asking(self, sender: BrokerId | None = None) -> Asking | None:
+        return None if self.parent in self.outgoing else super().asking(sender)
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1

@@ -18,12 +18,12 @@ goes down takes with it all that came over it; a link that comes up is told afre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from postroad.filters import Filter
-from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId, TimeUs
+from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.routing.base import (
+    Asking,
     Effect,
     Message,
     Note,
@@ -82,10 +82,8 @@ class SubscriptionForwarding(Router):
     def recipients(self, topic: str, sender: BrokerId | None = None) -> Recipients | None:
         return self.table.recipients(topic, sender) if self.stateless else None
 
-    def interested(
-        self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
-    ) -> Recipients | None:
-        return self.table.interested(attributes, sender) if self.stateless else None
+    def asking(self, sender: BrokerId | None = None) -> Asking | None:
+        return self.table.asking(sender) if self.stateless else None
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):

@@ -14,7 +14,7 @@ from typing import Final
 
 from postroad.filters import Filter
 from postroad.model import BrokerId, Publication, Scalar, Subscription, SubscriptionId
-from postroad.routing.base import Deliver, Effect, Recipients
+from postroad.routing.base import NOBODY, Asking, Deliver, Effect, Recipients
 from postroad.routing.pool import FilterPool
 
 LOCAL: Final[BrokerId] = -1
@@ -126,11 +126,16 @@ class SourceTable:
             effects.extend([Deliver(name, publication, hops) for name in names])
         return peers
 
-    def interested(self, attributes: Mapping[str, Scalar], sender: BrokerId | None) -> Recipients:
-        """The local subscriptions, and the neighbours but for `sender`, that want a publication
-        that says this."""
-        filters = self.pool.index.match(attributes)
-        return self._wanting(filters, sender) if filters else ([], [])
+    def asking(self, sender: BrokerId | None) -> Asking:
+        """What tells the local subscriptions, and the neighbours but for `sender`, that want a
+        publication by what it says, until the table changes."""
+        match, wanting = self.pool.index.match, self._wanting
+
+        def ask(attributes: Mapping[str, Scalar]) -> Recipients:
+            filters = match(attributes)
+            return wanting(filters, sender) if filters else NOBODY
+
+        return ask
 
     def _wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
         names: list[SubscriptionId] = []

@@ -11,6 +11,7 @@ import pytest
 from live_harness import Memory, memory, write_network
 from postroad.errors import InputError
 from postroad.live.edge import users
+from postroad.live.links import link as links
 from postroad.live.links import secret
 from postroad.live.network import Limits, load
 from postroad.live.operations import http
@@ -87,9 +88,10 @@ def test_brokers_talk_in_the_newest_version_that_both_speak_or_not_at_all(
     compatible = speaks[0] == 1
     assert all(b.peers[1].link.connected == compatible for b in net.brokers[::2])
     if compatible:
-        assert net.brokers[0].peers[1].version == net.brokers[1].peers[0].version == 2
+        assert net.brokers[0].peers[1].version == net.brokers[1].peers[0].version == links.SPEAKS[1]
     else:
-        said = "speaks versions 7 to 9, this broker 1 to 2: upgrade the older of the two first"
+        ours = f"{links.SPEAKS[0]} to {links.SPEAKS[1]}"
+        said = f"speaks versions 7 to 9, this broker {ours}: upgrade the older of the two first"
         refused = [vars(r) for r in caplog.records if r.getMessage() == "broker refused"]
         assert any(said in row["reason"] for row in refused)
 
@@ -101,6 +103,7 @@ def test_brokers_upgraded_one_at_a_time_under_load_lose_nothing(tmp_path: Path) 
     far.subscribe("t", max_qos=ONCE)
     publisher = chain.client(0, "p", **options)
     sent, got = 0, []
+    newer = links.SPEAKS[1] + 1
     for number in (1, 2):
         for _ in range(50):
             sent += 1
@@ -108,7 +111,7 @@ def test_brokers_upgraded_one_at_a_time_under_load_lose_nothing(tmp_path: Path) 
         chain.run(3_000)  # some of it is under way
         got += far.got()
         chain.restart(number)
-        chain.brokers[number].speaks = (1, 3)
+        chain.brokers[number].speaks = (1, newer)
         chain.run(2_000_000)
         if number == 2:
             back = chain.client(2, "far", **options)
@@ -116,8 +119,8 @@ def test_brokers_upgraded_one_at_a_time_under_load_lose_nothing(tmp_path: Path) 
             got += back.got()
         else:
             got += far.got()
-    assert chain.brokers[1].peers[2].version == 3
-    assert chain.brokers[0].peers[1].version == 2
+    assert chain.brokers[1].peers[2].version == newer
+    assert chain.brokers[0].peers[1].version == newer - 1
     acknowledged = [p for p in publisher.packets if isinstance(p, mqtt5.PubAckPacket)]
     assert len(acknowledged) == sent
     assert {payload for _, payload in got} == {b"%d" % n for n in range(1, sent + 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import mqtt5
 import pytest
@@ -17,6 +18,7 @@ from postroad.live.edge import clients as edge
 from postroad.live.edge import mqtt
 from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
+from postroad.live.links.messages import BatchMessage
 from postroad.live.network import load
 from postroad.model import Publication, Subscription
 from postroad.routing.base import Deliver, LinkUp, Publish, Subscribe, Unsubscribe
@@ -218,6 +220,32 @@ def test_a_turn_hands_out_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     assert max(turns) <= edge.TURN_BYTES + 20 * 1_007
 
 
+def test_turns_are_short_while_others_send_a_little(tmp_path: Path) -> None:
+    side = Side(write_network(tmp_path, ["A"], []), True)
+    for name in ("flood", "quiet", "reader"):
+        side.connect(name, 5)
+    wanted = mqtt5.TopicFilter("a", max_qos=mqtt5.QoS(0), retain_as_published=False)
+    side.send("reader", mqtt5.SubscribePacket(1, [wanted]).write())
+    packet = mqtt5.PublishPacket("a", b"x" * 100).write()
+    for name in ("flood", "quiet"):
+        side.send(name, packet)
+    clients, reader = side.broker.clients, side.connections["reader"]
+    clients.take_turns(lambda: 0)  # a clock that stands still: only bytes end a turn
+    reader.take_out()
+
+    def turn(now: int) -> int:
+        clients.work(now)
+        return len(reader.take_out()) if reader.out else 0
+
+    clients.received(side.connections["flood"], packet * 10_000, 1_000_000)
+    assert turn(1_000_000) >= edge.TURN_INPUT_BYTES
+    clients.received(side.connections["quiet"], packet, 1_000_100)
+    most = edge.SHORT_INPUT_BYTES + edge.RUN * len(packet)
+    assert turn(1_000_100) <= len(packet) + most
+    assert edge.SHORT_INPUT_BYTES <= turn(1_000_200) <= most < edge.TURN_INPUT_BYTES
+    assert turn(1_000_100 + edge.LATELY_US) >= edge.TURN_INPUT_BYTES
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_recipients_are_those_a_step_delivers_to(seed: int) -> None:
     draw = random.Random(seed)
@@ -359,6 +387,84 @@ def test_an_older_neighbour_gets_no_runs(tmp_path: Path, spare: bool) -> None:
         sent = neighbour.link.base + len(neighbour.link.queue) - before
         assert sent <= messages
         assert (sent < 20) == (version == links.RUNS)
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_an_older_neighbour_gets_no_batches(tmp_path: Path, spare: bool) -> None:
+    names = ["A", "B", "C"] if spare else ["A", "B"]
+    net = memory(tmp_path, names, list(combinations(names, 2)))
+    reader, writer = net.client(1, "r"), net.client(0, "w")
+    reader.subscribe("a/+", "n < 30")
+    packets = [mqtt5.PublishPacket(f"a/{n % 3}", b'{"n": %d}' % n).write() for n in range(40)]
+    for version in (links.BATCHES, links.RUNS):
+        neighbour = net.brokers[0].peers[1]
+        neighbour.version = version
+        before = neighbour.link.base + len(neighbour.link.queue)
+        counted = neighbour.sent.get("publication", 0)
+        writer.raw(b"".join(packets))
+        net.run(200_000)
+        assert reader.got() == [(f"a/{n % 3}", b'{"n": %d}' % n) for n in range(30)]
+        sent = neighbour.link.base + len(neighbour.link.queue) - before
+        assert sent < 10 if version == links.BATCHES else sent >= 30
+        assert neighbour.sent["publication"] == counted + 30
+        assert net.brokers[1].peers[0].received["publication"] == counted + 30
+
+
+def test_of_batches_what_is_sampled_is_traced(tmp_path: Path) -> None:
+    """Where something is recorded each publication is looked at by itself, whoever batched it."""
+    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+    reader, writer = net.client(1, "r"), net.client(0, "w")
+    reader.subscribe("a", "n < 30")
+    steps: list[str] = []
+    broker = net.brokers[1]
+    traces = SimpleNamespace(
+        sampled=lambda publication: steps.append(publication.id) or False,
+        load_due=lambda now: False,
+    )
+    writer.raw(mqtt5.PublishPacket("a", b'{"n": 1}').write())
+    net.run(100_000)
+    broker.traces = traces  # type: ignore[assignment]
+    writer.raw(b"".join(mqtt5.PublishPacket("a", b'{"n": %d}' % n).write() for n in range(40)))
+    net.run(100_000)
+    broker.traces = None
+    assert reader.got() == [("a", b'{"n": 1}'), *(("a", b'{"n": %d}' % n) for n in range(30))]
+    assert len(set(steps)) == 30
+    assert broker.peers[0].received["publication"] == 31
+
+
+def test_a_batch_that_is_none_is_refused() -> None:
+    one, other = (mqtt5.PublishPacket(topic, b"x" * 200).write() for topic in ("a", "b\u00e4"))
+    whole = list(mqtt.usuals(one + other + one, [3, 4, 9]))
+    assert [(number, topic) for number, topic, *_ in whole] == [(3, "a"), (4, "b\u00e4"), (9, "a")]
+    assert [kept for *_, kept, _ in whole] == [one, other, one]
+    assert {payload for *_, payload in whole} == {b"x" * 200}
+    for data in (
+        one,
+        one + other + one,
+        one + other[:-1],
+        one + b"\x31" + other[1:],
+        one + mqtt5.PublishPacket("a", b"", message_expiry_interval=1).write(),
+        one + b"\x30\x02\x00\x01",
+        one + b"\x30\xff\xff\xff\x7f" + other,
+        one + b"\x30\x05\x00\x02\xff\xfe\x00",
+        one + b"\x30",
+    ):
+        with pytest.raises(mqtt.Malformed):
+            list(mqtt.usuals(data, [1, 2]))
+
+
+def test_what_came_before_a_bad_packet_of_a_batch_is_handed_on(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+    near, far = net.client(1, "n"), net.client(2, "f")
+    near.subscribe("a", "n < 30")
+    far.subscribe("a", "n < 30")
+    packets = mqtt5.PublishPacket("a", b'{"n": 1}').write() + b"\x31"
+    batch = BatchMessage("p", "0-1", [1, 2], packets, net.now, 1)
+    neighbour = net.brokers[1].peers[0]
+    with pytest.raises(mqtt.Malformed):
+        net.brokers[1]._on_message(neighbour, batch, 1, net.now)
+    net.run(100_000)
+    assert near.got() == far.got() == [("a", b'{"n": 1}')]
 
 
 def test_through_a_repair_runs_come_once_and_in_order(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ ONCE_FAILED = (
     20068,  # a client that came again while it waited for its session got a new one
     *(7071, 20056),  # what moved a session was lost with a tree, and said again much later
     31137,  # what one had for a group went to another when the one was removed
+    32064,  # one was removed that had something for others
+    33077,  # one that had given a session away fell, and who was to have it never heard of it
     *(7039, 7060),  # what waited for a session is at the broker that is away
 )
 

@@ -44,7 +44,7 @@ from postroad.live.edge.session import (
     terms,
 )
 from postroad.live.edge.users import User, Users
-from postroad.live.links.messages import Handoff, RunMessage
+from postroad.live.links.messages import BatchMessage, Handoff, RunMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
@@ -59,6 +59,7 @@ from postroad.model import (
     TimeUs,
 )
 from postroad.routing.base import (
+    NOBODY,
     Advertise,
     Deliver,
     Effect,
@@ -96,7 +97,10 @@ REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
 TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
 LONG = 16_000  # bytes: longer publications are not among the usual
 TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
-TURN_INPUT_BYTES = 64 << 10  # and of what a client sent,
+TURN_INPUT_BYTES = 64 << 10  # and of what a client sent;
+SHORT_NS, SHORT_INPUT_BYTES = 500_000, 16 << 10  # all this is less while beside who keeps the
+LATELY_US = 100_000  # broker busy another has sent a little, so long ago at most;
+LITTLE_BYTES = 1_024
 AT_ONCE = 8  # clients that are written to without a turn
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -128,6 +132,8 @@ class Clients:
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
+        # When a little came of one client while another had more to do than a share.
+        self._little_us: TimeUs = -LATELY_US
         self._passed_over = False  # whether those behind were not served in the last turn
         self.feeding: dict[Session, None] = {}  # who can be sent more of what is retained
         self.filling: dict[Connection, None] = {}  # slow readers of the publication in hand
@@ -401,16 +407,19 @@ class Clients:
         clock = self.clock
         assert clock is not None
         self._ways.clear()
-        end_ns = clock() + TURN_NS
+        turn_ns = SHORT_NS if now - self._little_us < LATELY_US else TURN_NS
+        end_ns = clock() + turn_ns
         served = len(self.behind)
         if self.ready and not self._passed_over:
             served = 0
         self._passed_over = not served
-        share_ns = TURN_NS if len(self.ready) == 1 and not self.behind else SHARE_NS
+        share_ns = turn_ns if len(self.ready) == 1 and not self.behind else min(SHARE_NS, turn_ns)
         while self.ready and clock() < end_ns:
             connection = next(iter(self.ready))
             del self.ready[connection]
             self._end_ns = clock() + share_ns
+            if self.behind and connection.input_bytes <= LITTLE_BYTES:
+                self._little_us = now
             if not self._serve(connection, now):
                 self.behind[connection] = None
         # At least one of them, so that nobody waits for ever; the others in the next turn.
@@ -420,7 +429,7 @@ class Clients:
                 break
             connection = next(iter(self.behind))
             del self.behind[connection]
-            self._end_ns = clock() + max(SHARE_NS, left_ns // (served - turn))
+            self._end_ns = clock() + max(min(SHARE_NS, turn_ns), left_ns // (served - turn))
             if not self._serve(connection, now):
                 self.behind[connection] = None
         feeding, self.feeding = self.feeding, {}
@@ -517,14 +526,17 @@ class Clients:
         published to before. `_on_publish` does the same for all others, which takes longer.
         """
         broker, publisher, size = self.broker, session.client_id, len(data)
-        topic_of, attributes_of = session.ready.get, content.attributes
+        topic_of, attributes_of = session.ready.get, content.plain_attributes
         interested = broker.asking()
         boot, published, handed = broker.boot, 0, 0
+        batch = broker.batch(publisher, boot, now, 0)
         filling, clock, end_ns = self.filling, self.clock, self._end_ns
         old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
+        asked = 0  # publications that nobody wanted, since others were last counted
         apart = self._apart
-        left_bytes, last = TURN_BYTES, at + TURN_INPUT_BYTES
+        short = now - self._little_us < LATELY_US
+        left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
         while at + 4 < size and data[at] == 0x30:
             body = at + 2
             length = data[at + 1]
@@ -544,6 +556,10 @@ class Clients:
                 break
             run = None
             if topic not in apart:
+                batch.close()
+                self._count += asked
+                handed += asked
+                asked = 0
                 came = None, publisher, boot, self._count + 1, now, 0
                 run = self._pass_on(data, at, body, topic_end, end, topic, old, longest, came, now)
             if run is not None:
@@ -560,32 +576,36 @@ class Clients:
                     if connection.stopped:
                         break
             else:
-                self._count = count = self._count + 1
+                published += 1
+                asked += 1
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
                 found = interested(attributes)
-                if found is not None:
-                    handed += 1
-                if found is None or found[0] or found[1]:
+                if found is not NOBODY:
                     if old:
                         kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
                     else:
                         kept = data[at:end]
-                    publication = Publication(publisher, f"{boot}.{count}", attributes, kept, now)
+                    self._count = count = self._count + asked
                     if found is None:
-                        broker.publish(publication, now)
+                        batch.close()
+                        name = f"{boot}.{count}"
+                        broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                        asked -= 1
                     else:
                         names, peers = found
                         if names:
-                            self.hand_out(names, publication, now)
+                            self._copy(names, publisher, boot, count, attributes, kept, now, now)
                         if peers:
-                            broker.send_on(publication, peers)
+                            batch.add(count, attributes, kept, peers)
+                    handed += asked
+                    asked = 0
+                    if broker.congested or filling:
+                        at = end
+                        self._pause(connection, now)
+                        if connection.stopped:
+                            break
                 at = end
-                published += 1
-                if broker.congested or filling:
-                    self._pause(connection, now)
-                    if connection.stopped:
-                        break
             if clock is not None and published >= look:
                 # To look at the clock takes time too: less often while there is much left.
                 left_ns = end_ns - clock()
@@ -593,6 +613,11 @@ class Clients:
                     break
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
+        self._count += asked
+        handed += asked
+        batch.close()
+        if published and broker.congested:
+            self._pause(connection, now)
         self.published += published
         broker.passed(handed)
         return at
@@ -777,6 +802,40 @@ class Clients:
         attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
         name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
         return Publication(run.publisher, name, attributes, kept, run.time_us), end
+
+    def take_batch(self, batch: BatchMessage, sender: BrokerId, now: TimeUs) -> int:
+        """Hand out what a neighbour passed on, and pass on what others want; how many."""
+        broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
+        interested, attributes_of = broker.asking(sender), content.plain_attributes
+        onward = broker.batch(publisher, boot, time_us, batch.hops)
+        handed = 0
+        try:
+            for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
+                attributes = attributes_of(topic, payload)
+                found = interested(attributes)
+                if found is None:
+                    onward.close()
+                    publication = Publication(
+                        publisher, f"{boot}.{number}", attributes, kept, time_us
+                    )
+                    broker.hand_on(publication, sender, batch.hops)
+                    continue
+                handed += 1
+                names, peers = found
+                if names:
+                    self._copy(names, publisher, boot, number, attributes, kept, time_us, now)
+                if peers:
+                    onward.add(number, attributes, kept, peers)
+        finally:
+            onward.close()
+            broker.passed(handed)
+        return len(batch.numbers)
+
+    def singles(self, batch: BatchMessage) -> Iterator[tuple[Publication, int]]:
+        """The publications of a batch, and their sizes."""
+        for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
+            attributes, name = content.attributes(topic, payload), f"{batch.boot}.{number}"
+            yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
@@ -2076,35 +2135,57 @@ class Clients:
             self.latency.add(now - publication.time_us)
         if plain is None:
             return
+        for session, wanted in self._copy_directly(names, plain, passed).items():
+            letter = letter or Letter(publication.payload)
+            self._hand(session, wanted, letter, publication, now)
+
+    def _copy(
+        self,
+        names: Iterable[SubscriptionId],
+        publisher: str,
+        boot: str,
+        number: int,
+        attributes: dict[str, Scalar],
+        kept: bytes,
+        time_us: TimeUs,
+        now: TimeUs,
+    ) -> None:
+        """The same as `hand_out` of one that is delivered as it is kept; few sessions need more of
+        it than that."""
+        self._handed += 1
+        if self._handed % TIMED == 0:
+            self.latency.add(now - time_us)
+        several = self._copy_directly(names, kept, None)
+        if several:
+            publication = Publication(publisher, f"{boot}.{number}", attributes, kept, time_us)
+            letter = Letter(kept)
+            for session, wanted in several.items():
+                self._hand(session, wanted, letter, publication, now)
+
+    def _copy_directly(
+        self, names: Iterable[SubscriptionId], plain: bytes, letter: Letter | None
+    ) -> dict[Session, list[Held]]:
+        """Give these bytes to all who need nothing of their own; the subscriptions of others."""
         several: dict[Session, list[Held]] = {}
-        holders, dirty = self.holders, self.dirty
+        copied: dict[Connection, None] = {}
+        for held in map(self.holders.get, names):
+            if held is not None:
+                session = held.session
+                connection = session.direct
+                if connection is None or connection.full:
+                    several.setdefault(session, []).append(held)
+                else:
+                    copied[connection] = None
         plain3: bytes | None = None
-        copied: set[Connection] = set()
-        count = 0
-        for name in names:
-            held = holders.get(name)
-            if held is None:
-                continue
-            session = held.session
-            connection = session.direct
-            if connection is None or connection.full:
-                several.setdefault(session, []).append(held)
-                continue
-            if connection in copied:
-                continue
-            copied.add(connection)
+        for connection in copied:
             if connection.level == V5:
                 connection.out.append(plain)
             else:
-                if plain3 is None:
-                    plain3 = (passed or Letter(plain)).plain(V3)
+                plain3 = plain3 or (letter or Letter(plain)).plain(V3)
                 connection.out.append(plain3)
-            dirty[connection] = None
-            count += 1
-        for session, wanted in several.items():
-            letter = letter or Letter(publication.payload)
-            self._hand(session, wanted, letter, publication, now)
-        self.delivered += count
+        self.dirty.update(copied)
+        self.delivered += len(copied)
+        return several
 
     def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
         """What is to be delivered; None of a peer that sent no such thing."""

@@ -25,6 +25,7 @@ from postroad.model import Scalar
 _Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX - 1)]
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _BOM = b"\xef\xbb\xbf"
+_BRACE = 0x7B
 _decode = msgspec.json.Decoder().decode
 _decode_packed = msgspec.msgpack.Decoder().decode
 _decode_scalars = msgspec.json.Decoder(dict[str, _Text | _Int | float | bool]).decode
@@ -40,6 +41,21 @@ _CONTEXT = (
     "subject",
     "time",
 )
+
+
+def plain_attributes(topic: str, payload: bytes) -> dict[str, Scalar]:
+    """The same as `attributes` of a publication that has no properties, which most have not."""
+    if payload and payload[0] == _BRACE:
+        try:
+            scalars: dict[str, Any] = _decode_scalars(payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            scalars = _nested(payload)
+        else:
+            if ROWS in scalars:
+                del scalars[ROWS]
+        scalars["class"] = topic
+        return scalars
+    return attributes(topic, payload)
 
 
 def attributes(

@@ -172,7 +172,7 @@ class Departure:
 
     broker: BrokerId
     stamp: int
-    given: SessionGiven | None = None  # None after a restart: then it was said
+    given: SessionGiven | None = None  # None after a restart, until it is said again
     rest: list[ParcelRow] | None = None
     wait_us: TimeUs = AGAIN_US
 
@@ -382,12 +382,27 @@ class Homes:
             journal.put("resident", told.broker, client, residence)
         journal.put("resident", told.broker, "", told.version)
 
-    def forget(self, broker: BrokerId) -> None:
+    def known_brokers(self) -> set[BrokerId]:
+        """Who has told of sessions, or has part of one."""
+        leaving = (each.broker for each in self.leaving.values())
+        return {*self.versions, *leaving, *(each.broker for each in self.coming.values())}
+
+    def forget(self, broker: BrokerId) -> list[Order]:
         """A broker is no longer of the network, nor what was there."""
         self.versions.pop(broker, None)
         self.stated.pop(broker, None)
         if self.journal is not None:
             self.journal.clear("resident", broker)
+        orders: list[Order] = []
+        for client, leaving in list(self.leaving.items()):
+            if leaving.broker == broker:
+                self._forget(client, self.leaving)
+                orders += [Stay(client)] if leaving.rest is None else []
+        for client, coming in list(self.coming.items()):
+            if coming.broker == broker:
+                self._forget(client, self.coming)
+                orders.append(Merge(client, None))
+        return orders
 
     # Asking for a session.
 
@@ -454,6 +469,9 @@ class Homes:
             message = SessionRest(moving.broker, self.number, client, moving.stamp, moving.rest)
         elif moving.given is not None:
             message = moving.given
+        elif client in self.mine:  # said before a restart, and perhaps never heard
+            user = self.mine[client][2]
+            return [Pack(SessionAsked(self.number, moving.broker, client, moving.stamp, user))]
         return [] if message is None else [Tell(message, True)]
 
     def joined(self) -> list[Order]:

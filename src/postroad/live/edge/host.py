@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from postroad.live.edge.session import KeptOnward
+from postroad.live.links.batch import OutgoingBatch
 from postroad.live.links.messages import Handoff, Retain, RunMessage, SessionMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
@@ -55,10 +56,15 @@ class Host(Protocol):
 
     def passed(self, count: int) -> None: ...
 
-    # What tells the same of one publication that says this; and one on to neighbours.
-    def asking(self) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
+    # What tells the same of one publication that says this, of an own client or from a neighbour;
+    # and some on to neighbours, those of a batch in their order.
+    def asking(
+        self, sender: BrokerId | None = None
+    ) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
 
-    def send_on(self, publication: Publication, peers: list[BrokerId]) -> None: ...
+    def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch: ...
+
+    def hand_on(self, publication: Publication, sender: BrokerId, hops: int) -> None: ...
 
     # How many publications with these numbers in a row nothing is recorded of.
     def untraced(self, boot: str, first: int, most: int) -> int: ...

@@ -64,6 +64,7 @@ class Luggage:
             elif client not in self.homes.mine:  # of a store that knew of no others
                 self.homes.holds(client, True, self._owner(session.username), now)
         self.follow(self.homes.restored(sessions), now)
+        self.forget(self.broker.network.members, now)
 
     def news(self, now: TimeUs) -> None:
         """Once a turn."""
@@ -90,10 +91,10 @@ class Luggage:
         elif message.origin in members:
             self.follow(self.homes.on_message(message, now), now)
 
-    def forget(self, members: Iterable[BrokerId]) -> None:
-        """Brokers were removed."""
-        for broker in set(self.homes.versions) - set(members):
-            self.homes.forget(broker)
+    def forget(self, members: Iterable[BrokerId], now: TimeUs) -> None:
+        """Only these brokers are left: others were removed."""
+        for broker in self.homes.known_brokers() - set(members):
+            self.follow(self.homes.forget(broker), now)
 
     # What clients bring.
 
@@ -256,15 +257,18 @@ class Luggage:
         elif client in self.homes.coming or not self._safe(session):
             self.follow(self.homes.deny(asked, homes.LATER), now)
         else:
-            session.begin_leaving()
+            session.leaving = True  # from now on it is written down which publications come
             rows = {held.key: held.row() for held in session.subscriptions.values()}
             recent = [(number, taken.digest) for number, taken in session.recent.items()]
             # One that came a while ago lacks some that others here had.
             had = self.broker.may_come_again() if session.had is None else list(session.had)
+            # What came since it was first given away is in the rest, and may come there besides.
+            both = {parcel.publication for parcel in session.waiting}
             given = SessionGiven(
                 asked.origin, self.broker.number, client, asked.stamp,
                 self._owner(session.username), session.expiry_s, rows, session.sent(),
-                session.last_id, list(session.received), recent, had,
+                session.last_id, list(session.received), recent,
+                [publication for publication in had if publication not in both],
             )  # fmt: skip
             self.follow(self.homes.give(given), now)
 
@@ -372,7 +376,8 @@ class Luggage:
     def _prune(self, session: Session) -> None:
         if session.had is None or session.ended:
             return
-        if session.stalled or session.forget_had(self.broker.past, self.broker.quiet):
+        moves = session.stalled or session.client_id in self.homes.coming
+        if moves or session.forget_had(self.broker.past, self.broker.quiet):
             self._prune_later(session)
 
     def _prune_later(self, session: Session) -> None:

@@ -7,6 +7,7 @@ quality of service, so that a fan-out costs one encoding for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import mqtt5
@@ -283,6 +284,36 @@ def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
     if not end or data[at] != 0x30 or data[body : topic_end + 1] != field + b"\0":
         raise Malformed("not a publication of a run")
     return body, topic_end, end
+
+
+def usuals(data: bytes, numbers: Sequence[int]) -> Iterator[tuple[int, str, bytes, bytes]]:
+    """Packets as of `usual`, whatever their topics, that stand one after the other, each with its
+    number: topic, packet and payload."""
+    at, size = 0, len(data)
+    field, topic = b"", ""
+    for number in numbers:
+        if at + 4 >= size or data[at] != 0x30:
+            raise Malformed("not a publication of a batch")
+        body, length = at + 2, data[at + 1]
+        if length >= 128:
+            length = length & 127 | data[body] << 7
+            body += 1
+            if data[body - 1] > 127:
+                raise Malformed("a publication of a batch is too long")
+        end = body + length
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        if end > size or topic_end >= end or data[topic_end]:
+            raise Malformed("not a publication of a batch")
+        if not (field and data.startswith(field, body)):
+            field = data[body:topic_end]
+            try:
+                topic = str(field[2:], "utf-8")
+            except UnicodeDecodeError:
+                raise Malformed("a topic is not UTF-8") from None
+        yield number, topic, data[at:end], data[topic_end + 1 : end]
+        at = end
+    if at != size:
+        raise Malformed("more publications in a batch than numbers")
 
 
 def is_plain(kept: bytes) -> bool:

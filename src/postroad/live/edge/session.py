@@ -579,14 +579,6 @@ class Session:
         parcels = [parcel.row(packet_id) for packet_id, parcel in self.unacknowledged.items()]
         return parcels + [ParcelRow(b"", 0, [], None, packet_id, 2) for packet_id in self.released]
 
-    def begin_leaving(self) -> None:
-        """From now on it is written down which publications come: another broker may get them."""
-        self.leaving = True
-        for parcel in self.waiting:
-            if parcel.publication:  # since it was to leave for elsewhere
-                parcel.publication = ""
-                self.keep(parcel, 0)
-
     @property
     def last_id(self) -> int:
         return self._next_id

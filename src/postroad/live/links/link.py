@@ -36,10 +36,11 @@ from postroad.model import BrokerId, TimeUs
 
 # The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A
 # version that cannot be spoken any more raises the first number; a new one the second.
-SPEAKS = (1, 2)
-RUNS = 2  # the version that has runs of publications
+SPEAKS = (1, 3)
+RUNS = 2  # the version that has runs of publications,
+BATCHES = 3  # and that which has batches
 FRAME_MAX = 64 << 20
-BATCH_BYTES = 32 << 10  # a frame is closed once it has so many: it is dealt with in one go
+BATCH_BYTES = 4 << 10  # a frame is closed once it has so many: it is dealt with in one go
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
 QUEUE_BYTES = 64 << 20
 WINDOW = 8_192  # messages that may be on the way unprocessed

@@ -145,8 +145,7 @@ class Handoff(Message):
     tries: int = 0  # brokers that had it and could not give it to a member
 
 
-@dataclass(frozen=True, slots=True)
-class RunMessage(Message):
+class RunMessage(Message, msgspec.Struct, frozen=True):
     """Publications of one client to one topic, in a row, all wanted whatever they say: of quality
     0, without properties, as packets of MQTT 5 one after the other. Their identifiers are `boot`
     and the numbers from `first` on. Of version 2."""
@@ -157,6 +156,21 @@ class RunMessage(Message):
     boot: str
     first: int
     topic: str
+    packets: bytes
+    time_us: int
+    hops: int
+
+
+class BatchMessage(Message, msgspec.Struct, frozen=True):
+    """Publications of one client, each wanted for what it says, which their receiver reads out of
+    them again: of quality 0, without properties, as packets of MQTT 5 one after the other. Their
+    identifiers are `boot` and these numbers. Of version 3."""
+
+    kind = "publication"  # it is counted as those that it stands for
+    wire = "messages.BatchMessage"
+    publisher: str
+    boot: str
+    numbers: list[int]
     packets: bytes
     time_us: int
     hops: int
@@ -322,6 +336,7 @@ MESSAGES: tuple[type[Message], ...] = (
     Members,
     Handoff,
     RunMessage,
+    BatchMessage,
     Posted,
     Residents,
     ResidentsVersions,

@@ -572,6 +572,11 @@ class Repair:
     def full(self) -> bool:
         return len(self.outbox) >= links.QUEUE_MAX
 
+    def sends(self) -> bool:
+        """Whether something of the outbox is on its way, or will be once the tree is settled; not
+        what waits for a broker that the tree leaves out."""
+        return bool(self.outbox) and (not self.settled() or bool(self._on_the_way))
+
     def _low(self) -> str:
         if self.outbox:
             return next(iter(self.outbox.values())).key

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad.errors import InputError, RunFailed
+from postroad.live import store as stores
 from postroad.live.edge.clients import NOT_HERE
 from postroad.live.links.secret import check_guarded
 from postroad.live.links.secret import load as load_secret
@@ -266,13 +267,36 @@ def add(change: Change, name: str) -> bool:
     return bool(running)
 
 
-def remove(change: Change, name: str) -> bool:
-    """Stop a broker, write the file without it, and tell those that run here."""
+def remove(change: Change, name: str, force: bool) -> bool:
+    """Stop a broker, write the file without it, and tell those that run here. Without `force`,
+    one that still has something for others stays."""
     network = change.network
     stopped = stop_some(network, [name])
+    owed = 0 if force else _owed(network, name)
+    if owed:
+        if stopped:
+            start_one(network, name)
+        again = "was started again and " if stopped else ""
+        raise RunFailed(
+            f"{name} {again}stays, because of messages that others do not have yet: {owed:,}; "
+            "remove it once the brokers that are away are back, or with --force, which loses them"
+        )
     change.write()
     reload(network, _here(network))
     return bool(stopped)
+
+
+def _owed(network: Network, name: str) -> int:
+    """How many messages for others are in the store of a broker that does not run; 0 if it has no
+    store here that can be read."""
+    if network.store is None:
+        return 0
+    parts = network.expanded()
+    owed = 0
+    for number in parts.of_same_broker(parts.names.index(name)):
+        examined = stores.examine(network.store, parts.identity, parts.names[number], parts.lineage)
+        owed += sum(len((examined.rows or {}).get(table, ())) for table in ("outbox", "queue"))
+    return owed
 
 
 def _here(network: Network) -> list[str]:
