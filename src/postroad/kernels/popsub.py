@@ -12,6 +12,10 @@ Data. Everything is an array of integers; a thing is its row number in a table.
   columns say what it is, for which broker, from whom, and what it carries.
 - A publication in flight has a *row* of `reach`: per broker, 0 where no match lies at or beyond
   it, else 1 plus the matches at it. Rows count who still refers to them.
+- A *calm* broker hears along the tree from one link only, and so passes on in the order in which
+  it receives; it is a row of `calm`, after the one it is behind. Where direct sends or gossip come
+  to it too, and it takes time, its messages wait in *streams*: one along the tree, one from each
+  home, each in the order of arrival.
 - A *bundle* is a list of rows, for a batch or gossip; its links are *nodes*.
 - `state` holds the clock, counters, and per table the first free place. Freed places are used
   again, so memory follows what is in flight. When a table may be too small for the next step,
@@ -24,14 +28,16 @@ the messages in a broker's line only the first is among them: see `_LINED`.
 Steps. `_run` takes the next item (`_next_item`), has the broker's queue serve it (`_served`), and
 does what its kind asks: deliver and pass on along the tree, publish (`_publish`: each slot sends
 over the tree, directly, or into its buffer), send a batch, evaluate popularity (`_evaluate`,
-Algorithm 1), gossip. Four short cuts change no counter. *Calm* brokers, which hear from one link
-only and so pass on in the order in which they receive, are no items: whoever they are behind
-handles in one loop what happens there (`_tree_on`, `_batch_on`), under the times at which it
-will. Where brokers take no time and homes count nothing for others, `_pass_on` does so for a
-publication's whole way, and what is sent directly arrives at once. Where every message takes as
-long, the length of a line follows from the times alone (`_served_alike`). And where no calm
-brokers wait for it, a message on the tree is handled on arrival, under the time at which it will
-have been served, unless that is far ahead or a home counts it.
+Algorithm 1), gossip. Five short cuts change no counter. What is for calm brokers alone is no item:
+whoever they are behind handles in one loop what happens there (`_tree_on`, `_batch_on`), under
+the times at which it will. With streams, calm brokers fall behind the clock and catch up one by
+one, outwards, every `_WINDOW_US` and before a gossip comes to them (`_catch_up`): nothing they do
+along the tree comes back to others. Where brokers take no time and homes count nothing for
+others, `_pass_on` handles a publication's whole way, and what is sent directly arrives at once.
+Where every message takes as long, the length of a line follows from the times alone
+(`_served_alike`). And where no calm brokers wait for it, a message on the tree is handled on
+arrival, under the time at which it will have been served, unless that is far ahead or a home
+counts it; a direct send always is.
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
@@ -86,9 +92,12 @@ _GROUPED = 3  # of what waits for a round
 _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers, and the items in line:
 _LINED, _LINE_HEAD, _LINE_TAIL = range(8, 11)  # how many, and those behind the first
 _BUSY_SINCE = _FIRST  # instead of a list
+_ARRIVES, _MATCHES, _SINCE, _STREAM = _WHAT, _TARGET, _SENDER, _SIZE  # of items in a stream,
+_TURN_OF = _HOP  # whose hops are in the upper bits of their matches
 
 # Of calm brokers; `_UP` is the row of the one they hear from, or how many there are if it is none.
-_BROKER, _UP, _LINK, _ENTRY_US, _DEPTH, _TOOK_US = range(6)
+_BROKER, _UP, _LINK, _ENTRY_US, _DEPTH, _TOOK_US, _BELOW, _BELOW_END = range(8)
+_HEAD_OF, _TAIL_OF = range(2)  # of streams
 
 # Places in a run's state. A pool has two: the first free place, and how many were ever used.
 _ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
@@ -98,7 +107,8 @@ _PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(22, 27)
 _GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(27, 32)
 _TOUCHED = 15
 _SENT = 32  # and the three that follow: publications, direct sends, batches, gossip
-_STATES = 36
+_STREAMED, _CATCH_UP, _PUT_OFF = range(36, 39)
+_STATES = 39
 
 _GROWING = (
     ("items",),
@@ -111,6 +121,7 @@ _GROWING = (
 )
 _USED = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _POPULAR_DELAYS, _OTHER_DELAYS)
 _HORIZON = 1 << 18
+_WINDOW_US = 1 << 14
 _DELAYS = 1 << 25  # to make room for at first, if there may be so many; memory that is not used
 _NEVER = 1 << 62
 _END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
@@ -202,6 +213,8 @@ class _Inputs(NamedTuple):
     column: Ints  # per broker, its column of `reach`: those that are not calm come first
     inner: Ints  # per broker, its links to brokers that are not calm
     inner_of: Ints
+    outer: Ints  # and those to calm ones
+    outer_of: Ints
     calm: npt.NDArray[np.int32]  # the calm brokers behind each other broker, outwards
     calm_of: Ints  # per broker that is not calm, where those behind it begin
     calm_from: Ints  # per link to a calm broker, where those behind it begin
@@ -229,6 +242,8 @@ class _Rules(NamedTuple):
     timed: bool  # whether brokers take time
     at_once: bool  # whether nothing can come between the hops of a publication along the tree
     alike: bool  # whether a broker takes as long for each message
+    calm_alike: bool  # whether a calm one does
+    streams: bool  # whether what is for calm brokers waits in streams
     period_us: int
     hysteresis: float
     timeout_us: int
@@ -264,6 +279,8 @@ class _Kept(NamedTuple):
     touched: Ints  # the brokers that the publication taken last has to reach
     open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
     parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
+    streams: Ints  # per calm broker: what comes from each home directly, then along the tree
+    earliest: Ints  # per calm broker, the first of what comes directly, or -1
 
 
 def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> PopSubCounts:
@@ -279,6 +296,8 @@ def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> 
         bool(np.any(inputs.service_us)),
         settings.entries == "own" and not np.any(inputs.service_us),
         settings.mechanism == "tree",
+        settings.mechanism in ("tree", "direct"),
+        settings.mechanism in ("direct", "gossip") and bool(np.any(inputs.service_us)),
         settings.reevaluate_us,
         settings.hysteresis,
         settings.batch_timeout_us,
@@ -375,8 +394,8 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         raise Unsupported("brokers of which only some take time")
     batch_cost = np.arange(1.0, 2.0) if settings.batch_cost is None else settings.batch_cost
     unit_us = np.round(service_us * batch_cost[0]).astype(np.int64)
-    column, inner, inner_of, calm, calm_of, calm_from, calm_until = _calm(
-        peers, pointers, homes, above, settings, unit_us
+    column, inner, inner_of, outer, outer_of, calm, calm_of, calm_from, calm_until = _calm(
+        peers, pointers, homes, above, unit_us
     )
     none = np.empty(0, np.int64)
     return _Inputs(
@@ -400,6 +419,8 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         column,
         inner,
         inner_of,
+        outer,
+        outer_of,
         calm,
         calm_of,
         calm_from,
@@ -469,43 +490,45 @@ def _calm(
     pointers: Ints,
     homes: Ints,
     above: Ints,
-    settings: Settings,
     unit_us: Ints,
-) -> tuple[Ints, Ints, Ints, npt.NDArray[np.int32], Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Ints, Ints, Ints, npt.NDArray[np.int32], Ints, Ints, Ints]:
     """The brokers that hear from one link only, and where they are: see `_Inputs`."""
     count = len(peers)
-    calm = np.zeros(count, np.bool_)
-    if settings.mechanism in ("tree", "batching") or not unit_us.any():
-        calm = (above == above[0]).all(axis=0)
-        calm[homes] = False
+    calm = (above == above[0]).all(axis=0)
+    calm[homes] = False
     inner: list[int] = []
+    outer: list[int] = []
     rows: list[tuple[int, ...]] = []
-    inner_of, calm_of = np.zeros((2, count + 1), np.int64)
+    inner_of, outer_of, calm_of = np.zeros((3, count + 1), np.int64)
     calm_from, calm_until = np.zeros((2, pointers[-1]), np.int64)
     for broker in range(count):
-        inner_of[broker], calm_of[broker] = len(inner), len(rows)
+        inner_of[broker], outer_of[broker] = len(inner), len(outer)
+        calm_of[broker] = len(rows)
         if calm[broker]:
             continue
         for link, peer in enumerate(peers[broker], int(pointers[broker])):
             if not calm[peer]:
                 inner.append(link)
                 continue
+            outer.append(link)
             calm_from[link] = len(rows)
             waiting = [(peer, calm.sum(), link, peers[broker][peer], 1, broker)]
-            while waiting:
-                at, up, entry, entry_us, depth, before = waiting.pop()
+            for at, up, entry, entry_us, depth, before in waiting:
+                first = calm_from[link] + len(waiting)
                 waiting += [
                     (below, len(rows), onwards, below_us, depth + 1, at)
                     for onwards, (below, below_us) in enumerate(peers[at].items(), pointers[at])
                     if below != before
                 ]
-                rows.append((at, up, entry, entry_us, depth, unit_us[at]))
+                last = calm_from[link] + len(waiting)
+                rows.append((at, up, entry, entry_us, depth, unit_us[at], first, last))
             calm_until[link] = len(rows)
-    inner_of[count], calm_of[count] = len(inner), len(rows)
-    table = np.array(rows, np.int32).reshape(-1, 6)
+    inner_of[count], outer_of[count], calm_of[count] = len(inner), len(outer), len(rows)
+    table = np.array(rows, np.int32).reshape(-1, 8)
     column = np.empty(count, np.int64)
     column[np.concatenate([np.flatnonzero(~calm), table[:, _BROKER]])] = np.arange(count)
-    return column, np.array(inner, np.int64), inner_of, table, calm_of, calm_from, calm_until
+    links = np.array(inner, np.int64), np.array(outer, np.int64)
+    return column, links[0], inner_of, links[1], outer_of, table, calm_of, calm_from, calm_until
 
 
 def _kept(inputs: _Inputs) -> _Kept:
@@ -517,6 +540,7 @@ def _kept(inputs: _Inputs) -> _Kept:
     state = np.zeros(_STATES, np.int64)
     for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES):
         state[empty] = -1
+    state[_PUT_OFF] = _END_OF_RUN
     slots = np.zeros((len(inputs.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
     columns = np.zeros((brokers, 11), np.int64)
@@ -546,23 +570,28 @@ def _kept(inputs: _Inputs) -> _Kept:
         touched=np.empty(brokers, np.int64),
         open=np.zeros(len(inputs.neighbours), np.bool_),
         parting=np.zeros(brokers, np.bool_),
+        streams=np.full((len(inputs.calm), len(inputs.above) + 1, 2), -1),
+        earliest=np.full(len(inputs.calm), -1),
     )
 
 
 def _limits(inputs: _Inputs, rules: _Rules, kept: _Kept) -> Ints:
-    """How much of each growing table may be in use for one more step to fit."""
+    """How much of each growing table may be in use for one more step to fit.
+
+    And before it, one more message to a calm broker.
+    """
     brokers = len(kept.brokers)
-    step = 2 * brokers + rules.fanout + 2
+    step = 3 * brokers + rules.fanout + 2
     matches = np.diff(inputs.starts).max(initial=0)  # of one publication
     return np.array(  # and last the most matches of a publication
         [
             len(kept.items) - step,
             len(kept.far) - step,
             len(kept.rows) - 1,
-            len(kept.nodes) - 3 * brokers - 1,
+            len(kept.nodes) - 3 * brokers - 2,
             len(kept.bundles) - brokers,
-            len(kept.popular_us) - matches,
-            len(kept.other_us) - matches * (_held_most(kept.state) + 1),
+            len(kept.popular_us) - 2 * matches,
+            len(kept.other_us) - matches * (_held_most(kept.state) + 2),
             matches,
         ]
     )
@@ -585,6 +614,15 @@ def _grown(kept: _Kept, limits: Ints) -> _Kept:
 def _held_most(state):
     """How many publications a step may deliver in batches at one broker."""
     return state[_BUFFERED] + state[_LARGEST]
+
+
+@_compiled
+def _full(state, limits):
+    """Whether a table may be too small for the next step."""
+    full = False
+    for n in range(len(_USED)):
+        full |= state[_USED[n]] > limits[n]
+    return full
 
 
 @_compiled
@@ -764,21 +802,19 @@ def _served_alike(state, brokers, broker, now, sent_us, took_us):
 
 @_compiled
 def _tree_on(
-    state, calm, brokers, nodes, handled_us, popular_us, reach, forwards, row, offer, published_us,
-    first, last, hop, timed, alike,
+    state, calm, brokers, nodes, handled_us, popular_us, reach, row, published_us, first, last,
+    hop, timed, alike,
 ):  # fmt: skip
-    """A publication along the tree to the calm brokers from `first` to `last`; to how many.
+    """A publication along the tree to the calm brokers from `first` to `last`.
 
     Whoever they are behind has it since the last of `handled_us`, after so many hops.
     """
     columns = reach.shape[1] - len(calm)
-    sent, pure, latest = 0, 0, state[_END]
+    latest = state[_END]
     for place in range(first, last):
         here = reach[row, columns + place] - 1
         if here < 0:
             continue
-        sent += 1
-        forwards[offer, place] += 1
         sent_us = handled_us[calm[place, _UP]]
         done = sent_us + calm[place, _ENTRY_US]
         broker, took_us = calm[place, _BROKER], calm[place, _TOOK_US]
@@ -791,13 +827,207 @@ def _tree_on(
         _deliver(
             state, popular_us, _POPULAR_DELAYS, done - published_us, here, hop + calm[place, _DEPTH]
         )
-        pure += here == 0  # then it matches further on
     state[_END] = latest
+
+
+@_compiled
+def _count_on(state, cells, forwards):
+    """What a publication counts at calm brokers, whenever it comes there."""
+    sent, pure = 0, 0
+    for n in range(len(cells)):
+        sent += cells[n] > 0
+        pure += cells[n] == 1  # then it matches further on
+        forwards[n] += cells[n] > 0
     state[_STEPS] += sent
     state[_FORWARDS] += sent
     state[_SENT] += sent
     state[_PURE] += pure
-    return sent
+
+
+@_compiled
+def _to_stream(
+    state, items, streams, place, stream, row, matches, hop, since_us, arrives_us, sent_us, turn
+):  # fmt: skip
+    """A message to a calm broker, which arrives after those sent before from the same side."""
+    item = _new(state, _ITEMS, items)
+    items[item, _NEXT], items[item, _STREAM], items[item, _LOAD] = -1, stream, row
+    items[item, _MATCHES], items[item, _SINCE] = matches | hop << 16, since_us
+    items[item, _ARRIVES], items[item, _DUE], items[item, _TURN_OF] = arrives_us, sent_us, turn
+    if streams[place, stream, _HEAD_OF] < 0:
+        streams[place, stream, _HEAD_OF] = item
+    else:
+        items[streams[place, stream, _TAIL_OF], _NEXT] = item
+    streams[place, stream, _TAIL_OF] = item
+    state[_STREAMED] += 1
+    return item
+
+
+@_compiled
+def _before(items, item, other):
+    """Whether an item comes before another, either of which may be none."""
+    if item < 0 or other < 0:
+        return item >= 0
+    if items[item, _ARRIVES] != items[other, _ARRIVES]:
+        return items[item, _ARRIVES] < items[other, _ARRIVES]
+    if items[item, _DUE] != items[other, _DUE]:
+        return items[item, _DUE] < items[other, _DUE]
+    return items[item, _TURN_OF] < items[other, _TURN_OF]
+
+
+@_compiled
+def _turn(state):
+    """A number for each send."""
+    state[_TURN] += 1
+    return state[_TURN]
+
+
+@_compiled
+def _earliest(items, streams, place):
+    """The first of the heads of a calm broker's streams, except that along the tree."""
+    first = -1
+    for home in range(streams.shape[1] - 1):
+        head = streams[place, home, _HEAD_OF]
+        if _before(items, head, first):
+            first = head
+    return first
+
+
+@_compiled
+def _send_directly_to(state, items, streams, earliest, place, home, matches, since_us, arrives_us):
+    """A publication from a home to a calm broker."""
+    item = _to_stream(
+        state, items, streams, place, home, -1, matches, 1, since_us, arrives_us, state[_NOW],
+        _turn(state),
+    )  # fmt: skip
+    if _before(items, item, earliest[place]):
+        earliest[place] = item
+
+
+@_compiled
+def _send_on(state, items, streams, rows, calm, place, row, matches, hop, since_us, sent_us, turn):
+    """A publication along the tree to a calm broker, which needs its row to pass it on."""
+    tree = streams.shape[1] - 1
+    arrives_us = sent_us + calm[place, _ENTRY_US]
+    _to_stream(
+        state, items, streams, place, tree, row, matches, hop, since_us, arrives_us, sent_us, turn
+    )  # fmt: skip
+    if calm[place, _BELOW] < calm[place, _BELOW_END]:
+        rows[row, _REFS] += 1
+
+
+@_compiled
+def _catch_up(
+    state, items, streams, earliest, rows, nodes, brokers, reach, popular_us, other_us, calm,
+    limits, alike, place, until_us, sent_us, turn,
+):  # fmt: skip
+    """A calm broker serves what comes to it before something else; False if room runs out.
+
+    Whoever it is behind has done so already.
+    """
+    columns = reach.shape[1] - len(calm)
+    tree = streams.shape[1] - 1
+    broker, took_us = calm[place, _BROKER], calm[place, _TOOK_US]
+    below, below_end = calm[place, _BELOW], calm[place, _BELOW_END]
+    while True:
+        item = streams[place, tree, _HEAD_OF]
+        if _before(items, earliest[place], item):
+            item = earliest[place]
+        if item < 0:
+            return True
+        now, sent = items[item, _ARRIVES], items[item, _DUE]
+        if now >= until_us and (
+            now > until_us
+            or sent > sent_us
+            or (sent == sent_us and items[item, _TURN_OF] > turn)
+        ):  # fmt: skip
+            return True
+        if _full(state, limits):
+            return False
+        stream, row, since_us = items[item, _STREAM], items[item, _LOAD], items[item, _SINCE]
+        matches, hop = items[item, _MATCHES] & 0xFFFF, items[item, _MATCHES] >> 16
+        streams[place, stream, _HEAD_OF] = items[item, _NEXT]
+        state[_STREAMED] -= 1
+        _free(state, _ITEMS, items, item)
+        if alike:
+            done = _served_alike(state, brokers, broker, now, sent, took_us)
+        else:
+            done = _served(state, nodes, brokers, broker, now, sent, took_us)
+        state[_END] = max(state[_END], done)
+        if stream < tree:
+            earliest[place] = _earliest(items, streams, place)
+            _deliver(state, other_us, _OTHER_DELAYS, done - since_us, matches, hop)
+            state[_STEPS] += 1
+            continue
+        _deliver(state, popular_us, _POPULAR_DELAYS, done - since_us, matches, hop)
+        for to in range(below, below_end):
+            beyond = reach[row, columns + to] - 1
+            if beyond >= 0:
+                _send_on(
+                    state, items, streams, rows, calm, to, row, beyond, hop + 1, since_us, done, 0
+                )  # fmt: skip
+        if below < below_end:
+            _release(state, rows, row)
+
+
+@_compiled
+def _catch_up_all(inputs, rules, kept, limits, until_us):
+    """All calm brokers do, outwards, up to a time; whether there was room."""
+    for place in range(len(inputs.calm)):
+        if not _catch_up(
+            kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
+            kept.brokers, kept.reach, kept.popular_us, kept.other_us, inputs.calm, limits,
+            rules.calm_alike, place, until_us, -1, 0,
+        ):  # fmt: skip
+            return False
+    kept.state[_CATCH_UP] = until_us + _WINDOW_US
+    return True
+
+
+@_compiled
+def _catch_up_for(inputs, rules, kept, limits, gossip):
+    """Who gets a gossip now does, after those it is behind; whether there was room."""
+    calm, stack = inputs.calm, kept.stack
+    now = kept.state[_CLOCK]
+    broker, sent_us = kept.items[gossip, _TARGET], kept.items[gossip, _DUE]
+    turn = kept.items[gossip, _TURN_OF]
+    place = inputs.column[broker] - (kept.reach.shape[1] - len(calm))
+    depth = 0
+    while 0 <= place < len(calm):
+        stack[depth] = place
+        depth += 1
+        place = calm[place, _UP]
+    while depth > 0:
+        depth -= 1
+        if not _catch_up(
+            kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
+            kept.brokers, kept.reach, kept.popular_us, kept.other_us, calm, limits,
+            rules.calm_alike, stack[depth], now, sent_us if depth == 0 else -1, turn,
+        ):  # fmt: skip
+            return False
+    return True
+
+
+@_compiled
+def _over_calm_link(inputs, rules, kept, row, link, hop):
+    """A publication goes along the tree over a link to a calm broker, from who is so far away."""
+    state, calm = kept.state, inputs.calm
+    first, last = inputs.calm_from[link], inputs.calm_until[link]
+    columns = kept.reach.shape[1] - len(calm)
+    number = kept.rows[row, _PUBLICATION]
+    offer, since_us = inputs.pub_offer[number], inputs.pub_time[number]
+    cells = kept.reach[row, columns + first : columns + last]
+    _count_on(state, cells, kept.forwards[offer, first:last])
+    if rules.streams:
+        _send_on(
+            state, kept.items, kept.streams, kept.rows, calm, first, row, cells[0] - 1, hop + 1,
+            since_us, state[_NOW], _turn(state),
+        )  # fmt: skip
+        return
+    kept.handled_us[len(calm)] = state[_NOW]
+    _tree_on(
+        state, calm, kept.brokers, kept.nodes, kept.handled_us, kept.popular_us, kept.reach, row,
+        since_us, first, last, hop, rules.timed, rules.alike,
+    )  # fmt: skip
 
 
 @_compiled
@@ -950,8 +1180,10 @@ def _send_directly(inputs, rules, kept, row, link, offer, late_us):
     state, stack, reach = kept.state, kept.stack, kept.reach
     broker, peer = inputs.homes[offer], inputs.neighbours[link]
     published_us = inputs.pub_time[kept.rows[row, _PUBLICATION]]
-    straight = 0
-    depth = 1
+    straight = _send_directly_behind(
+        inputs, rules, kept, row, offer, late_us, inputs.calm_from[link], inputs.calm_until[link]
+    )
+    depth = 1 if inputs.calm_from[link] == inputs.calm_until[link] else 0
     stack[0] = peer
     while depth > 0:
         depth -= 1
@@ -961,28 +1193,65 @@ def _send_directly(inputs, rules, kept, row, link, offer, late_us):
             straight += 1
             way = inputs.latencies[link] if at == peer else inputs.direct[broker, at]
             if not rules.timed:  # nothing else can change what happens there
-                state[_STEPS] += 1
-                state[_END] = max(state[_END], state[_NOW] + way)
-                delay_us = state[_NOW] + way - published_us
-                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
+                _deliver_at_once(state, kept.other_us, way, published_us, here)
             elif late_us >= 0:
+                kept.rows[row, _REFS] += 1
                 _send(
                     state, kept.items, kept.near, kept.far, late_us + way,
                     _DIRECT, at, broker, 1, row, 1,
                 )  # fmt: skip
-        for other in range(inputs.pointers[at], inputs.pointers[at + 1]):
-            below = inputs.neighbours[other]
+        for n in range(inputs.inner_of[at], inputs.inner_of[at + 1]):
+            below = inputs.neighbours[inputs.inner[n]]
             if (
                 reach[row, inputs.column[below]] > 0
                 and inputs.above[inputs.rows[offer], below] == at
             ):
                 stack[depth] = below
                 depth += 1
+        straight += _send_directly_behind(
+            inputs, rules, kept, row, offer, late_us, inputs.calm_of[at], inputs.calm_of[at + 1]
+        )
     if late_us >= 0:
-        kept.rows[row, _REFS] += straight if rules.timed else 0
         state[_FORWARDS] += straight
         state[_SENT + 1] += straight
     return straight
+
+
+@_compiled
+def _send_directly_behind(inputs, rules, kept, row, offer, late_us, first, last):
+    """The same to the calm brokers from `first` to `last`."""
+    state, calm = kept.state, inputs.calm
+    home, published_us = inputs.homes[offer], inputs.pub_time[kept.rows[row, _PUBLICATION]]
+    columns = kept.reach.shape[1] - len(calm)
+    cells = kept.reach[row, columns + first : columns + last]
+    straight = 0
+    for n in range(len(cells)):
+        straight += cells[n] > 1
+    if straight == 0 or (rules.timed and late_us < 0):
+        return straight
+    for n in range(len(cells)):
+        here = cells[n] - 1
+        if here <= 0:
+            continue
+        at = calm[first + n, _BROKER]
+        near = inputs.above[inputs.rows[offer], at] == home
+        way = calm[first + n, _ENTRY_US] if near else inputs.direct[home, at]
+        if rules.timed:
+            _send_directly_to(
+                state, kept.items, kept.streams, kept.earliest, first + n, inputs.rows[offer],
+                here, published_us, state[_NOW] + late_us + way,
+            )  # fmt: skip
+        else:
+            _deliver_at_once(state, kept.other_us, way, published_us, here)
+    return straight
+
+
+@_compiled
+def _deliver_at_once(state, other_us, way_us, published_us, here):
+    """What is sent directly to a broker that takes no time."""
+    state[_STEPS] += 1
+    state[_END] = max(state[_END], state[_NOW] + way_us)
+    _deliver(state, other_us, _OTHER_DELAYS, state[_NOW] + way_us - published_us, here, 1)
 
 
 @_compiled
@@ -1019,8 +1288,7 @@ def _publish(inputs, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
-    number = kept.rows[row, _PUBLICATION]
-    offer, published_us = inputs.pub_offer[number], inputs.pub_time[number]
+    offer = inputs.pub_offer[kept.rows[row, _PUBLICATION]]
     broker = inputs.homes[offer]
     first, last = inputs.slot_of[offer], inputs.slot_of[offer + 1]
     forwarded, asked, waits = False, False, False
@@ -1061,12 +1329,7 @@ def _publish(inputs, rules, kept, row):
         if over_tree and rules.at_once:
             forwarded = True
         elif over_tree and inputs.calm_from[link] < inputs.calm_until[link]:
-            kept.handled_us[len(inputs.calm)] = state[_NOW]
-            _tree_on(
-                state, inputs.calm, kept.brokers, kept.nodes, kept.handled_us, kept.popular_us,
-                kept.reach, kept.forwards, row, offer, published_us, inputs.calm_from[link],
-                inputs.calm_until[link], 0, rules.timed, rules.alike,
-            )  # fmt: skip
+            _over_calm_link(inputs, rules, kept, row, link, 0)
             forwarded = True
         elif over_tree:
             kept.rows[row, _REFS] += 1
@@ -1182,7 +1445,7 @@ def _tell(inputs, rules, kept, broker, bundle, size, crowd):
         kept.bundles[bundle, _HOLDERS] += 1
         _send(
             state, kept.items, kept.near, kept.far, inputs.direct[broker, to],
-            _GOSSIP, to, broker, 1, bundle, size,
+            _GOSSIP, to, broker, _turn(state), bundle, size,
         )  # fmt: skip
 
 
@@ -1368,17 +1631,27 @@ def _run(inputs, rules, kept, limits):
     pub_time, pub_offer = inputs.pub_time, inputs.pub_offer
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
     column, counting = inputs.column, inputs.counting
-    calm, calm_of = inputs.calm, inputs.calm_of
+    calm, outer, outer_of = inputs.calm, inputs.outer, inputs.outer_of
     in_turn = len(calm) > 0  # what is sent to calm brokers must be sent in order
     while True:
-        for n in range(len(_USED) - 1):
-            if state[_USED[n]] > limits[n]:
-                return False
-        if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 1) > other_us.shape[0]:
+        if _full(state, limits):
             return False
-        item = _next_item(state, items, near, far, pub_time)
+        if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 2) > other_us.shape[0]:
+            return False
+        item = state[_PUT_OFF]
         if item == _END_OF_RUN:
-            return True
+            item = _next_item(state, items, near, far, pub_time)
+        state[_PUT_OFF] = _END_OF_RUN
+        if item == _END_OF_RUN:
+            if state[_STREAMED] == 0:
+                return True
+            if not _catch_up_all(inputs, rules, kept, limits, _NEVER):
+                return False
+            continue
+        due = rules.streams and state[_CLOCK] >= state[_CATCH_UP]
+        if due and not _catch_up_all(inputs, rules, kept, limits, state[_CLOCK]):
+            state[_PUT_OFF] = item
+            return False
         if item == _NEXT_PUBLICATION:
             item = _take(inputs, kept)
         now = state[_CLOCK]
@@ -1399,13 +1672,16 @@ def _run(inputs, rules, kept, limits):
                 took_us = _takes(inputs, items, following, broker)
                 _schedule(state, items, near, far, done, following, done - took_us)
         elif rules.timed and kind <= _PUBLISH:
+            if kind == _GOSSIP and not _catch_up_for(inputs, rules, kept, limits, item):
+                state[_PUT_OFF] = item
+                return False
             took_us = _takes(inputs, items, item, broker)
             if rules.alike:
                 done = _served_alike(state, brokers, broker, now, sent_us, took_us)
             else:
                 done = _served(state, kept.nodes, brokers, broker, now, sent_us, took_us)
             late = done - now > _HORIZON // 2
-            if kind > _BATCH or counting[broker] or late or in_turn:
+            if kind != _DIRECT and (kind > _BATCH or counting[broker] or late or in_turn):
                 items[item, _WHAT] = kind + _SERVED
                 state[_WAITING] += 1
                 ahead = brokers[broker, _LINED]
@@ -1450,20 +1726,13 @@ def _run(inputs, rules, kept, limits):
                     if counting[broker]:
                         _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
                     forwarded = True
-            if calm_of[broker] < calm_of[broker + 1]:
-                kept.handled_us[len(calm)] = now
-                sent = _tree_on(
-                    state, calm, brokers, kept.nodes, kept.handled_us, popular_us, reach, forwards,
-                    row, offer, pub_time[number], calm_of[broker], calm_of[broker + 1], hop,
-                    rules.timed, rules.alike,
-                )  # fmt: skip
-                forwarded |= sent > 0
-                if sent > 0 and counting[broker]:
-                    for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
-                        peer = neighbours[link]
-                        outwards = inputs.calm_from[link] < inputs.calm_until[link]
-                        if outwards and reach[row, column[peer]] > 0:
-                            _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
+            for at in range(outer_of[broker], outer_of[broker + 1]):
+                link = outer[at]
+                if reach[row, column[neighbours[link]]] > 0:
+                    _over_calm_link(inputs, rules, kept, row, link, hop)
+                    if counting[broker]:
+                        _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
+                    forwarded = True
             _release(state, rows, row)
         elif kind == _PUBLISH:
             row = items[item, _LOAD]

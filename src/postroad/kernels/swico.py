@@ -23,6 +23,7 @@ from postroad.planning.swico import TopicInterests, finger_ties, ring_ties, walk
 
 _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase
+_SPARSE = 8  # at most one position in so many contributes: those alone are gone through
 
 
 class _Wanted(NamedTuple):
@@ -68,6 +69,26 @@ class _Outside(NamedTuple):
 
     places: npt.NDArray[np.int32]
     end: IntArray
+
+
+class _Found(NamedTuple):
+    """What edges from the position at hand contribute."""
+
+    gain: npt.NDArray[np.int32]  # per position; all 0 between two searches
+    touched: npt.NDArray[np.int32]  # positions with a gain, each once
+
+
+class _Slots(NamedTuple):
+    """Per position and phase, what is known of its best fingers."""
+
+    begin: IntArray  # per position and phase, where in the phase ties start from
+    kept: npt.NDArray[np.int32]  # targets, the best first, then -1
+    floor: IntArray  # what no candidate beyond those kept exceeds; -1: none is
+    free: npt.NDArray[np.int32]
+    """Per phase: a position nobody points to names itself, any other one that is further on."""
+    phase_of: npt.NDArray[np.int8]  # per distance
+    keys: IntArray  # for a search: per phase, of those kept
+    counted: IntArray  # and how many contribute
 
 
 def greedy_ring(interests: TopicInterests, seed: int, done: IntArray | None = None) -> IntArray:
@@ -476,36 +497,37 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     for position in range(count):
         for phase in range(phases):
             slot_of[rank[position, phase]] = position * phases + phase
-    # Per phase: a position nobody points to names itself, any other one that is further on.
     free = np.empty((phases, count + 1), np.int32)
     free[:] = np.arange(count + 1).astype(np.int32)
-    kept = np.full((slots, _REMEMBERED_FINGERS), -1, np.int64)
-    floor = np.zeros(slots, np.int64)  # what no candidate beyond those kept exceeds; -1: none is
-    gain = np.zeros(count, np.int32)
+    phase_of = np.zeros(count + 1, np.int8)
+    for away in range(2, count + 1):
+        phase_of[away] = phase_of[away // 2] + 1
+    kept = np.full((slots, _REMEMBERED_FINGERS), -1, np.int32)
+    floor = np.zeros(slots, np.int64)
+    keys = np.zeros((phases, _REMEMBERED_FINGERS), np.int64)
+    known = _Slots(begin, kept, floor, free, phase_of, keys, np.zeros(phases, np.int64))
+    found = _Found(np.zeros(count, np.int32), np.empty(count, np.int32))
     # Of these types, because Numba compiles a function anew for each constant that it is given.
-    nearest, only_free = np.int64(2), np.bool_(True)
+    first_phase, only_free = np.int64(1), np.bool_(True)
+    heap = np.empty(slots, np.int64)  # a position and phase are in it once
+    waiting = 0
     for position in range(count):  # all phases at once, while nothing is chosen
         done[0] += 1
-        common = _count_shared(position, nearest, 1 << phases, wanted, parts, outside, gain)
+        _search(position, first_phase, phases, only_free, wanted, parts, outside, found, known)
         for phase in range(1, phases):
-            slot = position * phases + phase
-            floor[slot] = _keep_best(
-                position, phase, begin[position, phase], only_free, common, gain, free[phase],
-                kept[slot],
-            )  # fmt: skip
-    heap = np.empty(slots, np.int64)  # a position and phase are in it once
+            key = (keys[phase, 0] >> phase) * slots + slots - 1 - rank[position, phase]
+            waiting = _push(heap, waiting, key)
     for limited in (True, False):
-        if anyone and limited:
+        if not limited and not anyone:  # at last what found its whole phase taken
+            for position in range(count):
+                for phase in range(1, phases):
+                    if fingers[position, phase] < 0:
+                        most = start[position + 1] - start[position]
+                        key = most * slots + slots - 1 - rank[position, phase]
+                        waiting = _push(heap, waiting, key)
+                        floor[position * phases + phase] = count * count  # anybody may be better
+        if limited and anyone:
             continue
-        waiting = 0
-        for position in range(count):
-            for phase in range(1, phases):
-                if fingers[position, phase] < 0:
-                    most = start[position + 1] - start[position]
-                    key = most * slots + slots - 1 - rank[position, phase]
-                    waiting = _push(heap, waiting, key)
-                    if not limited and not anyone:  # what was not free is a candidate too
-                        floor[position * phases + phase] = count * count
         while waiting:
             key = heap[0]
             waiting = _pop(heap, waiting)
@@ -523,12 +545,8 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
                     key = now * slots + slots - 1 - rank[position, phase]
                     waiting = _push(heap, waiting, key)
                     continue
-                common = _count_shared(
-                    position, 1 << phase, 2 << phase, wanted, parts, outside, gain
-                )
-                floor[slot] = _keep_best(
-                    position, phase, begin[position, phase], limited, common, gain, free[phase],
-                    kept[slot],
+                _search(
+                    position, phase, phase + 1, limited, wanted, parts, outside, found, known
                 )  # fmt: skip
                 best, now = _best_kept(
                     position, phase, begin[position, phase], limited, start, topics, parts.pair,
@@ -591,11 +609,48 @@ def _subtracts(topic, mine, width, count, wanted, parts):
 
 
 @inner()
-def _count_shared(position, near, far, wanted, parts, outside, gain):
+def _search(position, low, high, limited, wanted, parts, outside, found, known):
+    """Find the best fingers of the phases from `low` to `high` anew."""
+    near = 1 << low
+    far = 1 << high
+    few = _are_few(position, wanted, parts)
+    common, size = _count_shared(position, near, far, few, wanted, parts, outside, found)
+    if few:
+        _keep_touched(position, low, high, limited, size, found, known)
+        return
+    phases = known.begin.shape[1]
+    for phase in range(low, high):
+        slot = position * phases + phase
+        known.floor[slot] = _keep_best(
+            position, phase, known.begin[position, phase], limited, common, found.gain,
+            known.free[phase], known.kept[slot], known.keys[phase],
+        )  # fmt: skip
+
+
+@inner()
+def _are_few(position, wanted, parts):
+    """Whether few of the positions can have a gain."""
+    count = len(wanted.start) - 1
+    others = 0
+    for at in range(wanted.start[position], wanted.start[position + 1]):
+        topic = wanted.topics[at]
+        mine = parts.part[parts.pair[at]]
+        size = wanted.list_start[topic + 1] - wanted.list_start[topic]
+        if 2 * size > count:
+            return False
+        others += size - parts.part_size[mine]
+    return _SPARSE * others < count
+
+
+@inner()
+def _count_shared(position, near, far, few, wanted, parts, outside, found):
     """What edges to the positions from `near` to `far` away contribute.
 
-    It is `gain` of the position plus what is returned, so many for all.
+    It is the `gain` of the position plus the first number returned, so many for all. If they are
+    few, the second is how many were touched: all that have a gain.
     """
+    gain, touched = found.gain, found.touched
+    size = 0
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
     absent_start, absent = wanted.absent_start, wanted.absent
     pair, part, part_size, following = parts.pair, parts.part, parts.part_size, parts.following
@@ -626,13 +681,20 @@ def _count_shared(position, near, far, wanted, parts, outside, gain):
                 places, end = outside.places, outside.end[topic]
                 place = _lower_outside(places, lists, first, end, below)
                 while place < end and lists[places[place]] < above:
-                    gain[lists[places[place]]] += part[places[place]] != mine
+                    item = places[place]
+                    if few:
+                        size = _touch(lists[item], part[item] != mine, gain, touched, size)
+                    else:
+                        gain[lists[item]] += part[item] != mine
                     place += 1
                 continue
             end = list_start[topic + 1]
             place = _lower(lists, first, end, below)
             while place < end and lists[place] < above:
-                gain[lists[place]] += part[place] != mine
+                if few:
+                    size = _touch(lists[place], part[place] != mine, gain, touched, size)
+                else:
+                    gain[lists[place]] += part[place] != mine
                 place += 1
     if common:
         for at in range(start[position], start[position + 1]):
@@ -661,11 +723,62 @@ def _count_shared(position, near, far, wanted, parts, outside, gain):
                 member = following[member]
                 if member == mine:
                     break
-    return common
+    return common, size
+
+
+@njit(cache=True, inline="always")
+def _touch(target, merges, gain, touched, size):
+    """Count a target if an edge to it merges; how many were counted so far."""
+    before = gain[target]
+    gain[target] = before + merges
+    if merges and before == 0:
+        touched[size] = target
+        return size + 1
+    return size
 
 
 @inner()
-def _keep_best(position, phase, begin, limited, common, gain, free, kept):
+def _keep_touched(position, low, high, limited, size, found, known):
+    """Keep the best fingers of these phases, of the few that contribute anything.
+
+    What was counted is forgotten.
+    """
+    gain, touched = found.gain, found.touched
+    kept, keys, counted = known.kept, known.keys, known.counted
+    count, phases = known.begin.shape
+    first = position * phases
+    kept[first + low : first + high] = -1
+    keys[low:high] = 0
+    counted[low:high] = 0
+    last = kept.shape[1] - 1
+    for seen in range(size):
+        target = touched[seen]
+        value = np.int64(gain[target])
+        gain[target] = 0
+        away = np.int64(target) - position
+        if away < 0:
+            away += count
+        phase = known.phase_of[away]
+        counted[phase] += 1
+        step = (away - known.begin[position, phase]) & ((1 << phase) - 1)
+        key = ((value + 1) << phase) - 1 - step
+        if key < keys[phase, last] or (limited and known.free[phase, target] != target):
+            continue
+        at = last
+        while at > 0 and keys[phase, at - 1] < key:
+            keys[phase, at] = keys[phase, at - 1]
+            kept[first + phase, at] = kept[first + phase, at - 1]
+            at -= 1
+        keys[phase, at] = key
+        kept[first + phase, at] = target
+    for phase in range(low, high):
+        size = np.count_nonzero(keys[phase])
+        beyond = size and counted[phase] > size
+        known.floor[first + phase] = keys[phase, size - 1] if beyond else -1
+
+
+@inner()
+def _keep_best(position, phase, begin, limited, common, gain, free, kept, keys):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
     What was counted is forgotten.
@@ -673,7 +786,7 @@ def _keep_best(position, phase, begin, limited, common, gain, free, kept):
     count = len(gain)
     width = 1 << phase
     # In the order of ties, so that of equal ones the first is met first.
-    keys = np.zeros(len(kept), np.int64)
+    keys[:] = 0
     kept[:] = -1
     size = 0
     contributing = 0

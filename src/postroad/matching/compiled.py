@@ -203,13 +203,15 @@ class Compiled(Generic[Id]):
         if self._stale:
             self._tell()
         answer: list[Id] | None = None
-        state = self._state
         if self._native is not None and type(attributes) is dict:
             answer = self._native(attributes)
-            if answer is None and state[native.MATCHES] < 0:
+            if answer is not None and not self._grams.homes:
+                return answer
+            if answer is None and self._state[native.MATCHES] < 0:
                 answer = self._run(self._describe(attributes))
         else:
             answer = self._run(self._describe(attributes))
+        state = self._state
         hits = self._by_gram(attributes) if self._grams else ()
         if answer is None or hits:
             matches, checks = int(state[native.MATCHES]), int(state[native.CHECKS])

@@ -28,15 +28,15 @@ Bucket = int | dict[int, None]
 class Grams:
     def __init__(self) -> None:
         self._tables: dict[str, dict[int, dict[str, Bucket]]] = {}  # by attribute and length
-        self._homes: dict[int, tuple[str, str]] = {}  # by row number: attribute and gram
+        self.homes: dict[int, tuple[str, str]] = {}  # by row number: attribute and gram
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self.homes)
 
     @property
     def nbytes(self) -> int:
         tables = [table for lengths in self._tables.values() for table in lengths.values()]
-        return sum(map(sys.getsizeof, tables)) + sys.getsizeof(self._homes)
+        return sum(map(sys.getsizeof, tables)) + sys.getsizeof(self.homes)
 
     def insert(self, number: int, name: str, text: str) -> None:
         """File a row under a gram of a text that it demands of this attribute."""
@@ -51,10 +51,10 @@ class Grams:
             bucket[number] = None
         else:
             table[gram] = {bucket: None, number: None}
-        self._homes[number] = (name, gram)
+        self.homes[number] = (name, gram)
 
     def remove(self, number: int) -> None:
-        name, gram = self._homes.pop(number)
+        name, gram = self.homes.pop(number)
         lengths = self._tables[name]
         table = lengths[len(gram)]
         bucket = table[gram]
@@ -86,7 +86,7 @@ class Grams:
 
     def renumber(self, new: npt.NDArray[np.int64]) -> None:
         """Rows have other numbers from now on."""
-        homes, self._homes, self._tables = self._homes, {}, {}
+        homes, self.homes, self._tables = self.homes, {}, {}
         for number, (name, gram) in homes.items():
             self.insert(int(new[number]), name, gram)
 

@@ -87,6 +87,8 @@ class Index(Generic[Id]):
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
         """The ids of all filters that match, in the order of their insertion; where attributes have
         several rows, each by the first that it matches."""
+        if self._small is None and ROWS not in attributes:
+            return self._table.match(attributes)
         if ROWS in attributes:
             rows = rows_of(attributes)
             return list(dict.fromkeys(id for row in rows for id in self.match(row)))

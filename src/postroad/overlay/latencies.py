@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,17 +26,39 @@ def between_all(overlay: Overlay) -> IntArray:
 
 def spanning_tree(direct_us: IntArray, members: Sequence[BrokerId] | IntArray) -> IntArray:
     """The links of a minimum spanning tree over some brokers, as pairs in ascending order."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
-    picked = np.asarray(members, np.int64)
+    picked = np.unique(np.asarray(members, np.int64))
     if len(picked) < 2:
         return np.zeros((0, 2), np.int64)
-    # A sparse matrix has no entry where it is 0, so brokers at one place are 1 µs apart here.
-    between = np.triu(direct_us[np.ix_(picked, picked)] + 1, 1)
-    tree = minimum_spanning_tree(csr_array(between)).tocoo()
-    ends = np.sort(np.stack([picked[tree.row], picked[tree.col]], axis=1), axis=1)
+    if find_spec("numba") is None:
+        ends = plain_links(direct_us, picked)
+    else:
+        from postroad.overlay import spanning
+
+        ends = spanning.links(direct_us, picked)
     return ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+
+
+def plain_links(direct_us: IntArray, members: IntArray) -> IntArray:
+    """What `spanning.links` chooses, without Numba."""
+    count = len(members)
+    places = np.arange(count)
+    between = np.triu(direct_us[np.ix_(members, members)], 1)
+    between += between.T
+    length = np.full(count, np.iinfo(np.int64).max)  # of the shortest link to those inside
+    below = np.zeros(count, np.int64)  # whose it is
+    outside = np.ones(count, bool)
+    chosen = np.empty((count - 1, 2), np.int64)
+    newest = 0
+    for place in range(count - 1):
+        outside[newest] = False
+        first, second = np.minimum(newest, places), np.maximum(newest, places)
+        key = (between[newest] * count + first) * count + second
+        below[key < length] = newest
+        np.minimum(length, key, out=length)
+        nearest = int(places[outside][length[outside].argmin()])
+        chosen[place] = members[sorted((below[nearest], nearest))]
+        newest = nearest
+    return chosen
 
 
 def as_overlay(names: Sequence[str], direct_us: IntArray) -> Overlay:

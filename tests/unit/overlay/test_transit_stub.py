@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from postroad.errors import InputError
 from postroad.overlay.files import read
-from postroad.overlay.latencies import spanning_tree
+from postroad.overlay.latencies import plain_links, spanning_tree
 from postroad.overlay.transit_stub import transit_stub
 from postroad.settings import overlays
 from postroad.settings.sections import Section
@@ -101,6 +102,22 @@ def test_a_file_of_round_trips_is_half_as_far_by_every_reader(tmp_path: Path) ->
         settings = {"kind": kind, "file": "m.csv"} | ({"brokers": 3} if kind == "wide_area" else {})
         with pytest.raises(InputError, match="times"):
             overlays.read(Section(settings, "x"), tmp_path, 0)
+
+
+def test_a_spanning_tree_takes_the_shortest_links_and_of_equal_ones_the_first() -> None:
+    random = np.random.default_rng(3)
+    for count in (2, 3, 7, 12):
+        for most in (1, 3, 1000):
+            direct = random.integers(0, most + 1, (15, 15))
+            members = sorted(random.permutation(15)[:count].tolist())
+            part = {each: each for each in members}
+            kruskal = []
+            for _, a, b in sorted((direct[a, b], a, b) for a, b in combinations(members, 2)):
+                if part[a] != part[b]:
+                    kruskal.append([a, b])
+                    part = {k: part[a] if p == part[b] else p for k, p in part.items()}
+            assert spanning_tree(direct, members).tolist() == sorted(kruskal)
+            assert sorted(plain_links(direct, np.array(members)).tolist()) == sorted(kruskal)
 
 
 def test_servers_at_one_place_are_spanned() -> None:

@@ -139,6 +139,19 @@ def test_the_compiled_planners_choose_the_same(incoming: str, seed: int) -> None
     assert 0 <= swico.support(made, found) <= 1
 
 
+@pytest.mark.parametrize("incoming", swico.INCOMING)
+@pytest.mark.parametrize("seed", range(4))
+def test_they_do_where_few_have_anything_in_common(incoming: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    nodes, topics = 150, 40 + 40 * seed  # of most nodes an eighth of the others at most counts
+    wanted = random.integers(0, topics, (nodes, 2))
+    made = from_pairs(np.repeat(np.arange(nodes), 2), wanted.ravel(), nodes, topics)
+    order = swico.greedy_ring(made, seed)
+    assert compiled.greedy_ring(made, seed).tolist() == order.tolist()
+    fingers = swico.greedy_fingers(made, order, seed, incoming)
+    assert compiled.greedy_fingers(made, order, seed, incoming).tolist() == fingers.tolist()
+
+
 @pytest.mark.parametrize("overlay", ["SL", "S", "L", "-"])
 @pytest.mark.parametrize("long", ["chord", "chord_begun", "random"])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 7, 8, 31, 100])
