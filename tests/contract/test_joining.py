@@ -27,7 +27,7 @@ from postroad.routing import SCHEMES, Interests
 from postroad.routing.base import Publish, Subscribe
 from postroad.sim.engine import Fault, Simulator
 
-EXAMPLES = max(1, int(os.environ.get("POSTROAD_EXAMPLES", "80")) // 20)
+EXAMPLES = max(1, int(os.environ.get("POSTROAD_EXAMPLES", "40")) // 10)
 BEAT_US = 30_000
 SETTLED_US = 20 * BEAT_US  # a failure is noticed, told and followed by then
 NEVER_US = 10**12

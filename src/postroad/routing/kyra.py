@@ -767,19 +767,27 @@ class Kyra(Router):
         return effects + self._tell_again(seat, now)
 
     def _on_afresh(self, seat: Seat, turn: int, sender: BrokerId, now: TimeUs) -> list[Effect]:
+        # Whoever started again asks where seats were planned, and has not heard who has them since.
+        near = {near for peers in self.plan.tree_peers[seat].values() for near in peers}
+        effects: list[Effect] = [
+            Send(sender, self._hosted(each))
+            for each in sorted(near)
+            if self.turns.get(each) and self._host(each) not in (sender, self.broker)
+        ]
         if turn > self.turns.get(seat, 0):
-            return self._on_hosted(seat, sender, turn, sender, now)
-        return self._tell_again(seat, now) if self._host(seat) == sender else []
+            return effects + self._on_hosted(seat, sender, turn, sender, now)
+        return effects + (self._tell_again(seat, now) if self._host(seat) == sender else [])
 
     def _tell_again(self, seat: Seat, now: TimeUs) -> list[Effect]:
-        """All that a seat is to know from here: of local clients, and of seats beside it."""
+        """All that a seat is to know from here: of seats beside it, and of local clients; of those
+        last, because a seat that is here passes them on at once, to seats that forget before."""
         effects: list[Effect] = []
-        for filter in self.moved.get(seat, ()):
-            effects += self._to(seat, ProxyMessage(seat, filter), now)
         for place in self.seats.values():
             for tree, peers in place.peers.items():
                 if seat in peers:
                     effects += self._resume(place, tree, seat, now)
+        for filter in self.moved.get(seat, ()):
+            effects += self._to(seat, ProxyMessage(seat, filter), now)
         return effects
 
     def _resume_with(self, place: Place, host: BrokerId, now: TimeUs) -> list[Effect]:
