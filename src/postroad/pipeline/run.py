@@ -32,7 +32,7 @@ from postroad.live import network as networks
 from postroad.live.network import Network
 from postroad.live.operations import launch
 from postroad.overlay import IntArray
-from postroad.overlay.small_world import distinct
+from postroad.overlay.small_world import once_each
 from postroad.overlay.transit_stub import places
 from postroad.pipeline import cost as costing
 from postroad.pipeline import ingest as ingesting
@@ -85,6 +85,8 @@ SMALL_RUNS = 2_000
 """Up to so many runs are measured in one task: to compile and shuffle would take longer."""
 SMALL_FACTS = 100_000
 """And so many facts."""
+INTERESTS_MEMORY = "3g"
+"""What Spark's Java may hold for interests: the planner's process needs as much beside it."""
 GATHERED_FACTS = 1_000_000
 """So many facts of new runs are put together without Spark."""
 
@@ -1104,6 +1106,7 @@ def interests(
     candidates of the approximate planner, a * nodes + b with a < b, ascending. All executors must
     see the folder."""
     path = store.absolute(path)
+    job = replace(job, conf=(f"spark.driver.memory={INTERESTS_MEMORY}", *job.conf))
 
     def act() -> tuple[list[str], TopicInterests, IntArray]:
         with job.session() as spark, _swico_scratch(spark, folder) as keep:
@@ -1135,13 +1138,15 @@ def interests(
                 parts = orders[-1]["place"].to_numpy() >> swico.PART_BITS
                 numbered.append(swico.numbered(ordered, Counter(parts.tolist())))
             nodes, topics_count = orders[0]["name"].to_pylist(), len(orders[1])
+            del orders, parts  # memory counts here
             kept = keep(swico.pairs(rows, numbered[0], numbered[1], max(len(nodes), topics_count)))
-            columns = store.arrow_of(kept)
-            node, topic = (columns[name].to_numpy() for name in ("node", "topic"))
-            wanted = from_pairs(node, topic, len(nodes), topics_count)
+            wanted = _interests_of(kept, len(nodes), topics_count)
             return nodes, wanted, _candidates(kept, len(nodes), keep)
 
-    return guarded(act)
+    try:
+        return guarded(act)
+    finally:
+        sessions.end_java()  # the planner wants the memory
 
 
 def candidates(wanted: TopicInterests, folder: str, job: Job) -> IntArray:
@@ -1154,7 +1159,16 @@ def candidates(wanted: TopicInterests, folder: str, job: Job) -> IntArray:
             rows = sessions.small_table(spark, columns, swico.PAIRS)
             return _candidates(rows, wanted.nodes_count, keep)
 
-    return guarded(act)
+    try:
+        return guarded(act)
+    finally:
+        sessions.end_java()
+
+
+def _interests_of(pairs: DataFrame, nodes: int, topics: int) -> TopicInterests:
+    columns = store.arrow_of(pairs)
+    node, topic = (columns[name].to_numpy() for name in ("node", "topic"))
+    return from_pairs(node, topic, nodes, topics)
 
 
 def _swico_scratch(spark: SparkSession, folder: str) -> Any:
@@ -1163,8 +1177,11 @@ def _swico_scratch(spark: SparkSession, folder: str) -> Any:
 
 def _candidates(pairs: DataFrame, nodes: int, keep: Callable[[DataFrame], DataFrame]) -> IntArray:
     edges = keep(swico.candidates(pairs).select((F.col("a") * nodes + F.col("b")).alias("edge")))
-    # Sorting numbers here costs less than a second shuffle there.
-    return distinct(store.arrow_of(edges)["edge"].to_numpy())
+    # Sorting numbers here costs less than a second shuffle there; in place, for the memory.
+    numbers = np.concatenate([chunk.to_numpy() for chunk in store.arrow_of(edges)["edge"].chunks])
+    pa.default_memory_pool().release_unused()
+    numbers.sort()
+    return once_each(numbers)
 
 
 def cost(

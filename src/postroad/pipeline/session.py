@@ -100,6 +100,19 @@ def _session(master: str | None, conf: Sequence[str], light: bool) -> Iterator[S
             spark.stop()
 
 
+def end_java() -> None:
+    """Give back the memory of a session that has ended: its Java, where this process started it,
+    ends too. Another session starts another."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None or SparkContext._active_spark_context is not None:
+        return
+    gateway.shutdown()
+    process.stdin.close()  # upon which it ends
+    process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 def shared_classes(folder: Path = ARCHIVES) -> list[str]:
     """Java's options to take Spark's classes, loaded and verified, from an archive of this
     installation; where there is none, to leave one when it ends.

@@ -1,5 +1,5 @@
 """Figures 3 to 8 of the BeaConvey paper, from what the runs found; bars are the least and the most
-over the seeds, hollow marks what the text states."""
+over the seeds, hollow marks what the text states at a point, dotted lines means that it states."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def families(measured: Means, workload: str, metric: str, title: str) -> Figure:
             f"overlay {overlay}": _curve(measured, workload, family.format(overlay), metric, 1)
             for overlay in OVERLAYS
         }
-        published = {
-            f"overlay {overlay}": _stated(workload, family.format(overlay), metric)
-            for overlay in OVERLAYS
-        }
+        points, means = _stated(
+            workload, metric, {family.format(overlay): f"overlay {overlay}" for overlay in OVERLAYS}
+        )
         panels.append(
             Panel(
-                "topics", LABELS[metric], curves, published,
+                "topics", LABELS[metric], curves, points,
                 title=family.replace("({}, Pie)", " with Pie").replace("({})", ""),
+                published_means=means,
             )
         )  # fmt: skip
     return draw(panels, title)
@@ -62,7 +62,9 @@ def growth(measured: Means) -> Figure:
             routing: _curve(measured, "grow", f"BeaConvey(SL, {routing})", metric, 0)
             for routing in ("Po", "Pal", "Pie")
         }
-        panels.append(Panel("nodes", LABELS[metric], curves))
+        systems = {f"BeaConvey(SL, {routing})": routing for routing in curves}
+        points, means = _stated("grow", metric, systems)
+        panels.append(Panel("nodes", LABELS[metric], curves, points, published_means=means))
     return draw(panels, "Figure 8: Unif, 2,000 topics, overlay SL")
 
 
@@ -78,13 +80,19 @@ def _curve(measured: Means, workload: str, system: str, metric: str, along: int)
     return points
 
 
-def _stated(workload: str, system: str, metric: str) -> list[Point]:
-    return [
-        Point(said.topics, said.paper)
-        for said in STATED
-        if said.workload == workload
-        and said.system == system
-        and said.metric == metric
-        and said.against_scribe
-        and said.topics is not None
-    ]
+def _stated(
+    workload: str, metric: str, curves: Mapping[str, str]
+) -> tuple[dict[str, list[Point]], dict[str, float]]:
+    """What the text gives for these systems against Scribe(-), by the name of their curve: at a
+    number of topics, and as a mean over all."""
+    points: dict[str, list[Point]] = {}
+    means: dict[str, float] = {}
+    for said in STATED:
+        wanted = (said.workload, said.metric, said.against_scribe) == (workload, metric, True)
+        if not wanted or said.system not in curves:
+            continue
+        if said.topics is None:
+            means[curves[said.system]] = said.paper
+        else:
+            points.setdefault(curves[said.system], []).append(Point(said.topics, said.paper))
+    return points, means

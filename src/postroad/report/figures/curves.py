@@ -1,5 +1,6 @@
 """Panels of curves as a paper prints them: two beside each other on a page's width, axes with
-names and units, intervals as bars, the published points as hollow marks, one legend below."""
+names and units, intervals as bars, the published points as hollow marks, published means as dotted
+lines, one legend below."""
 
 from __future__ import annotations
 
@@ -38,6 +39,7 @@ class Panel:
     title: str = ""
     log_x: bool = False
     log_y: bool = False
+    published_means: Mapping[str, float] = field(default_factory=dict)  # over a whole curve
 
 
 def draw(panels: Sequence[Panel], title: str = "") -> Figure:
@@ -72,6 +74,8 @@ def draw(panels: Sequence[Panel], title: str = "") -> Figure:
                 [point.x for point in points], [point.y for point in points], mark,
                 markersize=7, markerfacecolor="none", markeredgecolor=colour,
             )  # fmt: skip
+        for name, mean in panel.published_means.items():
+            axes.axhline(mean, color=styles[name][0], linestyle=":", linewidth=1.2)
         if panel.log_x:
             axes.set_xscale("log")
         if panel.log_y:
@@ -103,11 +107,15 @@ def draw(panels: Sequence[Panel], title: str = "") -> Figure:
         Line2D([], [], color=colour, marker=mark, markersize=3.5, label=name)
         for name, (colour, mark) in styles.items()
     ]
-    if any(panel.published for panel in panels):
+    if any(points for panel in panels for points in panel.published.values()):
         handles.append(
             Line2D([], [], color="0.3", marker="o", markersize=7, markerfacecolor="none",
                    linestyle="none", label="published")
         )  # fmt: skip
+    if any(panel.published_means for panel in panels):
+        handles.append(
+            Line2D([], [], color="0.3", linestyle=":", linewidth=1.2, label="published mean")
+        )
     if len(handles) > 1:
         figure.legend(
             handles=handles, loc="outside lower center", ncols=min(4, len(handles)),
