@@ -17,20 +17,23 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-SHARING = {"test_kyra_evaluation.py", "test_security.py"}
-ON_SPARK = ("pipeline/", "test_reproduce", "test_subscription_forwarding_model")
+# Their tests share what takes long: a network, or a kernel that two processes would both compile.
+SHARING = {"test_ring_kernels.py", "test_security.py"}
+# What needs Spark is two groups, each with a session of its own: one alone took longer than all the
+# rest. PopSub's kernel takes longest to compile, so its own tests are with those that need it too.
+PIPELINE = ("pipeline/",)
+PAPERS = ("papers/", "test_plan.py", "test_popsub", "test_reproduce")
 
 
 class Groups(LoadScopeScheduling):
-    """On several processes: all that needs Spark in one of them, all that compiles PopSub's
-    kernel, and the tests of a file that share what takes long to make; others wherever they fit."""
+    """On several processes: all that needs Spark in two of them, and the tests of a file that share
+    what takes long to make; others wherever they fit."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if any(part in file for part in ON_SPARK):
-            return "spark"
-        if "test_popsub" in file:
-            return "popsub"
+        for group in (PIPELINE, PAPERS):
+            if any(part in file for part in group):
+                return group[0]
         return file if Path(file).name in SHARING else nodeid
 
 
@@ -40,7 +43,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session for all tests: two cores, two shuffle partitions, loopback only, UTC, no UI."""
+    """One session a process: two cores, two shuffle partitions, loopback only, UTC, no UI.
+
+    Light: most of what Java runs here it runs for seconds."""
     from postroad.pipeline.session import session
 
     conf = [
@@ -48,7 +53,7 @@ def spark() -> Iterator[Any]:
         "spark.driver.memory=2g",
         f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}:{ROOT / 'tests' / 'pipeline'}",
     ]
-    with session("local[2]", conf) as made:
+    with session("local[2]", conf, light=True) as made:
         yield made
 
 

@@ -465,7 +465,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 
-def wait_for(done: Callable[[], Any], limit_s: float = 20) -> None:
+def wait_for(done: Callable[[], Any], limit_s: float = 120) -> None:
     end = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < end, "did not come about in time"
