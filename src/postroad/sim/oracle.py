@@ -2,15 +2,17 @@
 
 A publication is owed to every subscription that matches it and stands from well before it is
 made until well after. A change takes time to travel, so around one (`settle_us`: two trips
-across the network unless the scenario says otherwise) a delivery may or may not happen; and
-around a fault nothing is owed, but nothing wrong is allowed either. Where publishers move, a
+across the network unless the scenario says otherwise, each link as slow as it was ever measured)
+a delivery may or may not happen; and around a fault nothing is owed, but nothing wrong is allowed either. Where publishers move, a
 publication may be held back meanwhile, and the time allowed is longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from postroad.errors import RunFailed
 from postroad.filters import Filter
@@ -36,7 +38,7 @@ def expected(
     """
     settle_us = scenario.settle_us
     if settle_us is None:
-        settle_us = 2 * diameter_us(scenario.overlay)
+        settle_us = 2 * diameter_us(_slowest(scenario))
         if scenario.relocation is not None:  # a publication may wait for its publisher's move
             settle_us = 3 * settle_us + (GRACE_US if scenario.faults else 0)
     matcher: Index[Filter] | LinearScan[Filter] = LinearScan() if brute else Index()
@@ -70,6 +72,20 @@ def expected(
                 )
                 (owed if stands and not troubled else allowed).add((key, interest.id))
     return owed, allowed
+
+
+def _slowest(scenario: Scenario) -> Overlay:
+    """The overlay with every link at its latency and the largest deviation measured of it; what is
+    sent past the links, as direct sends are, may be as late as the latest of all."""
+    overlay, measured = scenario.overlay, scenario.measured
+    if measured is None:
+        return overlay
+    late_us = {pair: max((0, *values)) for pair, values in measured.of_link_us.items()}
+    links = overlay.ends.tolist()
+    joined = {frozenset(pair) for pair in links}
+    past_us = max((us for pair, us in late_us.items() if frozenset(pair) not in joined), default=0)
+    added_us = [max(past_us, late_us.get((a, b), 0), late_us.get((b, a), 0)) for a, b in links]
+    return replace(overlay, latency_us=overlay.latency_us + np.array(added_us, dtype=np.int64))
 
 
 def diameter_us(overlay: Overlay) -> TimeUs:
