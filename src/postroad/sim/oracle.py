@@ -3,8 +3,9 @@
 A publication is owed to every subscription that matches it and stands from well before it is
 made until well after. A change takes time to travel, so around one (`settle_us`: two trips
 across the network unless the scenario says otherwise, each link as slow as it was ever measured)
-a delivery may or may not happen; and around a fault nothing is owed, but nothing wrong is allowed either. Where publishers move, a
-publication may be held back meanwhile, and the time allowed is longer.
+a delivery may or may not happen; and around a fault nothing is owed, but nothing wrong is allowed
+either. Where publishers move, a publication may be held back meanwhile, and the time allowed is
+longer.
 """
 
 from __future__ import annotations
