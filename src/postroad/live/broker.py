@@ -52,6 +52,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
+from postroad.matching.index import Passing
 from postroad.model import AdvertisementId, BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
@@ -483,6 +484,14 @@ class Broker:
         if self.traces is None and not (sender is None and self.shares.groups):
             ask = self.router.asking(sender)
         return ask or partial(self.interested, sender=sender)
+
+    def passing(self) -> Passing | None:
+        """What passes over those of own clients' publications that go to nobody, until this broker
+        hears from others; None where each has to be asked about."""
+        if self.traces is not None or self.shares.groups:
+            return None
+        index = self.router.deciding()
+        return None if index is None else index.passing()
 
     def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch:
         """Gathers publications of a client for neighbours."""

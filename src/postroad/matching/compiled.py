@@ -45,9 +45,10 @@ from postroad.filters.constraints import (
 )
 from postroad.filters.language import Conjunction, tests_of
 from postroad.jit import is_cached
-from postroad.matching import grams, kernels, native
+from postroad.matching import grams, kernels, native, packets
 from postroad.matching.grams import Grams
 from postroad.matching.ids import Ids
+from postroad.matching.index import Passing
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -134,6 +135,7 @@ class Compiled(Generic[Id]):
         self._row = np.zeros(kernels.GIVEN)
         self._state = np.zeros(native.STATE, dtype=np.int64)
         self._native: Any = None
+        self._passer: Any = None
         if not plain and native_works():
             self._native = native.matcher(self._state.ctypes.data)
         self._stale = True  # The state no longer says where everything is.
@@ -218,6 +220,17 @@ class Compiled(Generic[Id]):
             answer = self._answer(matches, checks, attributes, hits)
         return answer
 
+    def passing(self) -> Passing | None:
+        """What passes over publications that no filter matches, until the table changes; None where
+        each has to be matched by itself."""
+        if self._native is None or self._grams.homes:
+            return None
+        if self._passer is None:
+            self._passer = packets.passer(self._state.ctypes.data)
+        if self._stale:
+            self._tell()
+        return self._passer  # type: ignore[no-any-return]
+
     def _by_gram(self, attributes: Mapping[str, Scalar | None]) -> list[int]:
         """The rows among `Grams` that match."""
         checks, get = self._checks, attributes.get
@@ -244,6 +257,8 @@ class Compiled(Generic[Id]):
             if attribute.null >= 0:
                 nullable.append((id(name), int(attribute.null)))
         self._known = {name: number for number, name in enumerate(self._attributes)}
+        self._seen = np.zeros(len(self._attributes), dtype=np.int64)
+        self._met = np.zeros((native.NAMES_MET, 4), dtype=np.uint64)
         if len(self._pairs) < self._channels:
             self._pairs = np.zeros((2 * self._channels, 2))
         self._tables = [np.array(rows, dtype=np.int64) for rows in (attributes, prefixes, nullable)]
@@ -260,7 +275,9 @@ class Compiled(Generic[Id]):
             ids.names.dtype != object,
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
+            self._seen.ctypes.data, self._met.ctypes.data, self._known.get("class", -1),
         ]  # fmt: skip
+        self._state[native.SERIAL] = 0
         self._stale = False
 
     def _describe(self, attributes: Mapping[str, Scalar | None]) -> list[float]:
@@ -859,6 +876,19 @@ def ready() -> None:
         trial.remove(0)
     finally:
         timer.cancel()
+
+
+def passing_is_ready() -> bool:
+    """The same of what `Compiled.passing` gives."""
+    return not native.SUPPORTED or packets.is_ready()
+
+
+def ready_passing() -> None:
+    """Have that compiled or loaded too, which brokers use and others do not."""
+    ready()
+    trial: Compiled[int] = Compiled()
+    trial.insert(0, EVERYTHING)
+    trial.passing()
 
 
 def _pins(demand: tuple[str, Constraint]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from threading import Thread
@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 
 Id = TypeVar("Id", bound=Hashable)
 
+# What passes over packets that no filter matches (`packets.passer` says how it is asked).
+Passing = Callable[[tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str]]], int]
+PASSED_BITS = 16  # of its answer: how many; the rest is where it stopped
+PASSED_MAX = (1 << PASSED_BITS) - 1
+
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
 COMPILABLE = find_spec("numba") is not None
-_COMPILE = "from postroad.matching import compiled; compiled.ready()"
+_COMPILE = "from postroad.matching import compiled; compiled.ready_passing()"
 AT_ONCE = 256  # that move over in one step, where nobody must wait for all of them
 
 
@@ -47,9 +52,9 @@ def _loader() -> Thread:
 def _load() -> None:
     from postroad.matching import compiled
 
-    if not compiled.is_ready():
+    if not (compiled.is_ready() and compiled.passing_is_ready()):
         subprocess.run([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL, check=False)
-    compiled.ready()
+    compiled.ready_passing()
 
 
 class Index(Generic[Id]):
@@ -96,6 +101,11 @@ class Index(Generic[Id]):
         if small is not None and COMPILABLE and self._worthwhile(small) and self._loaded():
             self._go_over()
         return self._table.match(attributes)
+
+    def passing(self) -> Passing | None:
+        """What passes over publications that no filter matches, as `packets` says; None while each
+        has to be matched by itself."""
+        return None if isinstance(self._table, Filed) else self._table.passing()
 
     @property
     def nbytes(self) -> int:

@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from numba import carray, types
 from numba.core import cgutils
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from postroad import jit
 from postroad.jit import cfunc, njit
 from postroad.matching import kernels
 
@@ -54,8 +56,11 @@ NULLABLE = 2
 ) = range(21)  # fmt: skip
 CANDIDATES_LENGTH, OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = range(21, 26)
 KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(26, 33)
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS = range(33, 40)
-STATE = 40
+# For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
+AT_SEEN, AT_NAMES_MET, CLASS = range(33, 36)
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(36, 44)
+STATE = 44
+NAMES_MET = 64
 
 _EXACT = 2**53
 _AHEAD = 16  # So many ids are fetched ahead.
@@ -106,6 +111,24 @@ def _give_code(pairs, pairs_count, codes, channel, excluded, value):
 
 
 @njit(cache=True)
+def _give_text(pairs, pairs_count, attribute, prefixes, value):
+    """Add what filters ask of a text; -1 where its order among texts is asked."""
+    if attribute[TEXT] >= 0:
+        return -1
+    if attribute[CODE] >= 0:
+        pairs_count = _give_code(
+            pairs, pairs_count, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+        )
+    for i in range(attribute[FIRST_PREFIX], attribute[PREFIXES_END]):
+        begin = _begin_of_text(value, 0, prefixes[i, LENGTH])
+        pairs_count = _give_code(
+            pairs, pairs_count, prefixes[i, PREFIX_CODES], prefixes[i, CHANNEL], 0, begin
+        )
+        _drop(begin)
+    return pairs_count
+
+
+@njit(cache=True)
 def _describe(attributes, state, here):
     """Fill the pairs of channel and value: how many, or -1 where this is left to Python."""
     table = carray(_at(state[AT_ATTRIBUTES]), (1, ATTRIBUTE), np.int64)
@@ -144,23 +167,9 @@ def _describe(attributes, state, here):
                     value,
                 )
         elif kind == state[STR]:
-            if attribute[TEXT] >= 0:
+            pairs_count = _give_text(pairs, pairs_count, attribute, prefixes, value)
+            if pairs_count < 0:
                 return -1
-            if attribute[CODE] >= 0:
-                pairs_count = _give_code(
-                    pairs,
-                    pairs_count,
-                    attribute[CODES],
-                    attribute[CODE],
-                    attribute[EXCLUDED],
-                    value,
-                )
-            for i in range(attribute[FIRST_PREFIX], attribute[PREFIXES_END]):
-                begin = _begin_of_text(value, 0, prefixes[i, LENGTH])
-                pairs_count = _give_code(
-                    pairs, pairs_count, prefixes[i, PREFIX_CODES], prefixes[i, CHANNEL], 0, begin
-                )
-                _drop(begin)
         elif value == state[NONE]:
             continue
         elif kind == state[BOOL]:
@@ -178,6 +187,33 @@ def _describe(attributes, state, here):
             pairs[pairs_count, 0], pairs[pairs_count, 1] = nullable[i, NULL], 1.0
             pairs_count += 1
     return pairs_count
+
+
+@njit
+def _run(state, pairs_count, out):
+    """The kernels on the pairs: how many rows match, and how many Python must check.
+
+    Not cached by itself: its own file would not tell that the kernels have changed.
+    """
+    return kernels.match(
+        carray(_at(state[AT_PAIRS]), (pairs_count, 2), np.float64), pairs_count,
+        carray(_at(state[AT_POINT]), (1, 2), np.int64),
+        carray(_at(state[AT_VALUES]), (1,), np.int32),
+        carray(_at(state[AT_CELLS]), (1,), np.int32),
+        carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
+        carray(_at(state[AT_LINES]), (1,), np.int32),
+        carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
+        carray(_at(state[AT_HEADS]), (1,), np.int32),
+        carray(_at(state[AT_COUPLES]), (state[COUPLES_LENGTH], 2), np.int64),
+        carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int32),
+        carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.int32),
+        carray(_at(state[AT_RESTS]), (1, kernels.REST), np.int32),
+        carray(_at(state[AT_WORDS]), (1,), np.uint64),
+        carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
+        carray(_at(state[AT_CANDIDATES]), (state[CANDIDATES_LENGTH],), np.int32),
+        out,
+        carray(_at(state[AT_SPARE]), (1,), np.int32),
+    )  # fmt: skip
 
 
 @intrinsic
@@ -227,14 +263,16 @@ def _listed(state, matches, out):
     return answer
 
 
+def version_of(*modules: Any) -> int:
+    """Of what is compiled from these modules into a function elsewhere: Numba's cache notices when
+    the function's own file changes, and what a closure holds, but not when they do."""
+    return 1 + zlib.crc32(b"".join(Path(module.__file__).read_bytes() for module in modules))
+
+
 @lru_cache(maxsize=1)
 def _matcher() -> Any:
-    """The compiled method: (state's address as an int, dict or None) -> list or None.
-
-    Numba's cache notices when this file changes, and what a closure holds, but not when the
-    kernels that are compiled into it change: hence the version.
-    """
-    version = 1 + zlib.crc32(Path(kernels.__file__).read_bytes())
+    """The compiled method: (state's address as an int, dict or None) -> list or None."""
+    version = version_of(kernels)
 
     def match(owner, attributes):
         """The list of ids, or None with what was found so far in the state.
@@ -249,33 +287,14 @@ def _matcher() -> Any:
             pairs_count = _describe(attributes, state, here)
         if pairs_count >= 0:
             out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
-            matches, checks = kernels.match(
-                carray(_at(state[AT_PAIRS]), (pairs_count, 2), np.float64), pairs_count,
-                carray(_at(state[AT_POINT]), (1, 2), np.int64),
-                carray(_at(state[AT_VALUES]), (1,), np.int32),
-                carray(_at(state[AT_CELLS]), (1,), np.int32),
-                carray(_at(state[AT_BREAKS]), (1, kernels.CELLS), np.float64),
-                carray(_at(state[AT_LINES]), (1,), np.int32),
-                carray(_at(state[AT_WINDOWS]), (1, kernels.WINDOWS), np.int32),
-                carray(_at(state[AT_HEADS]), (1,), np.int32),
-                carray(_at(state[AT_COUPLES]), (state[COUPLES_LENGTH], 2), np.int64),
-                carray(_at(state[AT_BLOCKS]), (1, kernels.BLOCK), np.int32),
-                carray(_at(state[AT_ROWS]), (1, kernels.ROW), np.int32),
-                carray(_at(state[AT_RESTS]), (1, kernels.REST), np.int32),
-                carray(_at(state[AT_WORDS]), (1,), np.uint64),
-                carray(_at(state[AT_ALLOCATOR]), (kernels.ALLOCATOR,), np.int64),
-                carray(_at(state[AT_CANDIDATES]), (state[CANDIDATES_LENGTH],), np.int32),
-                out,
-                carray(_at(state[AT_SPARE]), (1,), np.int32),
-            )  # fmt: skip
+            matches, checks = _run(state, pairs_count, out)
             state[MATCHES], state[CHECKS] = matches, checks
             if matches >= 0 and checks == 0:
                 return _listed(state, matches, out)
         _keep(state[NONE])
         return state[NONE]
 
-    compiled = cfunc(_LONG(_LONG, _LONG), cache=True)(match)
-    return compiled, _Method(b"match", compiled.address, _ONE_ARGUMENT, None)
+    return described(match, b"match")
 
 
 class _Method(ctypes.Structure):
@@ -292,10 +311,30 @@ class _Method(ctypes.Structure):
 _ONE_ARGUMENT = 0x0008
 
 
-def matcher(state_at: int) -> Any:
-    """What matches by the state at an address: a built-in method, the cheapest to call."""
-    _, method = _matcher()
+_SIGNATURE = _LONG(_LONG, _LONG)
+
+
+def is_cached(function: Any) -> bool:
+    """Whether a function that is to be described was compiled before."""
+    asked = CFunc(function, (_SIGNATURE.args, _SIGNATURE.return_type), {}, {})
+    asked.enable_caching()
+    return jit.is_cached(asked)
+
+
+def described(function: Any, name: bytes) -> tuple[Any, _Method]:
+    """A function of an owner and an argument, compiled, and how C describes it to Python."""
+    compiled = cfunc(_SIGNATURE, cache=True)(function)
+    return compiled, _Method(name, compiled.address, _ONE_ARGUMENT, None)
+
+
+def bound(method: _Method, state_at: int) -> Any:
+    """A built-in method, the cheapest to call, whose owner is a state's address."""
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.argtypes = (ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)
     new.restype = ctypes.py_object
     return new(ctypes.byref(method), state_at, None)
+
+
+def matcher(state_at: int) -> Any:
+    """What matches by the state at an address."""
+    return bound(_matcher()[1], state_at)

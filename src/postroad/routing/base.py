@@ -35,6 +35,7 @@ from postroad.model import (
 )
 
 if TYPE_CHECKING:
+    from postroad.matching import Index
     from postroad.routing.pool import FilterPool
 
 
@@ -408,6 +409,11 @@ class Router(ABC):
     def asking(self, sender: BrokerId | None = None) -> Asking | None:
         """What tells the same of each publication by what it says, until the router is given
         another input; None as of `recipients`."""
+        return None
+
+    def deciding(self) -> Index[Filter] | None:
+        """The filters of all whom `asking` names: what none of them matches goes to nobody. None
+        as of `recipients`."""
         return None
 
     @final

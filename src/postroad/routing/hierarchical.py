@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from postroad.errors import InputError
 from postroad.filters import Filter
+from postroad.matching import Index
 from postroad.model import BrokerId, Publication
 from postroad.overlay import Overlay
 from postroad.routing import subscription_forwarding
@@ -48,6 +49,9 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
 
     def asking(self, sender: BrokerId | None = None) -> Asking | None:
         return None if self.parent in self.outgoing else super().asking(sender)
+
+    def deciding(self) -> Index[Filter] | None:
+        return None if self.parent in self.outgoing else super().deciding()
 
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from postroad.filters import Filter
+from postroad.matching import Index
 from postroad.model import BrokerId, Publication, Subscription, SubscriptionId, TimeUs
 from postroad.routing.base import (
     Asking,
@@ -84,6 +85,9 @@ class SubscriptionForwarding(Router):
 
     def asking(self, sender: BrokerId | None = None) -> Asking | None:
         return self.table.asking(sender) if self.stateless else None
+
+    def deciding(self) -> Index[Filter] | None:
+        return self.table.pool.index if self.stateless else None
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):

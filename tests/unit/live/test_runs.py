@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import mqtt5
 import pytest
@@ -20,6 +22,7 @@ from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
 from postroad.live.links.messages import BatchMessage
 from postroad.live.network import load
+from postroad.matching.index import PASSED_MAX
 from postroad.model import Publication, Subscription
 from postroad.routing.base import Deliver, LinkUp, Publish, Subscribe, Unsubscribe
 from postroad.routing.pool import FilterPool
@@ -56,6 +59,7 @@ class Side:
             self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
             self.broker.interested = lambda *_: None  # type: ignore[method-assign]
             self.broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
+            self.broker.passing = lambda: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -195,6 +199,56 @@ def test_runs_deliver_what_single_steps_do(tmp_path: Path, seed: int) -> None:
     assert sum(first.latency.counts) == sum(second.latency.counts)
     assert sides[0].broker.steps == sides[1].broker.steps
     assert sides[0].broker.router.matches_count == sides[1].broker.router.matches_count
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_nobody_wants_is_passed_over_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    """Among compiled filters, one publication after the other or many in one look."""
+    draw = random.Random(seed)
+    sides = [Side(write_network(tmp_path, ["A"], []), runs)
+             for runs in (True, False)]  # fmt: skip
+    passed = 0
+    levels = {f"c{n}": draw.choice([4, 5]) for n in range(4)} | {"c4": 5, "c5": 5}
+    for name, level in levels.items():
+        for side in sides:
+            side.connect(name, level)
+    index = sides[0].broker.router.deciding()
+    assert index is not None
+    index.compile()
+    plain = index.passing
+
+    def counted() -> Callable[..., int] | None:
+        passing = plain()
+
+        def look(asked: Any) -> int:
+            nonlocal passed
+            assert passing is not None
+            answer = passing(asked)
+            passed += answer & PASSED_MAX
+            return answer
+
+        return None if passing is None else look
+
+    index.passing = counted  # type: ignore[method-assign, assignment]
+    for step in range(60):
+        name = draw.choice(list(levels))
+        if step < 10 or draw.random() < 0.2:
+            name = draw.choice(["c4", "c5"])
+            where = draw.choice(["n > 7", "n = 3", "pad = 'x'", "n < 0", "flag = TRUE"])
+            wanted = mqtt5.TopicFilter(draw.choice(TOPICS), max_qos=mqtt5.QoS.AT_MOST_ONCE)
+            packet = mqtt5.SubscribePacket(step + 1, [wanted], user_properties=[("$where", where)])
+            data = packet.write()
+        else:
+            topics = [draw.choice(TOPICS) for _ in range(draw.randrange(1, 60))]
+            data = b"".join(publication(draw, levels[name], topic) for topic in topics)
+        for side in sides:
+            side.send(name, data)
+    for name in levels:
+        assert sides[0].got(name) == sides[1].got(name), (seed, name)
+    assert passed > 100
+    first, second = (side.broker.clients for side in sides)
+    assert (first.published, first.delivered) == (second.published, second.delivered)
+    assert sides[0].broker.steps == sides[1].broker.steps
 
 
 def test_a_turn_hands_out_a_bounded_number_of_bytes(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from postroad.live.links.messages import BatchMessage, Handoff, RunMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
+from postroad.matching.index import PASSED_BITS, PASSED_MAX
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -101,6 +102,8 @@ TURN_INPUT_BYTES = 64 << 10  # and of what a client sent;
 SHORT_NS, SHORT_INPUT_BYTES = 500_000, 16 << 10  # all this is less while beside who keeps the
 LATELY_US = 100_000  # broker busy another has sent a little, so long ago at most;
 LITTLE_BYTES = 1_024
+MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
+WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
 AT_ONCE = 8  # clients that are written to without a turn
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -537,7 +540,26 @@ class Clients:
         apart = self._apart
         short = now - self._little_us < LATELY_US
         left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
+        passing = broker.passing() if size - at >= MANY_BYTES else None
+        due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
         while at + 4 < size and data[at] == 0x30:
+            if clock is not None and published >= look:
+                # To look at the clock takes time too: less often while there is much left.
+                left_ns = end_ns - clock()
+                if left_ns <= 0:
+                    break
+                look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
+                last_ns = left_ns
+            if passing is not None and published >= due:
+                most = look - published if clock is not None else WAIT_MAX
+                answer = passing((data, at, most, longest, old, session.ready, apart))
+                at, passed = answer >> PASSED_BITS, answer & PASSED_MAX
+                published += passed
+                asked += passed
+                wait = 1 if passed else min(2 * wait, WAIT_MAX)
+                due = published + (wait if passed < most else 0)
+                if passed:
+                    continue
             body = at + 2
             length = data[at + 1]
             if length >= 128:
@@ -606,13 +628,6 @@ class Clients:
                         if connection.stopped:
                             break
                 at = end
-            if clock is not None and published >= look:
-                # To look at the clock takes time too: less often while there is much left.
-                left_ns = end_ns - clock()
-                if left_ns <= 0:
-                    break
-                look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
-                last_ns = left_ns
         self._count += asked
         handed += asked
         batch.close()

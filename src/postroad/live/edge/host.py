@@ -11,6 +11,7 @@ from postroad.live.links.messages import Handoff, Retain, RunMessage, SessionMes
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
+from postroad.matching.index import Passing
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import Input, Message, Recipients
 from postroad.traces.recorder import Recorder
@@ -57,10 +58,13 @@ class Host(Protocol):
     def passed(self, count: int) -> None: ...
 
     # What tells the same of one publication that says this, of an own client or from a neighbour;
-    # and some on to neighbours, those of a batch in their order.
+    # what passes over those that go to nobody; and some on to neighbours, those of a batch in their
+    # order.
     def asking(
         self, sender: BrokerId | None = None
     ) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
+
+    def passing(self) -> Passing | None: ...
 
     def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch: ...
 

@@ -1,0 +1,341 @@
+"""Publications that no filter matches, passed over as they stand in a client's bytes.
+
+Most publications at a broker with selective filters go to nobody. To find that out in Python, a
+packet is cut up, its payload decoded into a dict and the dict matched; here one compiled call does
+it for many packets in a row, and makes no objects but for texts that filters compare.
+
+It is sure of what it passes over and of nothing else: it stops before a packet that some filter
+may match, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
+properties, to topics in `ready`, whose payload is a flat JSON object of ASCII texts without
+escapes, numbers of at most 15 digits without exponents, booleans and nulls. What is said of such
+a payload is said in `live/edge/content.py`, and a property test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import carray, types
+
+from postroad.filters.nested import TEXT_MAX
+from postroad.jit import njit
+from postroad.matching import kernels, native
+from postroad.matching.index import PASSED_BITS, Passing
+from postroad.matching.native import (
+    AT_ATTRIBUTES,
+    AT_NAMES_MET,
+    AT_NULLABLE,
+    AT_OUT,
+    AT_PAIRS,
+    AT_PREFIXES,
+    AT_SEEN,
+    ATTRIBUTE,
+    CLASS,
+    CODE,
+    CODES,
+    EXCLUDED,
+    FLAG,
+    KNOWN,
+    MATCHES,
+    NAME,
+    NAMES_MET,
+    NULL,
+    NULLABLE,
+    NULLABLE_COUNT,
+    NUMBER,
+    OUT_LENGTH,
+    PREFIX,
+    PRESENT,
+    SERIAL,
+    STATE,
+)
+
+_LONG = types.int64
+_item = native._python("PyTuple_GetItem", _LONG, _LONG, _LONG)
+_bytes_at = native._python("PyBytes_AsString", _LONG, _LONG)
+_bytes_length = native._python("PyBytes_Size", _LONG, _LONG)
+_new_bytes = native._python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
+_new_text = native._python("PyUnicode_FromStringAndSize", _LONG, _LONG, _LONG)
+_new_float = native._python("PyFloat_FromDouble", _LONG, types.float64)
+_is_in = native._python("PySet_Contains", types.int32, _LONG, _LONG)
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
+_DIGITS_MAX = 15  # So a number and its power of ten are floats, and the quotient is rounded once.
+_POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
+_QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
+_MINUS, _DOT, _ZERO, _NINE = b"-.09"
+_TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
+
+
+@njit
+def _past_space(data, at, end):
+    while at < end and (data[at] == 32 or 9 <= data[at] <= 10 or data[at] == 13):
+        at += 1
+    return at
+
+
+@njit
+def _text_end(data, at, end):
+    """Where the text that begins at `at` has its closing quote; -1 if it is not a plain one."""
+    while at < end:
+        byte = data[at]
+        if byte == _QUOTE:
+            return at
+        if byte < 32 or byte >= 128 or byte == _BACKSLASH:
+            return -1
+        at += 1
+    return -1
+
+
+@njit
+def _name(data, data_at, at, end, state):
+    """The number of the attribute whose name begins at `at`, -1 if no filter asks about it, and
+    where the closing quote is; -1 if the name is not a plain one.
+
+    Short names that were met before are known by their bytes, each in the one place where it may
+    be, so that nobody's choice of names makes the search long.
+    """
+    first, second, place = np.uint64(0), np.uint64(0), at
+    while place < end:
+        byte = data[place]
+        if byte == _QUOTE:
+            break
+        if byte < 32 or byte >= 128 or byte == _BACKSLASH:
+            return -1, -1
+        bits = np.uint64((place - at) << 3)
+        if bits < 64:
+            first |= np.uint64(byte) << bits
+        elif bits < 128:
+            second |= np.uint64(byte) << (bits - np.uint64(64))
+        place += 1
+    if place == end or data[at] == _DOLLAR:
+        return -1, -1
+    size = np.uint64(place - at + 1)
+    mixed = (first ^ second * _MIX ^ size) * _MIX
+    met = carray(native._at(state[AT_NAMES_MET]), (NAMES_MET, 4), np.uint64)[mixed >> _MET_SHIFT]
+    if met[0] == first and met[1] == second and met[2] == size and size <= 17:
+        return np.int64(met[3]) - 1, place
+    text = _new_text(data_at + at, place - at)
+    known = native._dict_get(state[KNOWN], text)
+    native._drop(text)
+    number = native._long(known) if known != 0 else -1
+    met[0], met[1], met[2], met[3] = first, second, size, np.uint64(number + 1)
+    return number, place
+
+
+@njit
+def _number(data, at, end):
+    """A number, and where it ends; -1 if it is none or not a plain one."""
+    negative = data[at] == _MINUS
+    if negative:
+        at += 1
+    first = at
+    whole = 0
+    while at < end and _ZERO <= data[at] <= _NINE and at - first <= _DIGITS_MAX:
+        whole = 10 * whole + (data[at] - _ZERO)
+        at += 1
+    digits = at - first
+    if digits == 0 or (digits > 1 and data[first] == _ZERO):
+        return 0.0, -1
+    decimals = 0
+    dotted = at < end and data[at] == _DOT
+    if dotted:
+        at += 1
+        first = at
+        while at < end and _ZERO <= data[at] <= _NINE and at - first <= _DIGITS_MAX:
+            whole = 10 * whole + (data[at] - _ZERO)
+            at += 1
+        decimals = at - first
+        if decimals == 0:
+            return 0.0, -1
+    if digits + decimals > _DIGITS_MAX:
+        return 0.0, -1
+    if at < end and (data[at] | 32 == 101 or data[at] == _DOT or _ZERO <= data[at] <= _NINE):
+        return 0.0, -1
+    number = float(whole) / _POWERS[decimals]
+    return (-number if negative and (dotted or whole) else number), at
+
+
+@njit
+def _word_end(data, at, end, word):
+    """Where a word ends that stands at `at`; -1 if another does."""
+    if at + len(word) > end:
+        return -1
+    for i in range(len(word)):
+        if data[at + i] != word[i]:
+            return -1
+    return at + len(word)
+
+
+@njit
+def _read(data, data_at, at, end, topic, state):
+    """Fill the pairs of channel and value from a payload; how many, -1 if Python has to look."""
+    table = carray(native._at(state[AT_ATTRIBUTES]), (1, ATTRIBUTE), np.int64)
+    prefixes = carray(native._at(state[AT_PREFIXES]), (1, PREFIX), np.int64)
+    pairs = carray(native._at(state[AT_PAIRS]), (1, 2), np.float64)
+    seen = carray(native._at(state[AT_SEEN]), (1,), np.int64)
+    # An attribute that is there has this number, one that is null the next.
+    state[SERIAL] += 2
+    serial = state[SERIAL]
+    count = 0
+    if state[CLASS] >= 0:
+        seen[state[CLASS]] = serial
+        attribute = table[state[CLASS]]
+        count = native._give_text(pairs, count, attribute, prefixes, topic)
+        if count < 0:
+            return -1
+        if attribute[PRESENT] >= 0:
+            pairs[count, 0], pairs[count, 1] = attribute[PRESENT], 1.0
+            count += 1
+    if at >= end or data[at] != _OPEN:
+        return -1
+    at = _past_space(data, at + 1, end)
+    empty = at < end and data[at] == _CLOSE
+    while not empty:
+        if at >= end or data[at] != _QUOTE:
+            return -1
+        number, at = _name(data, data_at, at + 1, end, state)
+        if at < 0:
+            return -1
+        at = _past_space(data, at + 1, end)
+        if at >= end or data[at] != _COLON:
+            return -1
+        at = _past_space(data, at + 1, end)
+        if at >= end:
+            return -1
+        if number == state[CLASS]:  # it is the topic, whatever the payload says
+            number = -1
+        elif number >= 0:
+            if seen[number] >= serial:  # said twice: the last counts
+                return -1
+            seen[number] = serial
+        attribute = table[max(number, 0)]
+        first = data[at]
+        if first == _QUOTE:
+            value = at + 1
+            at = _text_end(data, value, end)
+            if at < 0 or at - value > TEXT_MAX:
+                return -1
+            if number >= 0:
+                text = _new_text(data_at + value, at - value)
+                count = native._give_text(pairs, count, attribute, prefixes, text)
+                native._drop(text)
+                if count < 0:
+                    return -1
+            at += 1
+        elif first == _MINUS or _ZERO <= first <= _NINE:
+            quantity, at = _number(data, at, end)
+            if at < 0:
+                return -1
+            if number >= 0:
+                if attribute[NUMBER] >= 0:
+                    pairs[count, 0], pairs[count, 1] = attribute[NUMBER], quantity
+                    count += 1
+                if attribute[CODE] >= 0:
+                    value = _new_float(quantity)
+                    count = native._give_code(
+                        pairs, count, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
+                    )
+                    native._drop(value)
+        elif first == _NULL[0]:
+            at = _word_end(data, at, end, _NULL)
+            if at < 0:
+                return -1
+            if number >= 0:
+                seen[number] = serial + 1
+                number = -1
+        else:
+            flag = first == _TRUE[0]
+            at = _word_end(data, at, end, _TRUE) if flag else _word_end(data, at, end, _FALSE)
+            if at < 0:
+                return -1
+            if number >= 0 and attribute[FLAG] >= 0:
+                pairs[count, 0], pairs[count, 1] = attribute[FLAG], flag
+                count += 1
+        if number >= 0 and attribute[PRESENT] >= 0:
+            pairs[count, 0], pairs[count, 1] = attribute[PRESENT], 1.0
+            count += 1
+        at = _past_space(data, at, end)
+        if at < end and data[at] == _CLOSE:
+            break
+        if at >= end or data[at] != _COMMA:
+            return -1
+        at = _past_space(data, at + 1, end)
+    if _past_space(data, at + 1, end) != end:
+        return -1
+    nullable = carray(native._at(state[AT_NULLABLE]), (1, NULLABLE), np.int64)
+    for i in range(state[NULLABLE_COUNT]):
+        number = native._long(native._dict_get(state[KNOWN], nullable[i, NAME]))
+        if seen[number] != serial:
+            pairs[count, 0], pairs[count, 1] = nullable[i, NULL], 1.0
+            count += 1
+    return count
+
+
+@lru_cache(maxsize=1)
+def _function() -> Any:
+    """The function to compile: (a state's address, what `Passing` is given) -> its answer."""
+    version = native.version_of(kernels, native)
+
+    def pass_over(owner, arguments):
+        state = carray(native._at(native._long(owner)), (STATE,), np.int64)
+        state[MATCHES] = -version
+        packets = _item(arguments, 0)
+        at, most = native._long(_item(arguments, 1)), native._long(_item(arguments, 2))
+        longest, old = native._long(_item(arguments, 3)), native._long(_item(arguments, 4))
+        ready, apart = _item(arguments, 5), _item(arguments, 6)
+        data_at, size = _bytes_at(packets), _bytes_length(packets)
+        data = carray(native._at(data_at), (size,), np.uint8)
+        out = carray(native._at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
+        passed = 0
+        while passed < most and at + 4 < size and data[at] == 0x30:
+            body, length = at + 2, np.int64(data[at + 1])
+            if length >= 128:
+                if not 0 < data[body] < 128:
+                    break
+                length = length & 127 | np.int64(data[body]) << 7
+                body += 1
+            end = body + length
+            if end > size or end - at > longest or body + 2 > end:
+                break
+            topic_end = body + 2 + (np.int64(data[body]) << 8 | np.int64(data[body + 1]))
+            if topic_end > end or (old == 0 and (topic_end == end or data[topic_end] != 0)):
+                break
+            field = _new_bytes(data_at + body + 2, topic_end - body - 2)
+            topic = native._dict_get(ready, field)
+            native._drop(field)
+            if topic == 0 or _is_in(apart, topic) != 1:
+                break
+            payload = topic_end if old != 0 else topic_end + 1
+            count = _read(data, data_at, payload, end, topic, state)
+            if count < 0:
+                break
+            matches, checks = native._run(state, count, out)
+            if matches != 0 or checks != 0:
+                break
+            passed += 1
+            at = end
+        return native._new_long(at << PASSED_BITS | passed)
+
+    return pass_over
+
+
+@lru_cache(maxsize=1)
+def _passer() -> Any:
+    return native.described(_function(), b"pass_over")
+
+
+def is_ready() -> bool:
+    """Whether it only has to be loaded."""
+    return native.is_cached(_function())
+
+
+def passer(state_at: int) -> Passing:
+    """What passes packets over by the state at an address. It is given the packets, the place of
+    the first, how many at the most, the bytes of the longest, whether they are of MQTT 3, the
+    topics by their bytes, and those whose publications are to be looked at one by one; it says
+    where it stopped, shifted by `PASSED_BITS`, and how many it passed over."""
+    return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

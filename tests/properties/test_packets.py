@@ -1,0 +1,171 @@
+"""What is passed over in a client's bytes is what Python finds no filter for."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from filter_texts import TEXTS, expression, row
+from postroad.filters import parse
+from postroad.live.edge import content
+from postroad.live.edge.mqtt import framed
+from postroad.matching import LinearScan, compiled
+from postroad.matching.compiled import Compiled
+from postroad.matching.index import PASSED_BITS, PASSED_MAX
+
+pytestmark = pytest.mark.skipif(not compiled.native.SUPPORTED, reason="another Python")
+TOPICS = ["a", "a/b", "s/é", "x" * 200]
+READY = {topic.encode(): topic for topic in TOPICS}
+
+
+def packet(topic: str, payload: bytes, old: bool) -> bytes:
+    field = topic.encode()
+    return framed(0x30, len(field).to_bytes(2, "big") + field + (b"" if old else b"\0") + payload)
+
+
+def passed_over(table: Compiled[int], data: bytes, old: bool, most: int = 99) -> tuple[int, int]:
+    passing = table.passing()
+    assert passing is not None
+    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS)))
+    return answer >> PASSED_BITS, answer & PASSED_MAX
+
+
+def written(draw: random.Random, values: dict[str, Any]) -> bytes:
+    """A payload with these values, in one of the ways in which it may be written or miswritten."""
+    if draw.random() < 0.3:
+        values = {**values, draw.choice(["class", "$rows", "n", "é", ""]): draw.choice(TEXTS)}
+    if draw.random() < 0.2:
+        values = {**values, draw.choice("sid"): draw.choice([{"s": 1}, [1], {}, None])}
+    text = json.dumps(values, ensure_ascii=draw.random() < 0.5)
+    if draw.random() < 0.3:
+        text = text.replace("1", draw.choice(["1e0", "01", "1.", "1.0", "-0", "+1", "10" * 9, "-"]))
+    if draw.random() < 0.2:  # said twice
+        text = text[:-1] + f', "{draw.choice("sid")}": {draw.choice(["1", "null", "true"])}}}'
+    if draw.random() < 0.2:
+        text = text.replace(" ", draw.choice(["", "  ", "\t\n", "\r", "\x0b"]))
+    data = bytearray(text.encode("utf-8", "surrogatepass"))
+    if draw.random() < 0.2:
+        data[draw.randrange(len(data))] = draw.choice(b'{}[]",:\\0\x00\x7f\xff ')
+    return bytes(data[: draw.randrange(len(data)) if draw.random() < 0.1 else None])
+
+
+@given(st.integers(min_value=0, max_value=2**32))
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_passed_over_that_some_filter_matches(seed: int) -> None:
+    draw = random.Random(seed)
+    table: Compiled[int] = Compiled()
+    scan: LinearScan[int] = LinearScan()
+    for number in range(draw.randint(1, 12)):
+        text = expression(draw, depth=2)
+        if draw.random() < 0.5:
+            text = f"({text}) AND class = '{draw.choice(TOPICS)}'"
+        table.insert(number, parse(text))
+        scan.insert(number, parse(text))
+    if table.passing() is None:  # patterns that are looked for anywhere in a text
+        return
+    for _ in range(20):
+        old = draw.random() < 0.5
+        sent = []
+        for _ in range(draw.randint(1, 6)):
+            some = {name: value for name, value in row(draw).items() if draw.random() < 0.7}
+            values = {name: value for name, value in some.items() if value == value}
+            sent.append((draw.choice(TOPICS), written(draw, values)))
+        data = b"".join(packet(topic, payload, old) for topic, payload in sent)
+        end, count = passed_over(table, data, old)
+        assert end == sum(len(packet(*each, old)) for each in sent[:count])
+        for topic, payload in sent[:count]:
+            said = content.attributes(topic, payload)
+            assert scan.match(said) == [], (topic, payload)
+
+
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False, width=64).map(repr),
+    st.decimals(allow_nan=False, allow_infinity=False, places=4).map(lambda d: f"{d:f}"),
+    st.integers().map(str),
+    st.from_regex(r"-?[0-9]{1,9}\.?[0-9]{0,9}(e[0-9])?", fullmatch=True),
+)
+
+
+@given(numbers)
+@example("-0.0")
+@example("0.30000000000000004")
+@example("999999999999999")
+@example("123456789.123456")
+@settings(max_examples=500, deadline=None)
+def test_numbers_are_those_that_python_reads(text: str) -> None:
+    """Filters for a number and for all others tell the two apart."""
+    payload = b'{"d": %s}' % text.encode()
+    value = content.attributes("a", payload).get("d")
+    table: Compiled[int] = Compiled()
+    table.insert(0, parse("d < 0 AND d > 0" if value is None else f"d <> {value!r}"))
+    _, count = passed_over(table, packet("a", payload, False), False)
+    if value is None:
+        return
+    plain = "e" not in text.lower() and len(text.strip("-").replace(".", "")) <= 15
+    assert count == plain  # that one differs from itself is sure
+    table.insert(1, parse(f"d = {value!r}"))
+    assert passed_over(table, packet("a", payload, False), False)[1] == 0
+
+
+def test_plain_payloads_are_passed_over() -> None:
+    table: Compiled[int] = Compiled()
+    filters = [
+        "class = 'a' AND price > 10 AND kind = 'x'", "flag = TRUE", "kind LIKE 'ab%'",
+        "price IN (1, 2)", "class = 'a/b' AND volume IS NULL", "kind = 'z' AND flag = FALSE",
+    ]  # fmt: skip
+    for number, text in enumerate(filters):
+        table.insert(number, parse(text))
+    plain = [
+        ("a", b'{"price": 12.5, "kind": "y"}'), ("a", b'{"price": 9, "kind": "x"}'), ("a/b", b""),
+        ("a", b"{}"), ("a", b' {"price": 0}'), ("a/b", b'{ "volume" :1,"other":"\x7f" } '),
+        ("a", b'{"flag": false, "kind": "x"}'), ("a", b'{"kind": null, "class": "a/b"}'),
+    ]  # fmt: skip
+    unknown = {2, 4}  # nothing that begins with a brace
+    for number, (topic, payload) in enumerate(plain):
+        for old in (False, True):
+            data = packet(topic, payload, old)
+            assert passed_over(table, data, old) == (
+                (0, 0) if number in unknown else (len(data), 1)
+            ), payload
+    for topic, payload in [
+        ("a", b'{"price": 12.5, "kind": "x"}'), ("a", b'{"flag": true}'), ("a", b'{"kind": "abc"}'),
+        ("a", b'{"price": 2.0}'), ("a/b", b'{"volume": null}'), ("a/b", b'{"price": 3}'),
+        ("a", b'{"kind": "z", "flag": false}'),
+    ]:  # fmt: skip
+        assert passed_over(table, packet(topic, payload, False), False) == (0, 0), payload
+
+
+def test_whatever_is_not_a_usual_publication_is_left() -> None:
+    table: Compiled[int] = Compiled()
+    table.insert(0, parse("a = 1"))
+    good = packet("a", b'{"a": 2}', False)
+    size = len(good)
+    assert passed_over(table, good * 3, False, most=2) == (2 * size, 2)
+    for bad in (
+        good[:-1], b"\x32" + good[1:], b"\xc0\x00", b"", b"\x30\x00", b"\x30\x01\x00", b"\x30",
+        b"\x30\x7f" + good[2:], b"\x30\xff\xff\xff\x7f" + good, b"\x30\x80\x00" + good[2:],
+        b"\x30\x04\xff\xff\x00\x00", packet("nobody's", b"{}", False),
+        framed(0x30, b"\0\x01a\x02\x01\x01{}"), packet("a", b'{"a": 2}' + b" " * 16_000, False),
+    ):  # fmt: skip
+        assert passed_over(table, good + bad, False) == (size, 1), bad
+    passing = table.passing()
+    assert passing is not None
+    assert passing((good, 0, 9, 16_000, False, READY, set())) == 0  # handed out without asking
+
+
+def test_a_table_that_changed_is_asked_as_it_is() -> None:
+    table: Compiled[int] = Compiled()
+    sent = packet("a", b'{"a": 2, "b": "x"}', False)
+    table.insert(0, parse("a = 1"))
+    for number in range(1, 200):
+        assert passed_over(table, sent, False)[1] == 1
+        table.insert(number, parse(f"a = {number + 5} AND z{number} = 'x'"))
+    table.insert(500, parse("b = 'x'"))
+    assert passed_over(table, sent, False)[1] == 0
+    table.remove(500)
+    assert passed_over(table, sent, False)[1] == 1
