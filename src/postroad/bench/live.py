@@ -33,9 +33,7 @@ from postroad.live.edge import content, mqtt
 from postroad.live.edge.session import Connection
 from postroad.live.network import load
 from postroad.matching import compiled
-from postroad.model import Publication
-from postroad.routing.base import Publish
-from postroad.routing.subscription_forwarding import SubscriptionForwarding
+from postroad.routing.base import NOBODY
 
 FILTERS = 10_000
 HOLDERS = 100  # connections that hold the filters
@@ -379,7 +377,7 @@ def idle(port: int, pid: int) -> int:
 def parts_us(path: Path) -> list[tuple[str, float]]:
     """Where the time of a filtered publication goes, in µs: a broker without sockets, in this
     process, is given the same load; then what it does is done alone."""
-    compiled.ready()  # a broker loads the kernels beside what it does, which is not looked at here
+    compiled.ready_passing()  # which a broker does beside what is looked at here
     broker = Broker(load(path), 0, 0, None, None)
     clients = broker.clients
 
@@ -396,41 +394,47 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
     publisher = client("p")
     quotes = [quote(n) for n in range(20_000)]
     packets = [mqtt5.PublishPacket(*each).write() for each in quotes]
-    chunks = [b"".join(packets[at : at + 1000]) for at in range(0, len(packets), 1000)]
+    asking = broker.asking()
+    wants = [asking(content.plain_attributes(*each)) is not NOBODY for each in quotes]
+    liked = [each for each, wanting in zip(quotes, wants, strict=True) if wanting]
 
-    def whole() -> None:
-        for chunk in chunks:
-            clients.received(publisher, chunk, 0)
-            for connection in clients.connections:
-                connection.out.clear()
+    def in_broker(sent: list[bytes]) -> Callable[[], None]:
+        chunks = [b"".join(sent[at : at + 1000]) for at in range(0, len(sent), 1000)]
 
-    publications = [
-        Publication("p", str(n), content.attributes(topic, payload), b"\x30", 0)
-        for n, (topic, payload) in enumerate(quotes)
-    ]
-    inputs = [Publish(publication) for publication in publications]
+        def act() -> None:
+            for chunk in chunks:
+                clients.received(publisher, chunk, 0)
+                for connection in clients.connections:
+                    connection.out.clear()
 
-    def best(act: Callable[[], object]) -> float:
+        return act
+
+    def best(act: Callable[[], object], count: int) -> float:
         act()
         times = []
         for _ in range(5):
             started = time.perf_counter()
             act()
             times.append(time.perf_counter() - started)
-        return 1e6 * min(times) / len(packets)
+        return 1e6 * min(times) / count
 
-    assert isinstance(broker.router, SubscriptionForwarding)
-    step, match = broker.router.step, broker.router.pool.match
-    all_us = best(whole)
-    attributes_us = best(lambda: [content.attributes(*each) for each in quotes])
-    match_us = best(lambda: [match(publication) for publication in publications])
-    step_us = best(lambda: [step(each, 0) for each in inputs])
+    of_wanted = [packet for packet, wanting in zip(packets, wants, strict=True) if wanting]
+    of_others = [packet for packet, wanting in zip(packets, wants, strict=True) if not wanting]
+    said = [content.plain_attributes(*each) for each in liked]
+    index = broker.router.deciding()
+    assert index is not None
+    wanted_us = best(in_broker(of_wanted), len(liked))
+    attributes_us = best(lambda: [content.plain_attributes(*each) for each in liked], len(liked))
+    match_us = best(lambda: [index.match(each) for each in said], len(liked))
+    asking_us = best(lambda: [asking(each) for each in said], len(liked))
     return [
-        ("a publication in a broker", all_us),
+        ("a publication in a broker", best(in_broker(packets), len(packets))),
+        ("one that nobody wants", best(in_broker(of_others), len(of_others))),
+        (f"one of the {len(liked) / len(quotes):.0%} that somebody wants", wanted_us),
         ("of it: attributes of topic and payload", attributes_us),
         ("of it: filters that match", match_us),
-        ("of it: the router's step besides", step_us - match_us),
-        ("of it: packets, sessions, deliveries", all_us - attributes_us - step_us),
+        ("of it: whose they are", asking_us - match_us),
+        ("of it: packets, sessions, deliveries", wanted_us - attributes_us - asking_us),
     ]
 
 
@@ -446,7 +450,7 @@ def beside_rabbitmq(folder: Path, ours: float) -> None:
 
 
 def main() -> None:
-    compiled.ready()  # or a broker would begin without the kernels while they are compiled
+    compiled.ready_passing()  # or a broker would begin without the kernels while they are compiled
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(f"one broker, {FILTERS:,} filters, loopback, load from this process")
