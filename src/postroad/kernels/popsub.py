@@ -67,8 +67,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Nothing compiled here makes an array. Counting references to those it is given would take more
-# time than all else, so it is turned off.
-_compiled = inner(_nrt=False)
+# time than all else, so it is turned off. Passing `_Inputs` and `_Kept` on, which are hundreds of
+# words, took a fifth of the time, so every function is inlined where it is called.
+_compiled = inner(_nrt=False, forceinline=True)
 _entry = njit(cache=True, _nrt=False)
 
 MECHANISMS = {"tree": 0, "direct": 1, "batching": 2, "gossip": 3}
@@ -77,6 +78,7 @@ _TREE_ONLY, _DIRECTLY, _BATCHING, _GOSSIPING = range(4)
 # What an item is: messages that a broker serves, what else is under way, timers. (Python's own
 # integers would be compiled as constants, a function for each.)
 _TREE, _DIRECT, _BATCH, _GOSSIP, _PUBLISH, _PULL, _EVALUATE, _FLUSH, _ROUND = np.arange(9)
+_NONE, _ZERO, _ONE = np.arange(-1, 2)  # as arguments, for the same reason
 _SERVED = 16  # added once a broker has taken its time
 
 # Columns. The first of a pool's table leads to the next in a list.
@@ -96,6 +98,7 @@ _ARRIVES, _MATCHES, _SINCE, _STREAM = _WHAT, _TARGET, _SENDER, _SIZE  # of items
 _TURN_OF = _HOP  # whose hops are in the upper bits of their matches
 
 # Of calm brokers; `_UP` is the row of the one they hear from, or how many there are if it is none.
+# They have 32 bits, and are widened as arguments: other types would be another function.
 _BROKER, _UP, _LINK, _ENTRY_US, _DEPTH, _TOOK_US, _BELOW, _BELOW_END = range(8)
 _HEAD_OF, _TAIL_OF = range(2)  # of streams
 
@@ -123,7 +126,7 @@ _USED = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _POPULAR_DELAYS,
 _HORIZON = 1 << 18
 _WINDOW_US = 1 << 14
 _DELAYS = 1 << 25  # to make room for at first, if there may be so many; memory that is not used
-_NEVER = 1 << 62
+_NEVER = np.int64(1 << 62)
 _END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
 
 
@@ -817,7 +820,7 @@ def _tree_on(
             continue
         sent_us = handled_us[calm[place, _UP]]
         done = sent_us + calm[place, _ENTRY_US]
-        broker, took_us = calm[place, _BROKER], calm[place, _TOOK_US]
+        broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
         if alike and timed:
             done = _served_alike(state, brokers, broker, done, sent_us, took_us)
         elif timed:
@@ -884,7 +887,7 @@ def _turn(state):
 @_compiled
 def _earliest(items, streams, place):
     """The first of the heads of a calm broker's streams, except that along the tree."""
-    first = -1
+    first = _NONE
     for home in range(streams.shape[1] - 1):
         head = streams[place, home, _HEAD_OF]
         if _before(items, head, first):
@@ -896,7 +899,8 @@ def _earliest(items, streams, place):
 def _send_directly_to(state, items, streams, earliest, place, home, matches, since_us, arrives_us):
     """A publication from a home to a calm broker."""
     item = _to_stream(
-        state, items, streams, place, home, -1, matches, 1, since_us, arrives_us, state[_NOW],
+        state, items, streams, place, home, _NONE, matches, _ONE, since_us, arrives_us,
+        state[_NOW],
         _turn(state),
     )  # fmt: skip
     if _before(items, item, earliest[place]):
@@ -926,8 +930,8 @@ def _catch_up(
     """
     columns = reach.shape[1] - len(calm)
     tree = streams.shape[1] - 1
-    broker, took_us = calm[place, _BROKER], calm[place, _TOOK_US]
-    below, below_end = calm[place, _BELOW], calm[place, _BELOW_END]
+    broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
+    below, below_end = np.int64(calm[place, _BELOW]), np.int64(calm[place, _BELOW_END])
     while True:
         item = streams[place, tree, _HEAD_OF]
         if _before(items, earliest[place], item):
@@ -963,7 +967,8 @@ def _catch_up(
             beyond = reach[row, columns + to] - 1
             if beyond >= 0:
                 _send_on(
-                    state, items, streams, rows, calm, to, row, beyond, hop + 1, since_us, done, 0
+                    state, items, streams, rows, calm, to, row, beyond, hop + 1, since_us, done,
+                    _ZERO,
                 )  # fmt: skip
         if below < below_end:
             _release(state, rows, row)
@@ -976,7 +981,7 @@ def _catch_up_all(inputs, rules, kept, limits, until_us):
         if not _catch_up(
             kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
             kept.brokers, kept.reach, kept.popular_us, kept.other_us, inputs.calm, limits,
-            rules.calm_alike, place, until_us, -1, 0,
+            rules.calm_alike, place, until_us, _NONE, _ZERO,
         ):  # fmt: skip
             return False
     kept.state[_CATCH_UP] = until_us + _WINDOW_US
@@ -1001,7 +1006,7 @@ def _catch_up_for(inputs, rules, kept, limits, gossip):
         if not _catch_up(
             kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
             kept.brokers, kept.reach, kept.popular_us, kept.other_us, calm, limits,
-            rules.calm_alike, stack[depth], now, sent_us if depth == 0 else -1, turn,
+            rules.calm_alike, stack[depth], now, sent_us if depth == 0 else _NONE, turn,
         ):  # fmt: skip
             return False
     return True
@@ -1069,7 +1074,7 @@ def _batch_on(inputs, rules, kept, bundle, first, last, hop):
         size = _wanted(kept, bundle, columns + place)
         if size == 0:
             continue
-        broker = calm[place, _BROKER]
+        broker = np.int64(calm[place, _BROKER])
         sent += 1
         kept.forwards[offer, place] += size
         sent_us = handled_us[calm[place, _UP]]
@@ -1145,7 +1150,7 @@ def _evaluate_later(rules, kept, broker):
         kept.brokers[broker, _EVALUATES] = 1
         _send(
             kept.state, kept.items, kept.near, kept.far, rules.period_us,
-            _EVALUATE, broker, -1, 0, 0, 0,
+            _EVALUATE, broker, _NONE, _ZERO, _ZERO, _ZERO,
         )  # fmt: skip
 
 
@@ -1159,7 +1164,7 @@ def _send_batch(inputs, rules, kept, slot):
     kept.bundles[bundle, _HOLDERS] = 1
     first, last = inputs.calm_from[link], inputs.calm_until[link]
     if first < last:
-        _batch_on(inputs, rules, kept, bundle, first, last, 0)
+        _batch_on(inputs, rules, kept, bundle, first, last, _ZERO)
         _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
         return
     state[_FORWARDS] += 1
@@ -1167,7 +1172,7 @@ def _send_batch(inputs, rules, kept, slot):
     kept.forwards[offer, len(inputs.calm) + link] += size
     _send(
         state, kept.items, kept.near, kept.far, inputs.latencies[link],
-        _BATCH, inputs.neighbours[link], inputs.homes[offer], 1, bundle, size,
+        _BATCH, inputs.neighbours[link], inputs.homes[offer], _ONE, bundle, size,
     )  # fmt: skip
 
 
@@ -1198,7 +1203,7 @@ def _send_directly(inputs, rules, kept, row, link, offer, late_us):
                 kept.rows[row, _REFS] += 1
                 _send(
                     state, kept.items, kept.near, kept.far, late_us + way,
-                    _DIRECT, at, broker, 1, row, 1,
+                    _DIRECT, at, broker, _ONE, row, _ONE,
                 )  # fmt: skip
         for n in range(inputs.inner_of[at], inputs.inner_of[at + 1]):
             below = inputs.neighbours[inputs.inner[n]]
@@ -1251,7 +1256,7 @@ def _deliver_at_once(state, other_us, way_us, published_us, here):
     """What is sent directly to a broker that takes no time."""
     state[_STEPS] += 1
     state[_END] = max(state[_END], state[_NOW] + way_us)
-    _deliver(state, other_us, _OTHER_DELAYS, state[_NOW] + way_us - published_us, here, 1)
+    _deliver(state, other_us, _OTHER_DELAYS, state[_NOW] + way_us - published_us, here, _ONE)
 
 
 @_compiled
@@ -1316,7 +1321,8 @@ def _publish(inputs, rules, kept, row):
                     waiting[offer, _GROUPED] = 1
                     state[_GROUPS] += 1
                     _send(
-                        state, items, near, far, rules.interval_us, _ROUND, broker, -1, 0, offer, 0
+                        state, items, near, far, rules.interval_us, _ROUND, broker, _NONE, _ZERO,
+                        offer, _ZERO,
                     )  # fmt: skip
         elif rules.mechanism == _GOSSIPING:
             slots[slot, _GOSSIPS] = 0
@@ -1329,7 +1335,7 @@ def _publish(inputs, rules, kept, row):
         if over_tree and rules.at_once:
             forwarded = True
         elif over_tree and inputs.calm_from[link] < inputs.calm_until[link]:
-            _over_calm_link(inputs, rules, kept, row, link, 0)
+            _over_calm_link(inputs, rules, kept, row, link, _ZERO)
             forwarded = True
         elif over_tree:
             kept.rows[row, _REFS] += 1
@@ -1337,7 +1343,8 @@ def _publish(inputs, rules, kept, row):
             state[_SENT] += 1
             kept.forwards[offer, len(inputs.calm) + link] += 1
             _send(
-                state, items, near, far, inputs.latencies[link], _TREE, peer, broker, 1, row, 1
+                state, items, near, far, inputs.latencies[link], _TREE, peer, broker, _ONE, row,
+                _ONE,
             )  # fmt: skip
             forwarded = True
         elif rules.mechanism == _DIRECTLY:
@@ -1354,7 +1361,7 @@ def _publish(inputs, rules, kept, row):
                 slots[slot, _STAMP] += 1
                 _send(
                     state, items, near, far, rules.timeout_us,
-                    _FLUSH, broker, -1, slots[slot, _STAMP], slot, 0,
+                    _FLUSH, broker, _NONE, slots[slot, _STAMP], slot, _ZERO,
                 )  # fmt: skip
             elif kept.least[broker] >= 0 and slots[slot, _HELD] > np.ceil(
                 kept.least[broker] / inputs.ratio[offer, link] - 1e-9
@@ -1474,7 +1481,7 @@ def _on_round(inputs, rules, kept, broker, offer):
         kept.bundles[bundle, _HOLDERS] += 1
         _send(
             state, kept.items, kept.near, kept.far, pause + 2 * inputs.direct[broker, to],
-            _PULL, to, broker, 1, bundle, size,
+            _PULL, to, broker, _ONE, bundle, size,
         )  # fmt: skip
     _tell(inputs, rules, kept, broker, bundle, size, crowd)
     if crowd == 0:  # nobody is left to tell
@@ -1501,7 +1508,7 @@ def _on_gossip(inputs, rules, kept, item):
             state[_RECEIVED] += 1
             if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
                 delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
-                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, 1)
+                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, _ONE)
             else:
                 state[_FALSE] += 1
             node = kept.nodes[node, _NEXT]
@@ -1721,17 +1728,17 @@ def _run(inputs, rules, kept, limits):
                     forwards[offer, len(calm) + link] += 1
                     _send(
                         state, items, near, far, latencies[link], _TREE, peer, broker, hop + 1,
-                        row, 1,
+                        row, _ONE,
                     )  # fmt: skip
                     if counting[broker]:
-                        _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
+                        _count_forwarded(inputs, rules, kept, broker, offer, link, _ONE)
                     forwarded = True
             for at in range(outer_of[broker], outer_of[broker + 1]):
                 link = outer[at]
                 if reach[row, column[neighbours[link]]] > 0:
                     _over_calm_link(inputs, rules, kept, row, link, hop)
                     if counting[broker]:
-                        _count_forwarded(inputs, rules, kept, broker, offer, link, 1)
+                        _count_forwarded(inputs, rules, kept, broker, offer, link, _ONE)
                     forwarded = True
             _release(state, rows, row)
         elif kind == _PUBLISH:
@@ -1739,7 +1746,7 @@ def _run(inputs, rules, kept, limits):
             here = reach[row, column[broker]] - 1
             delivered = here > 0
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
-            _deliver(state, popular_us, _POPULAR_DELAYS, delay_us, here, 0)
+            _deliver(state, popular_us, _POPULAR_DELAYS, delay_us, here, _ZERO)
             forwarded = _publish(inputs, rules, kept, row)
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
@@ -1747,7 +1754,7 @@ def _run(inputs, rules, kept, limits):
             row = items[item, _LOAD]
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
             here = reach[row, column[broker]] - 1
-            _deliver(state, other_us, _OTHER_DELAYS, delay_us, here, 1)
+            _deliver(state, other_us, _OTHER_DELAYS, delay_us, here, _ONE)
             _release(state, rows, row)
             _free(state, _ITEMS, items, item)
         elif kind == _BATCH:

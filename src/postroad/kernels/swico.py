@@ -27,27 +27,30 @@ _SPARSE = 8  # at most one position in so many contributes: those alone are gone
 
 
 class _Wanted(NamedTuple):
-    """Who wants what, both ways, and who does not."""
+    """Who wants what, both ways, and who does not.
+
+    What serves as an index has no sign: for others Numba checks whether they count from the end.
+    """
 
     start: IntArray  # per node (or position), its first topic
-    topics: IntArray  # ascending per node
+    topics: npt.NDArray[np.uint32]  # ascending per node
     list_start: IntArray  # per topic, its first subscriber
-    lists: npt.NDArray[np.int32]  # ascending per topic
+    lists: npt.NDArray[np.uint32]  # ascending per topic
     absent_start: IntArray  # per topic that most nodes want, those that do not
-    absent: npt.NDArray[np.int32]
+    absent: npt.NDArray[np.uint32]
 
 
 class _Growing(NamedTuple):
     """A ring that grows: its fragments, who is still open, and what each node remembers."""
 
     rank: IntArray  # per node, its place in the order of ties
-    degree: IntArray
+    degree: npt.NDArray[np.uint8]
     end: IntArray  # per end of a fragment, the other
     list_end: IntArray  # per topic, where those end that are still open
-    live: IntArray  # nodes that are still open, as far as known
+    live: npt.NDArray[np.uint32]  # nodes that are still open, as far as known
     live_count: IntArray
-    shared: IntArray  # topics in common with the node at hand
-    touched: IntArray
+    shared: npt.NDArray[np.int32]  # topics in common with the node at hand
+    touched: npt.NDArray[np.uint32]
     kept: IntArray  # per node, its best candidates: overlap * count + (count - 1 - rank)
     kept_count: IntArray
     kept_next: IntArray
@@ -57,7 +60,7 @@ class _Growing(NamedTuple):
 class _Parts(NamedTuple):
     """The components of every topic, over the places in its list of subscribers."""
 
-    pair: IntArray  # per (position, topic), its place in the list
+    pair: npt.NDArray[np.uint32]  # per (position, topic), its place in the list
     part: npt.NDArray[np.int32]  # per place, the component it is in
     following: npt.NDArray[np.int32]  # and the next place in it, around
     part_size: npt.NDArray[np.int32]
@@ -67,7 +70,7 @@ class _Parts(NamedTuple):
 class _Outside(NamedTuple):
     """Per topic, the places outside of its main component; they become fewer."""
 
-    places: npt.NDArray[np.int32]
+    places: npt.NDArray[np.uint32]
     end: IntArray
 
 
@@ -75,7 +78,7 @@ class _Found(NamedTuple):
     """What edges from the position at hand contribute."""
 
     gain: npt.NDArray[np.int32]  # per position; all 0 between two searches
-    touched: npt.NDArray[np.int32]  # positions with a gain, each once
+    touched: npt.NDArray[np.uint32]  # positions with a gain, each once
 
 
 class _Slots(NamedTuple):
@@ -96,8 +99,8 @@ def greedy_ring(interests: TopicInterests, seed: int, done: IntArray | None = No
     order = ring_ties(interests.nodes_count, seed)
     starts, nodes = interests.subscribers
     beside = _ring(
-        interests.start, interests.topics, starts, nodes.astype(np.int32), order,
-        np.argsort(order), _counter(done),
+        interests.start, interests.topics.astype(np.uint32), starts, nodes.astype(np.uint32),
+        order, np.argsort(order), _counter(done),
     )  # fmt: skip
     return walk([[peer for peer in pair if peer >= 0] for pair in beside.tolist()])
 
@@ -113,11 +116,10 @@ def greedy_fingers(
     placed = interests.at_positions(order)
     starts, nodes = placed.subscribers
     rank, begin = finger_ties(placed.nodes_count, seed)
-    narrow = nodes.astype(np.int32)
-    anyone = incoming == "any"
     fingers: IntArray = _fingers(
-        placed.start, placed.topics, starts, narrow, rank, begin, anyone, _counter(done)
-    )
+        placed.start, placed.topics.astype(np.uint32), starts, nodes.astype(np.uint32), rank,
+        begin, incoming == "any", _counter(done),
+    )  # fmt: skip
     return fingers
 
 
@@ -135,7 +137,8 @@ def components_count(interests: TopicInterests, world: SmallWorld) -> int:
     """TCC(E), equation 1."""
     placed = interests.at_positions(world.order)
     starts, nodes = placed.subscribers
-    return int(_components(placed.start, placed.topics, starts, nodes, world.edges))
+    topics, lists = placed.topics.astype(np.uint32), nodes.astype(np.uint32)
+    return int(_components(placed.start, topics, starts, lists, world.edges))
 
 
 def build(
@@ -222,7 +225,7 @@ def _pop(heap, size):
 def _ring(start, topics, list_start, lists, by_rank, rank, done):
     count = len(rank)
     beside = np.full((count, 2), -1, np.int64)
-    degree = np.zeros(count, np.int64)
+    degree = np.zeros(count, np.uint8)
     end = np.arange(count)
     absent_start, absent = _absentees(list_start, lists, count)
     wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
@@ -231,8 +234,9 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
     kept_next = np.zeros(count, np.int64)
     more = np.ones(count, np.bool_)
     growing = _Growing(
-        rank, degree, end, list_start[1:].copy(), np.arange(count), np.array([count]),
-        np.zeros(count, np.int64), np.empty(count, np.int64), kept, kept_count, kept_next, more,
+        rank, degree, end, list_start[1:].copy(), np.arange(count).astype(np.uint32),
+        np.array([count]), np.zeros(count, np.int32), np.empty(count, np.uint32), kept, kept_count,
+        kept_next, more,
     )  # fmt: skip
     heap = np.empty(count, np.int64)  # a node is in it once
     waiting = 0
@@ -348,7 +352,7 @@ def _remember(node, wanted, growing):
     growing.more[node] = False
     for place in range(size):
         peer = touched[place]
-        value = shared[peer] + common
+        value = np.int64(shared[peer]) + common
         key = value * count + count - 1 - rank[peer]
         shared[peer] = 0
         if peer == node or end[node] == peer or value == 0:
@@ -374,7 +378,7 @@ def _remember(node, wanted, growing):
 def _pairs(start, topics, list_start):
     """Where each (position, topic) stands in the subscriber lists."""
     filled = list_start[:-1].copy()
-    pair = np.empty(len(topics), np.int64)
+    pair = np.empty(len(topics), np.uint32)
     for at in range(len(topics)):
         pair[at] = filled[topics[at]]
         filled[topics[at]] += 1
@@ -397,14 +401,12 @@ def _contribution(a, b, start, topics, pair, part):
     j = start[b]
     merges = 0
     while i < start[a + 1] and j < start[b + 1]:
-        if topics[i] < topics[j]:
-            i += 1
-        elif topics[i] > topics[j]:
-            j += 1
-        else:
+        left = topics[i]
+        right = topics[j]
+        if left == right:
             merges += part[pair[i]] != part[pair[j]]
-            i += 1
-            j += 1
+        i += left <= right  # no branch to mispredict
+        j += right <= left
     return merges
 
 
@@ -506,7 +508,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     floor = np.zeros(slots, np.int64)
     keys = np.zeros((phases, _REMEMBERED_FINGERS), np.int64)
     known = _Slots(begin, kept, floor, free, phase_of, keys, np.zeros(phases, np.int64))
-    found = _Found(np.zeros(count, np.int32), np.empty(count, np.int32))
+    found = _Found(np.zeros(count, np.int32), np.empty(count, np.uint32))
     # Of these types, because Numba compiles a function anew for each constant that it is given.
     first_phase, only_free = np.int64(1), np.bool_(True)
     heap = np.empty(slots, np.int64)  # a position and phase are in it once
@@ -569,7 +571,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
 def _outsiders(list_start, parts):
     """Make the largest component of each topic its main one; the places outside of it."""
     part, part_size, main = parts.part, parts.part_size, parts.main
-    outside = np.empty(len(part), part.dtype)
+    outside = np.empty(len(part), np.uint32)
     outside_end = list_start[:-1].copy()
     for topic in range(len(list_start) - 1):
         for place in range(list_start[topic], list_start[topic + 1]):
