@@ -40,7 +40,11 @@ arrival, under the time at which it will have been served, unless that is far ah
 counts it; a direct send always is.
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
-the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`).
+the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`), but
+for a rare tie: where a message is handled on arrival and its service ends in the very microsecond
+in which a timer of the same broker fires, or another message comes, the core's order of the two is
+not kept. Of 2,100 drawn points with queues (seeds 0 to 699 of that test) this shows in two:
+batching 305 in delays, direct sends 227 in the length of two lines.
 Subscriptions stand still and belong to one advertisement each, as in the paper's workload. Left
 out: churn, faults, bounded buffers, the reorder buffer, priority classes, covering (which changes
 no message). Gossip is a model of the core, not its equal: groups form at once, a
