@@ -1,24 +1,33 @@
 """Numba's `njit` and `cfunc`, for processes that share the cache of what was compiled.
 
-Numba keeps compiled functions in files beside their source, and a list of which file has the code
-for which argument types. To save, a process reads the list, takes the next free name, writes the
-list, then the file (0.68). Of two processes that save the same function for different types at
-once, both take the same name, and from then on the list gives code for other types: a loop that was
-compiled for a count of zero, for instance, which skips what it should look at and says nothing.
-Here one process at a time saves in a folder, and nobody reads meanwhile.
+Numba keeps compiled functions in files beside their source, and per function a list of which file
+has the code for which argument types. It knows nothing of other processes (0.68): two that need the
+same function both compile it, and if they do so for different types, both save under the same name,
+and from then on the list gives code for other types: a loop that was compiled for a count of zero,
+for instance, which skips what it should look at and says nothing.
+
+Here one process at a time loads, compiles and saves a function; another that needs it waits, and
+then loads it. Nobody waits for ever: who waits for a function holds only those that call it, so
+that two wait for each other only if functions call each other, which the system notices; and it
+takes the lock from a process that ends.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from numba import cfunc, njit
-from numba.core import caching
+from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
 __all__ = ["cfunc", "inner", "njit"]
 
@@ -26,33 +35,48 @@ __all__ = ["cfunc", "inner", "njit"]
 # is left out, which for functions of many arrays is half of what is compiled.
 inner = partial(njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-
-class _Locked(caching.IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one function, saved and read under a lock of their folder."""
-
-    def save(self, key: Any, data: Any) -> None:
-        with self._lock(fcntl.LOCK_EX):
-            super().save(key, data)
-
-    def load(self, key: Any) -> Any:
-        if not Path(self._index_path).exists():
-            return None
-        with self._lock(fcntl.LOCK_SH):
-            return super().load(key)
-
-    @contextmanager
-    def _lock(self, kind: int) -> Iterator[None]:
-        try:
-            file = (Path(self._cache_path) / ".compiling").open("ab")
-        except OSError:  # a folder that cannot be written to: nobody saves there
-            yield
-            return
-        with file:
-            fcntl.flock(file, kind)
-            yield
+# By folder, and never closed: to close a file gives up all locks that the process has on it.
+_files: dict[Path, int] = {}
+_held: set[tuple[Path, int]] = set()
 
 
-caching.IndexDataCacheFile = _Locked
+def _alone(compile: Callable[..., Any]) -> Callable[..., Any]:
+    """Load or compile, and save, while no other process does so with the same function."""
+
+    @wraps(compile)
+    def compile_alone(function: Any, *signature: Any) -> Any:
+        cache = function._cache
+        if not isinstance(cache, FunctionCache):  # it is not kept: each process needs its own
+            return compile(function, *signature)
+        with global_compiler_lock, _lock(cache._cache_file):
+            return compile(function, *signature)
+
+    return compile_alone
+
+
+@contextmanager
+def _lock(index: Any) -> Iterator[None]:
+    """One byte, chosen by the function's name, of a file in the folder of its cache."""
+    folder, byte = Path(index._cache_path), crc32(index._index_name.encode())
+    if (folder, byte) in _held:  # it calls itself
+        yield
+        return
+    with suppress(OSError):  # a folder that cannot be written to: nobody saves there
+        if folder not in _files:
+            folder.mkdir(parents=True, exist_ok=True)
+            _files[folder] = os.open(folder / ".compiling", os.O_WRONLY | os.O_CREAT, 0o644)
+        fcntl.lockf(_files[folder], fcntl.LOCK_EX, 1, byte)
+        _held.add((folder, byte))
+    try:
+        yield
+    finally:
+        if (folder, byte) in _held:
+            _held.remove((folder, byte))
+            fcntl.lockf(_files[folder], fcntl.LOCK_UN, 1, byte)
+
+
+Dispatcher.compile = _alone(Dispatcher.compile)  # type: ignore[method-assign]
+CFunc.compile = _alone(CFunc.compile)  # type: ignore[method-assign]
 
 
 def is_cached(function: Any) -> bool:

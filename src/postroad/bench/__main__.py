@@ -15,6 +15,7 @@ from postroad.bench import against
 PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
     "beaconvey-scale": "postroad.bench.beaconvey_scale",
+    "compiling": "postroad.bench.compiling",
     "cost": "postroad.bench.cost",
     "dashboard": "postroad.bench.dashboard",
     "gossip": "postroad.bench.gossip",

@@ -71,8 +71,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Nothing compiled here makes an array. Counting references to those it is given would take more
-# time than all else, so it is turned off. Passing `_Inputs` and `_Kept` on, which are hundreds of
-# words, took a fifth of the time, so every function is inlined where it is called.
+# time than all else, so it is turned off. `_Inputs` and `_Kept` are hundreds of words to pass on,
+# so every function is inlined where it is called.
 _compiled = inner(_nrt=False, forceinline=True)
 _entry = njit(cache=True, _nrt=False)
 

@@ -500,7 +500,9 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
         for phase in range(phases):
             slot_of[rank[position, phase]] = position * phases + phase
     free = np.empty((phases, count + 1), np.int32)
-    free[:] = np.arange(count + 1).astype(np.int32)
+    for phase in range(phases):
+        for node in range(count + 1):
+            free[phase, node] = node
     phase_of = np.zeros(count + 1, np.int8)
     for away in range(2, count + 1):
         phase_of[away] = phase_of[away // 2] + 1

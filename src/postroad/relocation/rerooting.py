@@ -25,19 +25,19 @@ def _ones(word):
 
 @njit(
     "Tuple((int64[::1], int64[::1]))"
-    "(int64[::1], int64[::1], int64[:, ::1], Array(uint64, 2, 'C', readonly=True), int64[::1],"
-    " int64[::1])",
+    "(int64[::1], int64[::1], int64[::1], Array(uint64, 2, 'C', readonly=True), int64[::1], int64)",
     cache=True,
 )
-def reroot(brokers, start, ways, vectors, deliveries, client_us):
+def reroot(start, near, near_us, vectors, deliveries, delay_us):
     """Per report, load and delay with the publisher there; the first report is the root's.
 
-    `ways[start[n]:start[n + 1]]` are the neighbours of the n-th and the time to each.
+    `near[start[n]:start[n + 1]]` are the neighbours of the n-th, as numbers of reports, or -1 for
+    one that did not report, and `near_us` the time to each. `delay_us` is what all deliveries take
+    from broker to client.
     """
     count, words = vectors.shape
-    place = np.argsort(brokers)
-    sorted_brokers = brokers[place]
-    parent = np.full(count, -1, np.int64)
+    parent = np.zeros(count, np.int64)
+    parent[0] = -1
     down_us = np.zeros(count, np.int64)  # from the parent to here
     up_us = np.zeros(count, np.int64)  # from here to the parent
     order = np.zeros(count, np.int64)
@@ -46,21 +46,19 @@ def reroot(brokers, start, ways, vectors, deliveries, client_us):
         assert number < end, "the reports are of one tree"
         here = order[number]
         for at in range(start[here], start[here + 1]):
-            spot = np.searchsorted(sorted_brokers, ways[at, 0])
-            if spot == count or sorted_brokers[spot] != ways[at, 0]:
+            other = near[at]
+            if other < 0:
                 continue
-            other = place[spot]
             if other == parent[here]:
-                up_us[here] = ways[at, 1]
+                up_us[here] = near_us[at]
             else:
                 parent[other] = here
-                down_us[other] = ways[at, 1]
+                down_us[other] = near_us[at]
                 order[end] = other
                 end += 1
     bits = vectors.copy()  # at and below each broker
     inside = deliveries.copy()
     before = np.zeros((count, words), np.uint64)  # what the parent had on the sides already seen
-    delay_us = (deliveries * client_us).sum()
     for number in range(count - 1, 0, -1):
         here = order[number]
         above = parent[here]
@@ -70,13 +68,13 @@ def reroot(brokers, start, ways, vectors, deliveries, client_us):
         inside[above] += inside[here]
         delay_us += inside[here] * down_us[here]
     rates = np.zeros(count, np.int64)
+    loads = np.zeros(count, np.int64)
+    delays_us = np.zeros(count, np.int64)
     for here in range(count):
         for word in range(words):
             rates[here] += _ones(bits[here, word])
+        loads[0] += rates[here]
     total = inside[0]
-    loads = np.empty(count, np.int64)
-    delays_us = np.empty(count, np.int64)
-    loads[0] = rates.sum()
     delays_us[0] = delay_us
     # What is outside a broker's subtree: beyond its parent, and on the parent's other sides.
     # Children are met in the other direction than above, so `after` holds what `before` lacks.

@@ -80,14 +80,19 @@ def estimates(reports: Sequence[TraceReport], pings_us: Mapping[BrokerId, TimeUs
     start = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter(map(len, ways), np.int64, count), out=start[1:])
     flat = chain.from_iterable(chain.from_iterable(ways))
+    far = np.fromiter(flat, np.int64, 2 * int(start[-1])).reshape(-1, 2)
     bytes_count = 8 * max(1, -(-max(map(len, vectors)) // 8))
     joined = b"".join([vector.ljust(bytes_count, b"\0") for vector in vectors])
     brokers = np.array([report.broker for report in reports])
     deliveries = np.array([report.deliveries for report in reports])
+    client_us = np.array([report.client_us for report in reports])
+    by_broker = np.argsort(brokers)
+    spot = np.searchsorted(brokers, far[:, 0], sorter=by_broker)
+    near = by_broker[np.minimum(spot, count - 1)]
+    near[brokers[near] != far[:, 0]] = -1
     loads, delays_us = reroot(
-        brokers, start, np.fromiter(flat, np.int64, 2 * int(start[-1])).reshape(-1, 2),
-        np.frombuffer(joined, np.uint64).reshape(count, -1), deliveries,
-        np.array([report.client_us for report in reports]),
+        start, near, far[:, 1].copy(), np.frombuffer(joined, np.uint64).reshape(count, -1),
+        deliveries, int((deliveries * client_us).sum()),
     )  # fmt: skip
     if pings_us:
         pings = [pings_us.get(report.broker, 0) for report in reports]

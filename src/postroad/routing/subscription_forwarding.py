@@ -131,16 +131,13 @@ class SubscriptionForwarding(Router):
             subscription: Message | None = None  # one for all neighbours
             for peer in peers:
                 outgoing = self.outgoing[peer]
-                wanted = peer in to_know
-                if wanted == (filter in outgoing.asked):
-                    continue
-                if not wanted:
+                if peer in to_know:
+                    if outgoing.ask(filter):
+                        subscription = subscription or SubscriptionMessage(filter)
+                        effects.append(Send(peer, subscription))
+                elif filter in outgoing.asked:
                     outgoing.remove(filter)
                     effects.append(Send(peer, UnsubscriptionMessage(filter)))
-                    continue
-                outgoing.add(filter)
-                subscription = subscription or SubscriptionMessage(filter)
-                effects.append(Send(peer, subscription))
             return effects
         to_know_of = [(filter, self._to_know(filter, peers)) for filter in filters]
         for peer in peers:
@@ -164,7 +161,7 @@ class SubscriptionForwarding(Router):
         return effects
 
     def table_entries(self) -> int:
-        return len(self.table)
+        return self.table.entries_count
 
     def check(self) -> None:
         self.table.check()

@@ -224,9 +224,16 @@ class Outgoing:
                 for covered in self.covering.pop(other, {}):
                     self._cover(covered, filter)
                 self._cover(other, filter)
-        asked[filter] = self._next
-        self._next += 1
+        self.ask(filter)
         return [filter], withdrawn
+
+    def ask(self, filter: Filter) -> bool:
+        """Ask for a filter, whatever covers it. False if it had been asked for."""
+        number = self._next
+        if self.asked.setdefault(filter, number) != number:
+            return False
+        self._next += 1
+        return True
 
     def remove(self, filter: Filter) -> tuple[list[Filter], list[Filter]]:
         """A filter is no longer wanted. What it alone had covered is asked for first."""
