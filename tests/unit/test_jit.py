@@ -32,19 +32,29 @@ def wrong(value):
     return value.nothing
 """
 CALLS = """
+import os
+import signal
 import sys
 from numba.core import errors, event
 import kernels
 
+stops = False
+
 class Starts(event.Listener):
     def on_start(self, what):
+        global stops
         print("compiles", what.data["dispatcher"].py_func.__name__, flush=True)
+        if stops:
+            stops = False
+            os.kill(os.getpid(), signal.SIGSTOP)
     def on_end(self, what):
         pass
 
 event.register("numba:compile", Starts())
 print("ready", flush=True)
 for call in sys.stdin:
+    stops = call.startswith("stop ")
+    call = call.removeprefix("stop ")
     try:
         print(eval(call), flush=True)
     except errors.TypingError:
@@ -63,9 +73,10 @@ class Caller:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def call(self, text: str) -> None:
+    def call(self, text: str, stop: bool = False) -> None:
+        """With `stop` the process stops as soon as it compiles something."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"kernels.{text}\n")
+        self.process.stdin.write(f"{'stop ' if stop else ''}kernels.{text}\n")
         self.process.stdin.flush()
 
     def line(self) -> str:
@@ -81,6 +92,11 @@ class Caller:
 
     def is_silent(self, seconds: float) -> bool:
         return not select.select([self.process.stdout], [], [], seconds)[0]
+
+    def resume(self) -> None:
+        """Let it go on, once it has stopped."""
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()
@@ -107,12 +123,11 @@ def test_what_one_compiles_another_waits_for_and_loads(
     callers: Callable[[int], list[Caller]],
 ) -> None:
     first, second = callers(2)
-    first.call("kernel(2)")
+    first.call("kernel(2)", stop=True)
     assert first.line() == "compiles kernel"
-    first.process.send_signal(signal.SIGSTOP)
     second.call("kernel(2)")
     assert second.is_silent(1.0)
-    first.process.send_signal(signal.SIGCONT)
+    first.resume()
     assert first.lines("9901.0") == ["compiles half", "9901.0"]
     assert second.lines("9901.0") == ["9901.0"]
 
@@ -132,9 +147,8 @@ def test_a_process_that_dies_gives_its_turn_to_the_next(
     callers: Callable[[int], list[Caller]],
 ) -> None:
     first, second = callers(2)
-    first.call("kernel(2)")
+    first.call("kernel(2)", stop=True)
     assert first.line() == "compiles kernel"
-    first.process.send_signal(signal.SIGSTOP)
     second.call("kernel(2)")
     assert second.is_silent(1.0)
     first.kill()
