@@ -55,7 +55,7 @@ def written(draw: random.Random, values: dict[str, Any]) -> bytes:
 
 
 @given(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_nothing_is_passed_over_that_some_filter_matches(seed: int) -> None:
     draw = random.Random(seed)
     table: Compiled[int] = Compiled()
@@ -96,7 +96,7 @@ numbers = st.one_of(
 @example("0.30000000000000004")
 @example("999999999999999")
 @example("123456789.123456")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_numbers_are_those_that_python_reads(text: str) -> None:
     """Filters for a number and for all others tell the two apart."""
     payload = b'{"d": %s}' % text.encode()

@@ -20,6 +20,6 @@ def test_the_law_has_the_fixed_cost_apart() -> None:
 
 def test_processor_time_of_what_has_ended_is_kept() -> None:
     before = processor_s(os.getpid())
-    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    spin = "import time\nwhile time.process_time() < 0.5: pass"
     subprocess.run([sys.executable, "-c", spin], check=True)
-    assert processor_s(os.getpid()) - before >= 0.29
+    assert processor_s(os.getpid()) - before > 0.4  # it is counted in hundredths
