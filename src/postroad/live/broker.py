@@ -160,6 +160,7 @@ class Broker:
         self.strangers = Strangers()
         self.peers: dict[BrokerId, Neighbour] = {}
         self.steps = self.notes = self.refused_wires = 0
+        self._routes = 0  # inputs that may have changed where publications go
         self.congested = False
         self._tree = network.row.overlay == "tree"
         self._heap: list[tuple[TimeUs, int, Callable[[TimeUs], None]]] = []
@@ -416,6 +417,8 @@ class Broker:
         self.now = now
         if self.repair is not None and isinstance(input, Subscribe | Unsubscribe):
             self._obey(self.repair.local(input, now), now)
+        if _published(input) is None:
+            self._routes += 1
         effects = self.router.step(input, now)
         self.steps += 1
         return self._performed(input, effects, now)
@@ -464,6 +467,11 @@ class Broker:
         if found is not None and not all(self._takes(peer, links.RUNS) for peer in found[1]):
             return None
         return found
+
+    def routes_version(self) -> int | None:
+        """While this stays the same `recipients` answers the same, except that a neighbour may no
+        longer take runs; None where traces tell of publications."""
+        return None if self.traces is not None else self._routes + self.shares.changes
 
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
@@ -1643,13 +1651,19 @@ def _handoff(publication: Publication, group: str) -> Handoff:
     )
 
 
+def _published(input: Input) -> Publication | None:
+    """The publication that an input is, if it is one and nothing else."""
+    if type(input) is Publish:
+        return input.publication
+    if type(input) is Received and type(input.message) is PublicationMessage:
+        return input.message.publication
+    return None
+
+
 def _recorded(traces: Traces, input: Input) -> bool:
     """Whether traces tell of an input: of most publications they do not."""
-    if type(input) is Publish:
-        return traces.sampled(input.publication)
-    if type(input) is Received and type(input.message) is PublicationMessage:
-        return traces.sampled(input.message.publication)
-    return True
+    publication = _published(input)
+    return publication is None or traces.sampled(publication)
 
 
 def _statement(message: Message) -> tuple[str, bool]:

@@ -201,6 +201,71 @@ def test_runs_deliver_what_single_steps_do(tmp_path: Path, seed: int) -> None:
     assert sides[0].broker.router.matches_count == sides[1].broker.router.matches_count
 
 
+MANY = [*(f"t/{n}" for n in range(150)), "t/ü", "t/" + "y" * 130, "a", "a/b"]
+
+
+def many_topics(draw: random.Random, level: int) -> bytes:
+    """Publications to many topics, some several times in a row."""
+    topics = [draw.choice(MANY) for _ in range(draw.randrange(1, 80))]
+    times = draw.choices([1, 2, 5], [8, 1, 1], k=len(topics))
+    return b"".join(
+        publication(draw, level, topic)
+        for topic, count in zip(topics, times, strict=True)
+        for _ in range(count)
+    )
+
+
+def subscribe_to_one(draw: random.Random, level: int, number: int) -> bytes:
+    if level == 5 and draw.random() < 0.1:
+        return mqtt5.UnsubscribePacket(number, [draw.choice(MANY)]).write()
+    if draw.random() < 0.1:
+        return subscribe(draw, level, number)
+    pattern = draw.choice([*MANY, "t/#"] if draw.random() < 0.3 else MANY[:20])
+    if level != 5:
+        return v3(0x82, number.to_bytes(2, "big") + field(pattern) + b"\0")
+    wanted = mqtt5.TopicFilter(pattern, max_qos=mqtt5.QoS(0), retain_as_published=False)
+    return mqtt5.SubscribePacket(number, [wanted]).write()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_publications_to_many_topics_go_the_ways_of_single_steps(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    fast, slow = (Side(write_network(tmp_path, ["A"], []), runs) for runs in (True, False))
+    levels = {f"c{n}": draw.choice([4, 5]) for n in range(12)}
+    for name, level in levels.items():
+        for side in (fast, slow):
+            side.connect(name, level)
+    copied = 0
+    copy_to = fast.broker.clients._copy_to
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal copied
+        done = copy_to(*arguments)
+        copied += done
+        return done
+
+    fast.broker.clients._copy_to = counted  # type: ignore[method-assign]
+    for step in range(80):
+        name = draw.choice(list(levels))
+        level, chance = levels[name], draw.random()
+        wants = step < 20 or chance < 0.3
+        data = subscribe_to_one(draw, level, step + 1) if wants else many_topics(draw, level)
+        full = draw.random() < 0.1
+        for side in (fast, slow):
+            side.connections["c0"].full = full
+            if 0.3 < chance < 0.33:  # a subscriber goes and comes back
+                side.broker.clients.closed(side.connections["c1"], 1_000_000)
+                side.connect("c1", levels["c1"])
+            side.send(name, data)
+    for name in levels:
+        assert fast.got(name) == slow.got(name), (seed, name)
+    first, second = (side.broker.clients for side in (fast, slow))
+    assert (first.published, first.delivered) == (second.published, second.delivered)
+    assert sum(first.latency.counts) == sum(second.latency.counts)
+    assert fast.broker.steps == slow.broker.steps
+    assert copied > first.published / 10
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_nobody_wants_is_passed_over_and_nothing_else(tmp_path: Path, seed: int) -> None:
     """Among compiled filters, one publication after the other or many in one look."""
@@ -362,6 +427,8 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
     for _ in range(12):
         n = draw.randrange(len(levels))
         topics = [draw.choice(TOPICS)] * draw.randrange(1, 60) + [draw.choice(TOPICS)]
+        if seed % 3 == 0:  # so that few are of the same topic as the one before
+            topics = [draw.choice(TOPICS) for _ in topics]
         data = b"".join(publication(draw, levels[n], topic) for topic in topics)
         busy += len(topics)
         for net, side in zip(sides, clients, strict=True):

@@ -29,6 +29,7 @@ from postroad.live.edge.luggage import Luggage
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import (
+    NOTHING,
     RECENT,
     SECOND_US,
     Connection,
@@ -83,7 +84,9 @@ log = logging.getLogger("postroad.clients")
 NOT_HERE = "it is not connected here"
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 ADVERTISED_MAX = 64  # conjunctions, constraints, values and patterns: all filters are compared
-TOPICS_READY = 4_096  # of a client: that may be published to without a further look
+TOPICS_READY = 4_096  # of a client: that may be published to without a further look,
+TOPICS_KNOWN = 32_768  # or of all clients that may publish anything,
+TOPIC_BYTES = 128  # if they are no longer than that
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
 TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
 SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
@@ -104,10 +107,14 @@ LATELY_US = 100_000  # broker busy another has sent a little, so long ago at mos
 LITTLE_BYTES = 1_024
 MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
 WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
-AT_ONCE = 8  # clients that are written to without a turn
+AT_ONCE = 8  # clients that are written to without a turn, and whose ways are remembered
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
 ALIASES_MAX = 64  # topic aliases that a client may give
+
+
+# Sessions that get what is published to a topic, and neighbours.
+Way = tuple[tuple[Session, ...], list[BrokerId]]
 
 
 class Clients:
@@ -131,7 +138,11 @@ class Clients:
         # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
         # router about each is always right.
         self._apart: set[str] = set()
-        self._ways: dict[str, list[Connection] | None] = {}  # since the last turn; see `at_once`
+        # Topics that can be published to, and where all that is published to one goes, by where it
+        # comes from; the latter as of a version of the routes.
+        self.topics: dict[bytes, str] = {}
+        self._ways: dict[BrokerId | None, dict[str, Way]] = {}
+        self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
@@ -409,7 +420,6 @@ class Clients:
         """
         clock = self.clock
         assert clock is not None
-        self._ways.clear()
         turn_ns = SHORT_NS if now - self._little_us < LATELY_US else TURN_NS
         end_ns = clock() + turn_ns
         served = len(self.behind)
@@ -541,6 +551,7 @@ class Clients:
         short = now - self._little_us < LATELY_US
         left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
         passing = broker.passing() if size - at >= MANY_BYTES else None
+        ways, given = self._ways_from(None), 0
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
@@ -575,9 +586,35 @@ class Clients:
                 break
             topic = topic_of(data[body + 2 : topic_end])
             if topic is None:
-                break
+                topic = self._new_topic(session, data[body + 2 : topic_end])
+                if topic is None:
+                    break
             run = None
             if topic not in apart:
+                way = None
+                # Several to one topic in a row go faster together, and so does one alone.
+                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
+                    way = ways.get(topic) or self._way(topic, None, ways)
+                    if way is not None and way[1] and end == size:
+                        way = None
+                if way is not None and self._copy_to(way[0], packet := data[at:end], old):
+                    published += 1
+                    asked += 1
+                    given += bool(way[0])
+                    if way[1]:
+                        payload = data[topic_end if old else topic_end + 1 : end]
+                        kept = mqtt.as_of_other_level(packet, old) if old else packet
+                        batch.add(self._count + asked, attributes_of(topic, payload), kept, way[1])
+                    left_bytes -= len(way[0]) * (end - at)
+                    at = end
+                    if left_bytes <= 0 or at >= last:
+                        self._end_ns = 0  # it is to be written before there is more
+                        break
+                    if broker.congested:
+                        self._pause(connection, now)
+                        if connection.stopped:
+                            break
+                    continue
                 batch.close()
                 self._count += asked
                 handed += asked
@@ -604,10 +641,7 @@ class Clients:
                 attributes = attributes_of(topic, payload)
                 found = interested(attributes)
                 if found is not NOBODY:
-                    if old:
-                        kept = mqtt.framed(0x30, data[body:topic_end] + b"\0" + payload)
-                    else:
-                        kept = data[at:end]
+                    kept = mqtt.as_of_other_level(data[at:end], old) if old else data[at:end]
                     self._count = count = self._count + asked
                     if found is None:
                         batch.close()
@@ -634,8 +668,14 @@ class Clients:
         if published and broker.congested:
             self._pause(connection, now)
         self.published += published
+        self._timed(0, given)
         broker.passed(handed)
         return at
+
+    def _timed(self, took_us: TimeUs, count: int) -> None:
+        """So many publications were handed out so long after they were published."""
+        before, self._handed = self._handed, self._handed + count
+        self.latency.add(took_us, self._handed // TIMED - before // TIMED)
 
     def at_once(self, connection: Connection, data: bytes) -> tuple[bytes, list[Connection]] | None:
         """A publication came alone while there was nothing to do: whom to write it to as it is, and
@@ -658,17 +698,16 @@ class Clients:
         topic = session.ready.get(data[body + 2 : topic_end])
         if topic is None or not connection.reading or self.limits.bytes_per_s:
             return None
-        if self.broker.traces is not None:
+        ways = self._ways_from(None)
+        way = None if ways is None else ways.get(topic) or self._way(topic, None, ways)
+        if way is None or way[1]:
             return None
-        try:
-            targets = self._ways[topic]
-        except KeyError:
-            targets = self._ways[topic] = self._way(topic)
-        if targets is None:
-            return None
-        for target in targets:
-            if target.full or target.out or (target.level == V3) != old:
+        targets: list[Connection] = []
+        for each in way[0]:
+            target = each.direct
+            if target is None or target.full or target.out or (target.level == V3) != old:
                 return None
+            targets.append(target)
         return data[body : topic_end if old else topic_end + 1], targets
 
     def went_at_once(self, connection: Connection, size: int, copies: int, now: TimeUs) -> None:
@@ -686,18 +725,56 @@ class Clients:
             if self._handed % TIMED == 0:
                 self.latency.add(0)
 
-    def _way(self, topic: str) -> list[Connection] | None:
-        """The clients that get every publication to a topic as it is, if nobody else does."""
-        found = self.broker.recipients(topic)
-        if found is None or found[1]:
+    def _ways_from(self, sender: BrokerId | None) -> dict[str, Way] | None:
+        """The known ways of publications that come from there; None where there may be none."""
+        version = self.broker.routes_version()
+        if version is None:
             return None
-        targets: dict[Connection, None] = {}
+        if version != self._ways_version:
+            self._ways_version = version
+            self._ways.clear()
+        return self._ways.setdefault(sender, {})
+
+    def _way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
+        """Where each publication to a topic goes, if that is the same for all and few clients."""
+        found = self.broker.recipients(topic, sender)
+        if found is None:
+            self._apart.add(topic)
+            return None
+        sessions: dict[Session, None] = {}
         for name in found[0]:
             held = self.holders.get(name)
-            if held is None or held.session.direct is None:
+            if held is None or len(sessions) > AT_ONCE:
                 return None
-            targets[held.session.direct] = None
-        return list(targets) if len(targets) <= AT_ONCE else None
+            sessions[held.session] = None
+        if len(sessions) > AT_ONCE:
+            return None
+        way = tuple(sessions), found[1]
+        if len(topic) <= TOPIC_BYTES:
+            if len(ways) >= TOPICS_KNOWN:
+                ways.clear()
+            ways[topic] = way
+        return way
+
+    def _copy_to(self, sessions: tuple[Session, ...], packet: bytes, old: bool) -> bool:
+        """Give a packet, as a client of this level sent it, to all these; False if one of them
+        needs a further look, and then nobody has got it."""
+        targets: list[Connection] = []
+        for session in sessions:
+            target = session.direct
+            if target is None or target.full:
+                return False
+            targets.append(target)
+        other: bytes | None = None
+        for target in targets:
+            if (target.level == V3) == old:
+                target.out.append(packet)
+            else:
+                other = other or mqtt.as_of_other_level(packet, old)
+                target.out.append(other)
+            self.dirty[target] = None
+        self.delivered += len(targets)
+        return True
 
     def _pass_on(
         self,
@@ -787,8 +864,7 @@ class Clients:
             run = RunMessage(publisher, boot, first, topic, packets, time_us, hops + 1)
             self.broker.forward(run, count, peers)
         self.broker.passed(count)
-        before, self._handed = self._handed, self._handed + (count if targets else 0)
-        self.latency.add(now - time_us, self._handed // TIMED - before // TIMED)
+        self._timed(now - time_us, count if targets else 0)
         self.delivered += count * len(targets)
         return count, len(targets), at
 
@@ -823,9 +899,18 @@ class Clients:
         broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
         interested, attributes_of = broker.asking(sender), content.plain_attributes
         onward = broker.batch(publisher, boot, time_us, batch.hops)
-        handed = 0
+        ways, apart = self._ways_from(sender), self._apart
+        handed = given = 0
         try:
             for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
+                if ways is not None and topic not in apart:
+                    way = ways.get(topic) or self._way(topic, sender, ways)
+                    if way is not None and self._copy_to(way[0], kept, False):
+                        handed += 1
+                        given += bool(way[0])
+                        if way[1]:
+                            onward.add(number, attributes_of(topic, payload), kept, way[1])
+                        continue
                 attributes = attributes_of(topic, payload)
                 found = interested(attributes)
                 if found is None:
@@ -843,6 +928,7 @@ class Clients:
                     onward.add(number, attributes, kept, peers)
         finally:
             onward.close()
+            self._timed(now - time_us, given)
             broker.passed(handed)
         return len(batch.numbers)
 
@@ -1843,9 +1929,7 @@ class Clients:
             self._forbid(connection, session, packet)
             return True
         if user is None or user.publish_where is None:
-            if len(session.ready) >= TOPICS_READY:
-                session.ready.clear()
-            session.ready = put(session.ready, topic.encode(), topic)
+            self._may_publish(session, topic)
         empty = not payload
         kept = mqtt.keep(data, connection.level)
         broker = self.broker
@@ -1873,6 +1957,33 @@ class Clients:
         if self.broker.congested or self.filling:
             self._pause(connection, now)
         return True
+
+    def _may_publish(self, session: Session, topic: str) -> None:
+        """What the session publishes to this topic needs no further look."""
+        field = topic.encode()
+        if len(field) > TOPIC_BYTES:
+            return
+        most = TOPICS_READY
+        if session.user is None and (session.declared or "*" in session.advertised):
+            session.ready, most = self.topics, TOPICS_KNOWN
+        elif session.ready is NOTHING:
+            session.ready = {}
+        if len(session.ready) >= most:
+            session.ready.clear()
+        session.ready[field] = topic
+
+    def _new_topic(self, session: Session, field: bytes) -> str | None:
+        """A topic that nobody published to before, if the session may publish to it without a
+        further look."""
+        if session.ready is not self.topics or session.unsettled:
+            return None
+        if len(field) > TOPIC_BYTES or not field.isascii():
+            return None
+        topic = field.decode()
+        if not topics.valid_topic(topic):
+            return None
+        self._may_publish(session, topic)
+        return topic
 
     def _pause(self, connection: Connection, now: TimeUs) -> None:
         """Take no more of this client until links have room and subscribers have read."""

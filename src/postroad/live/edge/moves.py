@@ -25,7 +25,7 @@ import msgspec
 from postroad.errors import InputError
 from postroad.filters import parse
 from postroad.live.edge.mqtt import Malformed
-from postroad.live.edge.session import Connection, Session
+from postroad.live.edge.session import NOTHING, Connection, Session
 from postroad.model import Advertisement, AdvertisementId, BrokerId, TimeUs
 from postroad.relocation.publisher import GRACE_US
 from postroad.routing.base import Advertise, Input, Migrate, Move, Paused, Resume, Unadvertise
@@ -140,6 +140,7 @@ class Moves:
         """The client has closed: nothing more of it comes here."""
         name = order.advertisement_id
         session.advertised.clear()
+        session.ready = NOTHING
         self._known.pop(name, None)
         # If it never arrives, its advertisement ends here; if it did, this changes nothing.
         return [Step(Paused(name, order.epoch)), After(ARRIVE_US, lambda: self._forget(name))]

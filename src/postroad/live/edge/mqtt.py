@@ -327,6 +327,16 @@ def is_plain(kept: bytes) -> bool:
     return topic_end < len(kept) and kept[topic_end] == 0
 
 
+def as_of_other_level(packet: bytes, old: bool) -> bytes:
+    """A PUBLISH of quality 0 without properties, its length in at most two bytes: an old one, of
+    MQTT 3.1.1, as MQTT 5 has it, and the other way round."""
+    at = 2 if packet[1] < 128 else 3
+    topic_end = at + 2 + (packet[at] << 8 | packet[at + 1])
+    if old:
+        return framed(packet[0], packet[at:topic_end] + b"\0" + packet[topic_end:])
+    return framed(packet[0], packet[at:topic_end] + packet[topic_end + 1 :])
+
+
 def keep(data: bytes, level: int) -> bytes:
     """The bytes of a `Letter` from those of a client's PUBLISH."""
     first = data[0]

@@ -55,6 +55,7 @@ class Shares:
     def __init__(self, number: BrokerId) -> None:
         self.number = number
         self.groups: dict[str, Gathering] = {}
+        self.changes = 0  # statements taken: while there are no more, groups want the same topics
         self.versions: dict[BrokerId, int] = {}
         self.stated: dict[BrokerId, dict[str, Counts]] = {}
         self._index: Index[str] = Index(beside=True)
@@ -89,6 +90,7 @@ class Shares:
         if known != members.before if members.before >= 0 else known >= members.version:
             return False
         self.versions[broker] = members.version
+        self.changes += 1
         stated = self.stated.setdefault(broker, {})
         gone: Iterable[str] = members.gone
         if members.before < 0:
@@ -112,6 +114,7 @@ class Shares:
     def forget(self, broker: BrokerId) -> None:
         """A broker is no longer of the network."""
         self.versions.pop(broker, None)
+        self.changes += 1
         for name in self.stated.pop(broker, {}):
             self._withdraw(name, broker)
 
