@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from postroad.errors import RunFailed
-from postroad.filters import parse
+from postroad.filters import Filter, parse
 from postroad.live.edge.clients import Clients
 from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
@@ -52,7 +52,7 @@ from postroad.live.links.tree import TreeId
 from postroad.live.network import DURABLE, Network
 from postroad.live.store import CauseRow, Journal, Kept, Rows, Standing, WaveRow
 from postroad.live.traces import Traces
-from postroad.matching.index import Passing
+from postroad.matching import Index
 from postroad.model import AdvertisementId, BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import (
     AdvertisementMessage,
@@ -493,13 +493,15 @@ class Broker:
             ask = self.router.asking(sender)
         return ask or partial(self.interested, sender=sender)
 
-    def passing(self) -> Passing | None:
-        """What passes over those of own clients' publications that go to nobody, until this broker
-        hears from others; None where each has to be asked about."""
-        if self.traces is not None or self.shares.groups:
+    def deciding(self, sender: BrokerId | None = None) -> Index[Filter] | None:
+        """The filters that decide where publications from there go, as `wanting` says; None where
+        each has to be asked about."""
+        if self.traces is not None or (sender is None and self.shares.groups):
             return None
-        index = self.router.deciding()
-        return None if index is None else index.passing()
+        return self.router.deciding()
+
+    def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
+        return self.router.wanting(filter, sender)
 
     def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch:
         """Gathers publications of a client for neighbours."""

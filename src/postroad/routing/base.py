@@ -416,6 +416,11 @@ class Router(ABC):
         as of `recipients`."""
         return None
 
+    def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
+        """Whom `asking` names of a publication that this one of the filters matches, and no other;
+        of several it names all of them once."""
+        return NOBODY
+
     @final
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None

@@ -89,6 +89,9 @@ class SubscriptionForwarding(Router):
     def deciding(self) -> Index[Filter] | None:
         return self.table.pool.index if self.stateless else None
 
+    def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
+        return self.table.wanting([filter], sender)
+
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if isinstance(message, PublicationMessage):
             return self._route(message.publication, message.hops, sender)

@@ -121,7 +121,7 @@ class SourceTable:
         filters = self.pool.match(publication)
         if not filters:
             return []
-        names, peers = self._wanting(filters, sender)
+        names, peers = self.wanting(filters, sender)
         if names:
             effects.extend([Deliver(name, publication, hops) for name in names])
         return peers
@@ -129,7 +129,7 @@ class SourceTable:
     def asking(self, sender: BrokerId | None) -> Asking:
         """What tells the local subscriptions, and the neighbours but for `sender`, that want a
         publication by what it says, until the table changes."""
-        match, wanting = self.pool.index.match, self._wanting
+        match, wanting = self.pool.index.match, self.wanting
 
         def ask(attributes: Mapping[str, Scalar]) -> Recipients:
             filters = match(attributes)
@@ -137,7 +137,8 @@ class SourceTable:
 
         return ask
 
-    def _wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
+    def wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
+        """The local subscriptions with these filters, and the neighbours but for `sender`."""
         names: list[SubscriptionId] = []
         peers: list[BrokerId] = []
         sources, holders = self.sources, self.holders

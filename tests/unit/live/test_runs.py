@@ -59,7 +59,7 @@ class Side:
             self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
             self.broker.interested = lambda *_: None  # type: ignore[method-assign]
             self.broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
-            self.broker.passing = lambda: None  # type: ignore[method-assign]
+            self.broker.deciding = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -412,6 +412,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
                 broker.recipients = lambda *_: None  # type: ignore[method-assign]
                 broker.interested = lambda *_: None  # type: ignore[method-assign]
                 broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
+                broker.deciding = lambda *_: None  # type: ignore[method-assign]
         sides.append(net)
     levels = [draw.choice([4, 5]) for _ in range(8)]
     clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]

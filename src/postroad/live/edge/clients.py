@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import mqtt5
 import msgspec
@@ -61,7 +61,6 @@ from postroad.model import (
     TimeUs,
 )
 from postroad.routing.base import (
-    NOBODY,
     Advertise,
     Deliver,
     Effect,
@@ -142,6 +141,7 @@ class Clients:
         # comes from; the latter as of a version of the routes.
         self.topics: dict[bytes, str] = {}
         self._ways: dict[BrokerId | None, dict[str, Way]] = {}
+        self._whose: dict[BrokerId | None, dict[int, Way]] = {}  # the same of filters, by identity
         self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
@@ -550,8 +550,10 @@ class Clients:
         apart = self._apart
         short = now - self._little_us < LATELY_US
         left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
-        passing = broker.passing() if size - at >= MANY_BYTES else None
         ways, given = self._ways_from(None), 0
+        match, passing, whose = None, None, self._whose.setdefault(None, {})
+        if (index := broker.deciding()) is not None:
+            match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
@@ -639,21 +641,30 @@ class Clients:
                 asked += 1
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
-                found = interested(attributes)
-                if found is not NOBODY:
-                    kept = mqtt.as_of_other_level(data[at:end], old) if old else data[at:end]
+                filters = None if match is None else match(attributes)
+                if filters is None or filters:
+                    packet = data[at:end]
                     self._count = count = self._count + asked
-                    if found is None:
-                        batch.close()
-                        name = f"{boot}.{count}"
-                        broker.publish(Publication(publisher, name, attributes, kept, now), now)
-                        asked -= 1
-                    else:
-                        names, peers = found
-                        if names:
-                            self._copy(names, publisher, boot, count, attributes, kept, now, now)
-                        if peers:
-                            batch.add(count, attributes, kept, peers)
+                    onward = None
+                    if filters:
+                        onward = self._copy_to_all(filters, whose, None, packet, old, 0)
+                    if onward is None:
+                        found = interested(attributes)
+                        kept = mqtt.as_of_other_level(packet, old) if old else packet
+                        if found is None:
+                            batch.close()
+                            name = f"{boot}.{count}"
+                            broker.publish(Publication(publisher, name, attributes, kept, now), now)
+                            asked -= 1
+                        else:
+                            names, onward = found
+                            if names:
+                                self._copy(
+                                    names, publisher, boot, count, attributes, kept, now, now
+                                )
+                    if onward:
+                        kept = mqtt.as_of_other_level(packet, old) if old else packet
+                        batch.add(count, attributes, kept, onward)
                     handed += asked
                     asked = 0
                     if broker.congested or filling:
@@ -733,6 +744,7 @@ class Clients:
         if version != self._ways_version:
             self._ways_version = version
             self._ways.clear()
+            self._whose.clear()
         return self._ways.setdefault(sender, {})
 
     def _way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
@@ -765,6 +777,49 @@ class Clients:
             if target is None or target.full:
                 return False
             targets.append(target)
+        self._write_to(targets, packet, old)
+        return True
+
+    def _copy_to_all(
+        self,
+        filters: list[Filter],
+        whose: dict[int, Way],
+        sender: BrokerId | None,
+        packet: bytes,
+        old: bool,
+        took_us: TimeUs,
+    ) -> list[BrokerId] | None:
+        """The same for all who want what one of these filters matches: the neighbours that do too;
+        None if somebody needs a further look."""
+        targets: dict[Connection, None] = {}
+        onward: list[BrokerId] = []
+        for filter in filters:
+            # The tables hold the filter for as long as they are of this version.
+            way = whose.get(id(filter)) or self._whose_is(filter, sender, whose)
+            for session in way[0]:
+                target = session.direct
+                if target is None or target.full:
+                    return None
+                targets[target] = None
+            if way[1]:
+                onward += way[1]
+        if targets:
+            self._write_to(targets, packet, old)
+            self._handed += 1
+            if self._handed % TIMED == 0:
+                self.latency.add(took_us)
+        return sorted(set(onward)) if len(onward) > 1 else onward
+
+    def _whose_is(self, filter: Filter, sender: BrokerId | None, whose: dict[int, Way]) -> Way:
+        """Whom a match with this filter names. A subscription that nobody holds any more will soon
+        leave the tables."""
+        names, onward = self.broker.wanting(filter, sender)
+        sessions = [self.holders[name].session for name in names if name in self.holders]
+        way = whose[id(filter)] = tuple(dict.fromkeys(sessions)), onward
+        return way
+
+    def _write_to(self, targets: Collection[Connection], packet: bytes, old: bool) -> None:
+        """A packet as a client of this level sent it, as each of these has it."""
         other: bytes | None = None
         for target in targets:
             if (target.level == V3) == old:
@@ -772,9 +827,8 @@ class Clients:
             else:
                 other = other or mqtt.as_of_other_level(packet, old)
                 target.out.append(other)
-            self.dirty[target] = None
+        self.dirty.update(dict.fromkeys(targets))
         self.delivered += len(targets)
-        return True
 
     def _pass_on(
         self,
@@ -900,6 +954,7 @@ class Clients:
         interested, attributes_of = broker.asking(sender), content.plain_attributes
         onward = broker.batch(publisher, boot, time_us, batch.hops)
         ways, apart = self._ways_from(sender), self._apart
+        index, whose = broker.deciding(sender), self._whose.setdefault(sender, {})
         handed = given = 0
         try:
             for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
@@ -912,6 +967,14 @@ class Clients:
                             onward.add(number, attributes_of(topic, payload), kept, way[1])
                         continue
                 attributes = attributes_of(topic, payload)
+                if index is not None:
+                    filters = index.match(attributes)
+                    peers = self._copy_to_all(filters, whose, sender, kept, False, now - time_us)
+                    if peers is not None:
+                        handed += 1
+                        if peers:
+                            onward.add(number, attributes, kept, peers)
+                        continue
                 found = interested(attributes)
                 if found is None:
                     onward.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from postroad.filters import Filter
 from postroad.live.edge.session import KeptOnward
 from postroad.live.links.batch import OutgoingBatch
 from postroad.live.links.messages import Handoff, Retain, RunMessage, SessionMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Network
 from postroad.live.store import Journal
-from postroad.matching.index import Passing
+from postroad.matching import Index
 from postroad.model import BrokerId, Publication, Scalar, TimeUs
 from postroad.routing.base import Input, Message, Recipients
 from postroad.traces.recorder import Recorder
@@ -60,13 +61,15 @@ class Host(Protocol):
     def passed(self, count: int) -> None: ...
 
     # What tells the same of one publication that says this, of an own client or from a neighbour;
-    # what passes over those that go to nobody; and some on to neighbours, those of a batch in their
-    # order.
+    # the filters that decide it, and whom a match with one of them names; and some on to
+    # neighbours, those of a batch in their order.
     def asking(
         self, sender: BrokerId | None = None
     ) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
 
-    def passing(self) -> Passing | None: ...
+    def deciding(self, sender: BrokerId | None = None) -> Index[Filter] | None: ...
+
+    def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients: ...
 
     def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch: ...
 
