@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import mqtt5
 import msgspec
@@ -707,7 +707,9 @@ class Clients:
         if not old and not data.startswith(b"\0", topic_end):  # it has properties
             return None
         topic = session.ready.get(data[body + 2 : topic_end])
-        if topic is None or not connection.reading or self.limits.bytes_per_s:
+        if topic is None or topic in self._apart:
+            return None
+        if not connection.reading or self.limits.bytes_per_s:
             return None
         ways = self._ways_from(None)
         way = None if ways is None else ways.get(topic) or self._way(topic, None, ways)
@@ -771,12 +773,12 @@ class Clients:
     def _copy_to(self, sessions: tuple[Session, ...], packet: bytes, old: bool) -> bool:
         """Give a packet, as a client of this level sent it, to all these; False if one of them
         needs a further look, and then nobody has got it."""
-        targets: list[Connection] = []
+        targets: dict[Connection, None] = {}
         for session in sessions:
             target = session.direct
             if target is None or target.full:
                 return False
-            targets.append(target)
+            targets[target] = None
         self._write_to(targets, packet, old)
         return True
 
@@ -818,7 +820,7 @@ class Clients:
         way = whose[id(filter)] = tuple(dict.fromkeys(sessions)), onward
         return way
 
-    def _write_to(self, targets: Collection[Connection], packet: bytes, old: bool) -> None:
+    def _write_to(self, targets: dict[Connection, None], packet: bytes, old: bool) -> None:
         """A packet as a client of this level sent it, as each of these has it."""
         other: bytes | None = None
         for target in targets:
@@ -827,7 +829,7 @@ class Clients:
             else:
                 other = other or mqtt.as_of_other_level(packet, old)
                 target.out.append(other)
-        self.dirty.update(dict.fromkeys(targets))
+        self.dirty.update(targets)
         self.delivered += len(targets)
 
     def _pass_on(
