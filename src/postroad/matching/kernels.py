@@ -72,7 +72,7 @@ FIRST_CHANNEL = 12
 BLOCK = FIRST_CHANNEL + CHANNELS_MAX
 AT_ROOT, AT_CODE, AT_COUPLE, AT_NARROW, AT_WINDOW = range(5)
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
-AT_ONCE = 6  # So many lines of bits are read side by side.
+AT_ONCE = 6  # So many short lines of bits are read side by side.
 VISITS = 128  # So many blocks are fetched ahead at most.
 
 # Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before, and all cells.
@@ -104,11 +104,13 @@ COUPLES_MAX = 32
 ALLOCATOR = FIRST_COUPLE + 2 * COUPLES_MAX
 
 INSERTED_MAX = 24
-_AHEAD = 16  # So many candidates are fetched ahead.
+_AHEAD = 24  # So many candidates are fetched ahead.
+_LANES = 8  # So many words of bits, or bounds of a row, are looked at by one instruction.
 
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS, FULL_KEYS = -1, -2, -3, -4
 
 _ONE = np.uint64(1)
+_TWO = np.uint64(2)
 _ZERO = np.uint64(0)
 _ALL = ~_ZERO
 
@@ -209,16 +211,47 @@ def give_back(places, breaks, rows, rests, given):
             given[n, CHANNEL + STRIDE * i] = tagged
 
 
-@njit(cache=True, inline="always")
-def _glance(rows, at, values):
-    """Whether the upper halves surely meet every demand of a row, and whether they may."""
-    sure, maybe = True, True
-    for i in range(DEMANDS):
-        value = values[rows[at, CHANNELS + i]]
-        low, high = rows[at, LOWS + i], rows[at, HIGHS + i]
-        sure &= (low < value) & (value < high)
-        maybe &= (low <= value) & (value <= high)
-    return sure, maybe
+@intrinsic
+def _glance(typing_context, rows, at, values):
+    """What the upper halves of a row say: 3 if they surely meet every demand, 1 if they may.
+
+    Written as vector instructions: the lows and the highs are read from the row's cache line as
+    they lie, eight integers each, and what follows the demands is masked out.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        word, vector = ir.IntType(32), ir.VectorType(ir.IntType(32), _LANES)
+        data, values = (
+            builder.bitcast(
+                context.make_array(signature.args[i])(context, builder, arguments[i]).data,
+                word.as_pointer(),
+            )
+            for i in (0, 2)
+        )
+        row = builder.gep(data, [builder.mul(arguments[1], ir.IntType(64)(ROW))])
+
+        def lanes(column: int) -> Any:
+            begin = builder.gep(row, [word(column)])
+            return builder.load(builder.bitcast(begin, vector.as_pointer()), align=4)
+
+        value = vector(None)
+        for i in range(DEMANDS):
+            channel = builder.load(builder.gep(row, [word(CHANNELS + i)]))
+            place = builder.gep(values, [builder.zext(channel, ir.IntType(64))])
+            value = builder.insert_element(value, builder.load(place), word(i))
+        low, high = lanes(LOWS), lanes(HIGHS)
+        demanded = ir.Constant(ir.IntType(_LANES), (1 << DEMANDS) - 1)
+
+        def all_of(compare: str) -> Any:
+            both = builder.and_(
+                builder.icmp_signed(compare, low, value), builder.icmp_signed(compare, value, high)
+            )
+            mask = builder.and_(builder.bitcast(both, ir.IntType(_LANES)), demanded)
+            return builder.zext(builder.icmp_unsigned("==", mask, demanded), ir.IntType(64))
+
+        return builder.add(builder.mul(all_of("<"), ir.IntType(64)(2)), all_of("<="))
+
+    return types.int64(rows, types.uint64, values), codegen
 
 
 @njit(cache=True, inline="always")
@@ -280,6 +313,26 @@ def _lowest(typing_context, word):
     return types.int64(types.uint64), codegen
 
 
+@intrinsic
+def _lowest_if_any(typing_context, word):
+    """The same; 64 if there is none."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def _bits_in(typing_context, word):
+    """How many bits are set."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), codegen
+
+
 def prefetch(builder: Any, begin: Any) -> None:
     """Have a line of code written that prefetches."""
     word = ir.IntType(32)
@@ -303,18 +356,65 @@ def _fetch(typing_context, array, place):
     return types.void(array, types.int64), codegen
 
 
+@intrinsic
+def _passing(typing_context, words, places, tables, word, passing):
+    """Write which slots none of some tables' lines fails: eight words from `word` on, as a vector.
+
+    A loop in Python over the words would be compiled to as many scalar instructions.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        long, vector = ir.IntType(64), ir.VectorType(ir.IntType(64), _LANES)
+        begin, places, to = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]).data
+            for i in (0, 1, 4)
+        )
+
+        def line(table: Any) -> Any:
+            at = builder.add(builder.load(builder.gep(places, [table])), arguments[3])
+            here = builder.bitcast(builder.gep(begin, [at]), vector.as_pointer())
+            return builder.load(here, align=8)
+
+        failing = cgutils.alloca_once_value(builder, line(long(0)))
+        with cgutils.for_range_slice(builder, long(1), arguments[2], long(1)) as (table, _):
+            builder.store(builder.or_(builder.load(failing), line(table)), failing)
+        to = builder.bitcast(to, vector.as_pointer())
+        builder.store(builder.not_(builder.load(failing)), to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, places, types.int64, types.int64, passing), codegen
+
+
+@njit(cache=True, inline="always")
+def _add_bits(left, first, candidates, count):
+    """Add the row of each bit. Words have one or two mostly: two are written without a question
+    asked, which a processor would guess wrong, and counted if they are there."""
+    end = count + _bits_in(left)
+    candidates[count] = first + _lowest_if_any(left)
+    left &= left - _ONE
+    candidates[count + _ONE] = first + _lowest_if_any(left)
+    left &= left - _ONE
+    count += _TWO
+    while left != _ZERO:
+        candidates[count] = first + _lowest(left)
+        left &= left - _ONE
+        count += _ONE
+    return end
+
+
 @njit(cache=True)
 def _list(visits, begin, visited, blocks, words, candidates):
     """List the rows that the bits of blocks leave over, from `begin` on while there is room.
 
     Returns where it stopped, and how many rows.
     """
-    count = 0
+    count = _ZERO
+    passing = np.empty(_LANES, dtype=np.uint64)
     for i in range(begin, visited):
         block, tables = visits[i, 0], visits[i, 1]
         used, base = blocks[block, USED], blocks[block, ROWS]
-        if count + used > candidates.shape[0]:
-            return i, count
+        if np.int64(count) + used + 2 > candidates.shape[0]:
+            return i, np.int64(count)
         if i + 1 < visited and visits[i + 1, 1] > 0:
             ahead = (blocks[visits[i + 1, 0], USED] + 63) >> 6
             for table in range(2, 2 + visits[i + 1, 1]):
@@ -323,14 +423,23 @@ def _list(visits, begin, visited, blocks, words, candidates):
         if tables == 0:
             for row in range(base, base + used):
                 candidates[count] = row
-                count += 1
+                count += _ONE
+            continue
+        last = (used - 1) >> 6
+        in_last = _ALL >> np.uint64(63 - ((used - 1) & 63))
+        if _width(blocks[block, CAP]) >= _LANES:
+            for first in range(0, last + 1, _LANES):
+                _passing(words, visits[i, 2:], tables, first, passing)
+                if first + _LANES > last:
+                    passing[last - first] &= in_last
+                for k in range(min(_LANES, last + 1 - first)):
+                    row = base + ((first + k) << 6)
+                    count = _add_bits(passing[np.uint64(k)], row, candidates, count)
             continue
         for table in range(tables, AT_ONCE):
             visits[i, 2 + table] = visits[i, 2]
         a, b, c = np.uint64(visits[i, 2]), np.uint64(visits[i, 3]), np.uint64(visits[i, 4])
         d, e, f = np.uint64(visits[i, 5]), np.uint64(visits[i, 6]), np.uint64(visits[i, 7])
-        last = (used - 1) >> 6
-        in_last = _ALL >> np.uint64(63 - ((used - 1) & 63))
         for word in range(last + 1):
             w = np.uint64(word)
             failing = words[a + w] | words[b + w] | words[c + w]
@@ -338,11 +447,8 @@ def _list(visits, begin, visited, blocks, words, candidates):
             for table in range(2 + AT_ONCE, 2 + tables):
                 failing |= words[np.uint64(visits[i, table]) + w]
             left = ~failing & (in_last if word == last else _ALL)
-            while left != _ZERO:
-                candidates[count] = base + (word << 6) + _lowest(left)
-                left &= left - _ONE
-                count += 1
-    return visited, count
+            count = _add_bits(left, base + (word << 6), candidates, count)
+    return visited, np.int64(count)
 
 
 @njit(cache=True)
@@ -499,13 +605,13 @@ def _compare(candidates, count, matches, checks, between, point, values, rows, r
     for i in range(count):
         if i + _AHEAD < count:
             _fetch(rows, np.int64(candidates[i + _AHEAD]))
-        at = candidates[i]
+        at = np.uint64(candidates[i])
         number = rows[at, NUMBER]
         if number > 0 and not between:
-            sure, maybe = _glance(rows, at, values)
-            out[matches] = number - 1
-            matches += sure
-            if sure or not maybe:
+            says = _glance(rows, at, values)
+            out[np.uint64(matches)] = number - 1
+            matches += says >> 1
+            if says != 1:
                 continue
         if number != 0 and _accepts(rows, rests, at, point):
             if between or rests[at, FLAGS] & CHECKED:
@@ -521,7 +627,8 @@ def _compare(candidates, count, matches, checks, between, point, values, rows, r
 def _sort(out, count, spare):
     """Put the first numbers of `out` in order: a few by insertion, many digit by digit.
 
-    Counts, sums and moves without a question asked, which a processor could guess wrong.
+    Counts, sums and moves without a question asked, which a processor could guess wrong; two digits
+    are counted at once, by the lower one numbers move to `spare` and by the upper one back.
     """
     if count <= INSERTED_MAX:
         for i in range(1, count):
@@ -532,28 +639,34 @@ def _sort(out, count, spare):
                 j -= 1
             out[j + 1] = number
         return
-    most = 0
+    most = np.int32(0)
     for i in range(count):
         most = max(most, out[i])
-    bits = _log2(most + 1)
-    passes = 2 if bits <= 22 else 4  # Of an even number, the last is back in `out`.
-    digit = (bits + passes - 1) // passes
-    mask = (1 << digit) - 1
-    counts = np.empty(1 << digit, dtype=np.int32)
-    here, there = out, spare
-    for number in range(passes):
-        shift = number * digit
+    bits = _log2(np.int64(most) + 1)
+    twice = 1 if bits <= 22 else 2
+    digit = np.uint64((bits + 2 * twice - 1) // (2 * twice))
+    mask = (_ONE << digit) - _ONE
+    counts = np.empty((2, 1 << np.int64(digit)), dtype=np.int32)
+    lower, upper = counts[0], counts[1]
+    for time in range(twice):
+        shift = np.uint64(2 * time) * digit
         counts[:] = 0
         for i in range(count):
-            counts[(here[i] >> shift) & mask] += 1
-        total = 0
-        for value in range(mask + 1):
-            counts[value], total = total, total + counts[value]
+            number = np.uint64(out[i]) >> shift
+            lower[number & mask] += 1
+            upper[(number >> digit) & mask] += 1
+        below, above = np.int32(0), np.int32(0)
+        for at in range(lower.shape[0]):
+            lower[at], below = below, below + lower[at]
+            upper[at], above = above, above + upper[at]
         for i in range(count):
-            value = (here[i] >> shift) & mask
-            there[counts[value]] = here[i]
-            counts[value] += 1
-        here, there = there, here
+            value = (np.uint64(out[i]) >> shift) & mask
+            spare[np.uint64(lower[value])] = out[i]
+            lower[value] += 1
+        for i in range(count):
+            value = (np.uint64(spare[i]) >> (shift + digit)) & mask
+            out[np.uint64(upper[value])] = spare[i]
+            upper[value] += 1
 
 
 @njit(cache=True)

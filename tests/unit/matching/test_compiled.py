@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
@@ -143,6 +144,38 @@ def test_places_of_many_rows_and_wide_tables() -> None:
     for _ in range(20):
         values = {f"n{k}": draw.randrange(50) for k in range(30) if draw.random() < 0.5}
         assert index.match(values) == oracle.match(values)
+
+
+@pytest.mark.parametrize("count", [250, 257, 513, 1_100])
+def test_blocks_of_many_words_with_gaps(count: int) -> None:
+    """Lines of bits are read by the word up to four words and by eight words beyond."""
+    draw = random.Random(count)
+    table: Compiled[int] = Compiled()
+    scan: LinearScan[int] = LinearScan()
+    for id in range(count):
+        low, other = draw.randrange(40) / 8, draw.randrange(40) / 8
+        filter = parse(f"a >= {low} AND a < {low + 1} AND b <= {other} AND c > {other}")
+        table.insert(id, filter)
+        scan.insert(id, filter)
+    for share in (0, 3, 2):
+        for id in range(count):
+            if share and id % share == 0 and id in table:
+                table.remove(id)
+                scan.remove(id)
+        for a in range(48):
+            attributes = {"a": a / 8, "b": draw.randrange(40) / 8, "c": draw.randrange(40) / 8}
+            assert table.match(attributes) == scan.match(attributes)
+
+
+@pytest.mark.parametrize("most", [30, 1_000, 1 << 22, 1 << 23, (1 << 31) - 1])
+def test_row_numbers_are_put_in_order(most: int) -> None:
+    draw = random.Random(most)
+    for count in (2, 24, 25, 300):
+        numbers = np.array([draw.randrange(most + 1) for _ in range(count)] + [7], dtype=np.int32)
+        numbers[0] = most
+        expected = [*sorted(numbers[:count].tolist()), 7]
+        kernels._sort(numbers, count, np.empty(count, dtype=np.int32))
+        assert numbers.tolist() == expected
 
 
 def test_narrow_ranges_of_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
