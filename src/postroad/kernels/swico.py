@@ -25,6 +25,10 @@ _REMEMBERED = 24  # candidates kept per node while the ring grows
 _REMEMBERED_FINGERS = 2  # candidates kept per position and phase
 _SPARSE = 8  # at most one position in so many contributes: those alone are gone through
 
+# For functions that make no array: to count references to those they are given takes time, also
+# that of the compiler.
+_plain = inner(_nrt=False, error_model="numpy")
+
 
 class _Wanted(NamedTuple):
     """Who wants what, both ways, and who does not.
@@ -192,7 +196,7 @@ def _absentees(list_start, lists, count):
     return start, absent
 
 
-@inner()
+@_plain
 def _push(heap, size, key):
     """Put a key on a heap of so many, the greatest first; how many they are then."""
     at = size
@@ -203,7 +207,7 @@ def _push(heap, size, key):
     return size + 1
 
 
-@inner()
+@_plain
 def _pop(heap, size):
     """Take the greatest away."""
     size -= 1
@@ -239,7 +243,18 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
         kept_next, more,
     )  # fmt: skip
     heap = np.empty(count, np.int64)  # a node is in it once
-    waiting = 0
+    _grow(by_rank, wanted, growing, beside, heap, np.empty(count, np.int64), done)
+    return beside
+
+
+@_plain
+def _grow(by_rank, wanted, growing, beside, heap, ends, done):
+    """Tie the edges of the ring, the best first."""
+    start, rank, degree, end = wanted.start, growing.rank, growing.degree, growing.end
+    kept, kept_count, kept_next = growing.kept, growing.kept_count, growing.kept_next
+    more = growing.more
+    count = len(rank)
+    waiting = np.int64(0)  # a constant would be a type of its own
     for node in range(count):
         key = (start[node + 1] - start[node]) * count + count - 1 - rank[node]
         waiting = _push(heap, waiting, key)
@@ -277,7 +292,6 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
         if degree[node] < 2:
             waiting = _push(heap, waiting, key)
     # Nothing left contributes: the earliest open ends are joined.
-    ends = np.empty(count, np.int64)
     size = 0
     for place in range(count):
         if degree[by_rank[place]] < 2:
@@ -293,10 +307,9 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
             place += 1
         _tie(node, ends[place], beside, degree, end)
         edges += 1
-    return beside
 
 
-@inner()
+@_plain
 def _tie(a, b, beside, degree, end):
     beside[a, degree[a]] = b
     beside[b, degree[b]] = a
@@ -308,7 +321,7 @@ def _tie(a, b, beside, degree, end):
     end[other] = far
 
 
-@inner()
+@_plain
 def _remember(node, wanted, growing):
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
@@ -395,7 +408,7 @@ def _apart(wanted):
     return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
 
 
-@inner()
+@_plain
 def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
@@ -410,7 +423,7 @@ def _contribution(a, b, start, topics, pair, part):
     return merges
 
 
-@inner()
+@_plain
 def _join(a, b, wanted, parts):
     """Merge the components of a and b in every topic they share; how many that were."""
     start, topics, pair, part = wanted.start, wanted.topics, parts.pair, parts.part
@@ -456,7 +469,7 @@ def _components(start, topics, list_start, lists, edges):
     return count
 
 
-@inner()
+@_plain
 def _lower(lists, low, high, value):
     """The first place in lists[low:high], ascending, that holds `value` or more."""
     while low < high:
@@ -468,7 +481,7 @@ def _lower(lists, low, high, value):
     return low
 
 
-@inner()
+@_plain
 def _lower_outside(outside, lists, low, high, value):
     """The same in the list positions that outside[low:high] names."""
     while low < high:
@@ -511,10 +524,23 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     keys = np.zeros((phases, _REMEMBERED_FINGERS), np.int64)
     known = _Slots(begin, kept, floor, free, phase_of, keys, np.zeros(phases, np.int64))
     found = _Found(np.zeros(count, np.int32), np.empty(count, np.uint32))
+    heap = np.empty(slots, np.int64)  # a position and phase are in it once
+    _choose(rank, slot_of, anyone, wanted, parts, outside, found, known, fingers, heap, done)
+    return fingers
+
+
+@_plain
+def _choose(
+    rank, slot_of, anyone, wanted, parts, outside, found, known, fingers, heap, done
+):  # fmt: skip
+    """Take the fingers that contribute most, phase by phase of each position."""
+    count, phases = rank.shape
+    slots = count * phases
+    start, topics, begin = wanted.start, wanted.topics, known.begin
+    free, kept, floor, keys = known.free, known.kept, known.floor, known.keys
     # Of these types, because Numba compiles a function anew for each constant that it is given.
     first_phase, only_free = np.int64(1), np.bool_(True)
-    heap = np.empty(slots, np.int64)  # a position and phase are in it once
-    waiting = 0
+    waiting = np.int64(0)  # a constant would be a type of its own
     for position in range(count):  # all phases at once, while nothing is chosen
         done[0] += 1
         _search(position, first_phase, phases, only_free, wanted, parts, outside, found, known)
@@ -539,23 +565,25 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
             slot = slot_of[slots - 1 - key % slots]
             position = slot // phases
             phase = slot % phases
-            best, now = _best_kept(
-                position, phase, begin[position, phase], limited, start, topics, parts.pair,
-                parts.part, free[phase], kept[slot], floor[slot],
-            )  # fmt: skip
-            if best < 0:
-                now = floor[slot] >> phase
-                if 0 <= now < bound:  # those beyond the kept are searched in their turn
-                    key = now * slots + slots - 1 - rank[position, phase]
-                    waiting = _push(heap, waiting, key)
-                    continue
-                _search(
-                    position, phase, phase + 1, limited, wanted, parts, outside, found, known
-                )  # fmt: skip
+            later = False
+            for searched in range(2):
                 best, now = _best_kept(
                     position, phase, begin[position, phase], limited, start, topics, parts.pair,
                     parts.part, free[phase], kept[slot], floor[slot],
                 )  # fmt: skip
+                if best >= 0 or searched:
+                    break
+                now = floor[slot] >> phase
+                later = 0 <= now < bound
+                if later:  # those beyond the kept are searched in their turn
+                    break
+                _search(
+                    position, phase, phase + 1, limited, wanted, parts, outside, found, known
+                )  # fmt: skip
+            if later:
+                key = now * slots + slots - 1 - rank[position, phase]
+                waiting = _push(heap, waiting, key)
+                continue
             if best < 0:
                 continue
             if now < bound:
@@ -566,7 +594,6 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
             fingers[position, phase] = best
             free[phase, best] = best + 1
             _join(position, best, wanted, parts)
-    return fingers
 
 
 @inner()
@@ -612,7 +639,7 @@ def _subtracts(topic, mine, width, count, wanted, parts):
     return width * absent + count * part_size[mine] < width * others
 
 
-@inner()
+@_plain
 def _search(position, low, high, limited, wanted, parts, outside, found, known):
     """Find the best fingers of the phases from `low` to `high` anew."""
     near = 1 << low
@@ -631,7 +658,7 @@ def _search(position, low, high, limited, wanted, parts, outside, found, known):
         )  # fmt: skip
 
 
-@inner()
+@_plain
 def _are_few(position, wanted, parts):
     """Whether few of the positions can have a gain."""
     count = len(wanted.start) - 1
@@ -646,7 +673,7 @@ def _are_few(position, wanted, parts):
     return _SPARSE * others < count
 
 
-@inner()
+@_plain
 def _count_shared(position, near, far, few, wanted, parts, outside, found):
     """What edges to the positions from `near` to `far` away contribute.
 
@@ -741,7 +768,7 @@ def _touch(target, merges, gain, touched, size):
     return size
 
 
-@inner()
+@_plain
 def _keep_touched(position, low, high, limited, size, found, known):
     """Keep the best fingers of these phases, of the few that contribute anything.
 
@@ -751,10 +778,12 @@ def _keep_touched(position, low, high, limited, size, found, known):
     kept, keys, counted = known.kept, known.keys, known.counted
     count, phases = known.begin.shape
     first = position * phases
-    kept[first + low : first + high] = -1
-    keys[low:high] = 0
-    counted[low:high] = 0
     last = kept.shape[1] - 1
+    for phase in range(low, high):
+        counted[phase] = 0
+        for at in range(last + 1):
+            kept[first + phase, at] = -1
+            keys[phase, at] = 0
     for seen in range(size):
         target = touched[seen]
         value = np.int64(gain[target])
@@ -776,12 +805,14 @@ def _keep_touched(position, low, high, limited, size, found, known):
         keys[phase, at] = key
         kept[first + phase, at] = target
     for phase in range(low, high):
-        size = np.count_nonzero(keys[phase])
-        beyond = size and counted[phase] > size
-        known.floor[first + phase] = keys[phase, size - 1] if beyond else -1
+        filled = 0
+        while filled <= last and keys[phase, filled] > 0:
+            filled += 1
+        beyond = filled and counted[phase] > filled
+        known.floor[first + phase] = keys[phase, filled - 1] if beyond else -1
 
 
-@inner()
+@_plain
 def _keep_best(position, phase, begin, limited, common, gain, free, kept, keys):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
@@ -832,7 +863,7 @@ def _stretch(turn, low, begin, width, count):
     return max(near, count) - count, max(far, count) - count
 
 
-@inner()
+@_plain
 def _best_kept(position, phase, begin, limited, start, topics, pair, part, free, kept, floor):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
@@ -863,7 +894,7 @@ def _best_kept(position, phase, begin, limited, start, topics, pair, part, free,
     return np.int64(-1), np.int64(0)
 
 
-@inner()
+@_plain
 def _first_free(free, position):
     """The first position from here on that nobody points to, or the count of positions."""
     while free[position] != position:
