@@ -20,8 +20,8 @@ exactly. Bits only save comparisons: cells may be coarse and channels left out.
 
 A row is *given* as 16 floats: its number plus one (negative when Python must check it too), then
 per demand low, high and channel with flags. Demands come with the hardest to meet first and those
-it is filed under last. With many rows the time goes into waiting for memory, so a row is kept as
-one cache line of 32-bit integers, which is nearly always enough, and a *rest*. Values and bounds
+it is filed under last. A row is kept as one cache line of 32-bit integers, which is nearly always
+enough and is compared by vector instructions, and a *rest*. Values and bounds
 are integers of 64 bits in the order of the floats (`_key`); the row has the upper halves of its
 bounds, the rest the lower ones and the flags. Values strictly between the upper halves surely meet
 the bounds, and only where two halves are equal the rest is looked at. (A bound that all values
