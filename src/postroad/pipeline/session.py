@@ -44,8 +44,8 @@ LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize
 """The first of HotSpot's two compilers alone: what runs for seconds does not live to see the
 second's code. Starting a session and its first job took 5.9 s of processor time, not 11.1. With the
 collector that has no threads of its own the demo's Java took 22.7 s, not 27.9. With one compiler
-Java keeps 48 MB of code unless told otherwise, which Spark fills in minutes; Java then drops most of
-it and starts again: of 45 MB 6 were left. 240 MB is what it keeps with both."""
+Java keeps 48 MB of code unless told otherwise, which Spark fills in minutes; it then drops most of
+that and starts again: of 45 MB 6 were left. With both compilers it keeps 240 MB."""
 SHIP = "spark.postroad.ship"
 """`--conf spark.postroad.ship=false`: the executors have the package installed already."""
 WORKER_ERROR = PythonException
