@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ LIVE = ("cryptography", "mqtt5", "prometheus_client", "tomlkit", "websockets")
 PIPELINE = ("contourpy", "cycler", "dateutil", "fontTools", "jinja2", "kiwisolver", "llvmlite",
             "markupsafe", "matplotlib", "mpl_toolkits", "numba", "packaging", "pandas", "PIL",
             "pillow.libs", "py4j", "pyarrow", "pyparsing", "pyspark", "pytz", "tzdata")  # fmt: skip
+BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 SCENARIO = """
 scheme = "kyra"
 [overlay]
@@ -57,12 +59,13 @@ class Installed:
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
         return subprocess.run(
-            [str(self.command), *words], cwd=empty, capture_output=True, text=True, timeout=timeout
-        )
+            [str(self.command), *words], cwd=empty, env=BARE, capture_output=True, text=True,
+            timeout=timeout,
+        )  # fmt: skip
 
 
 def run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, env=BARE, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

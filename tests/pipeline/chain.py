@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from postroad.pipeline import run, store
-from postroad.pipeline.session import session
+from postroad.pipeline.session import LIGHT_JAVA, session
 
 EXPERIMENT = """
 seed = 2
@@ -65,6 +65,7 @@ if __name__ == "__main__":
     conf = [
         "spark.sql.shuffle.partitions=4",
         f"spark.pyspark.python={python}",
+        f"spark.executor.extraJavaOptions={LIGHT_JAVA}",  # it lives for a minute
         f"spark.executorEnv.PYTHONPATH=./postroad_shipped:{Path(__file__).parent}",
     ]
     with session(conf=conf) as spark:

@@ -18,7 +18,7 @@ from pyspark.errors import PythonException
 from pipeline.chain import chain
 from postroad.cli import cli
 from postroad.pipeline import run
-from postroad.pipeline.session import failure_text
+from postroad.pipeline.session import LIGHT_JAVA, failure_text
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a cluster on a busy machine is slow
 HERE = Path(__file__).parent
@@ -37,8 +37,9 @@ def submitted_chain(master, python, folder):
     elsewhere = folder.with_name("elsewhere")
     elsewhere.mkdir()
     submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    there = [HERE / "chain.py", os.path.relpath(folder, elsewhere), python]
     done = subprocess.run(
-        [submit, "--master", master, HERE / "chain.py", os.path.relpath(folder, elsewhere), python],
+        [submit, "--master", master, "--driver-java-options", LIGHT_JAVA, *there],
         env=environment(
             PYTHONPATH=f"{ROOT / 'src'}:{HERE}",
             PYSPARK_DRIVER_PYTHON=sys.executable,
@@ -82,7 +83,7 @@ def cluster(tmp_path):
     """A master and two workers as processes of their own; workers do not have the package."""
     script = str(ROOT / "scripts" / "standalone-cluster")
     where = str(tmp_path / "cluster")
-    bare = {**environment(PORT="0"), "PYTHONPATH": ""}
+    bare = environment(PORT="0", PYTHONPATH="", SPARK_DAEMON_JAVA_OPTS=LIGHT_JAVA)
     started = subprocess.run(
         ["sh", script, "start", where], env=bare, capture_output=True, text=True, check=False
     )

@@ -297,13 +297,14 @@ def test_in_bulk_the_figures_are_those_of_a_simulation(spark: Any, tmp_path: Pat
     settings = tomllib.loads((tmp_path / "c.toml").read_text())
     for label, scheme in bulk.ABLE.items():
         scenario = from_dict({**settings, "scheme": scheme}, "c.toml", tmp_path)
-        figures = measured(run(scenario), links_of(scenario.overlay), 10.0)
+        result = run(scenario)
+        figures = measured(result, links_of(scenario.overlay), 10.0)
         for measure in MEASURES:
             if not measure.startswith("delay"):
                 assert told["schemes"][label][measure] == pytest.approx(figures[measure]), (
                     label, measure,
                 )  # fmt: skip
-        delays = sorted(d[3] - run(scenario).published_us[d[0]] for d in run(scenario).deliveries)
+        delays = sorted(d[3] - result.published_us[d[0]] for d in result.deliveries)
         nearest = delays[-(-len(delays) * 90 // 100) - 1] / 1000
         assert told["schemes"][label]["delay_p90_ms"] == pytest.approx(nearest)
 

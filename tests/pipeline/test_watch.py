@@ -429,7 +429,7 @@ def test_a_watch_that_is_killed_and_started_again_gives_the_same(spark, traces, 
 
 
 def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path):
-    """95,000 closes the windows up to that of 45,000, for the next batch."""
+    """95,000 closes the windows up to that of 45,000, for the next batch: two files are one."""
     times_us = [45_000, 95_000, 55_000, 47_000]
     windows = [(40_000, 1), (50_000, 1), (90_000, 1)]
     source, out = tmp_path / "source", str(tmp_path / "out")
@@ -440,8 +440,8 @@ def test_a_row_after_the_watermark_is_left_out_and_counted(spark, tmp_path):
         path.write_text(row % (number, time_us))
         os.utime(path, (number, number))  # the oldest is taken up first
     times = {**TIMES, "watermark_us": 50_000}
-    facts = run.watch(str(source), out, run.Job(), once=True, files_max=1, **times)
-    assert (facts["rows"], facts["late"]) == (len(times_us), 1)
+    facts = run.watch(str(source), out, run.Job(), once=True, files_max=2, **times)
+    assert (facts["batches"], facts["rows"], facts["late"]) == (2, len(times_us), 1)
     counted = run.watched(spark, out, "watch_brokers").orderBy("window_us").collect()
     assert [(row["window_us"], row["stops"]) for row in counted] == windows
 
