@@ -340,7 +340,7 @@ def test_an_old_backup_is_noticed_and_a_reset_broker_joins_again(network: Proces
         rows = [network.status(name) for name in "AC"]
         return any("is gone" in str(row["links"]["B"]["refused"]) for row in rows if row)
 
-    wait_for(refused, 60)
+    wait_for(refused, 300)
     # On purpose it joins again, with what the others keep for it, and its sessions are gone.
     done = CliRunner().invoke(cli, ["store", "reset", str(network.path), "B", "--yes"])
     assert done.exit_code == 0, done.output

@@ -13,7 +13,7 @@ import pytest
 from postroad.bench.peers import __main__ as command
 from postroad.bench.peers import engines, models, systems, traffic, workloads
 from postroad.bench.peers.clients import MARK, WireClient, payload
-from postroad.bench.peers.figures import OURS, PeerFigure, PeerRow, show
+from postroad.bench.peers.figures import OURS, PeerFigure, PeerRow, show, summary
 from postroad.bench.peers.workloads import Graph, Pace, Traffic
 
 
@@ -35,7 +35,7 @@ def test_a_missing_peer_is_named_and_the_others_run(monkeypatch: pytest.MonkeyPa
     assert not figure.measures
     assert figure.note.startswith("skipped: mosquitto is not installed (Debian")
     table = PeerRow("x", "y", "per_s", [PeerFigure(OURS, {"per_s": 2.0}), figure])
-    assert "skipped: mosquitto" in show([table])
+    assert "skipped: mosquitto" in show(table)
 
 
 def test_ratios_say_how_many_times_better_ours_is() -> None:
@@ -43,7 +43,7 @@ def test_ratios_say_how_many_times_better_ours_is() -> None:
                PeerFigure("b", {"p50_us": 10.0})]  # fmt: skip
     assert PeerRow("x", "", "per_s", figures).ratio(figures[1]) == 1.5
     assert PeerRow("x", "", "p50_us", figures).ratio(figures[2]) == pytest.approx(1 / 3)
-    assert "behind in 1: x b" in show([PeerRow("x", "", "p50_us", figures)])
+    assert "behind in 1: x b" in summary([PeerRow("x", "", "p50_us", figures)])
 
 
 class Bare(WireClient):

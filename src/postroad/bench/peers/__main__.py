@@ -15,11 +15,11 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from postroad.bench.peers import durable, engines, models, traffic, workloads
-from postroad.bench.peers.figures import PeerFigure, PeerRow, show
+from postroad.bench.peers.figures import PeerFigure, PeerRow, show, summary
 from postroad.bench.peers.systems import SYSTEMS
 
 RowSpec = tuple[
@@ -52,13 +52,11 @@ ROWS: dict[str, RowSpec] = {
 }  # fmt: skip
 
 
-def run(names: list[str], folder: Path) -> list[PeerRow]:
-    tables = []
+def run(names: list[str], folder: Path) -> Iterator[PeerRow]:
     for name in names:
         title, leads, measure = ROWS[name]
         print(f"{name} …", file=sys.stderr, flush=True)
-        tables.append(PeerRow(name, title, leads, measure(folder, name)))
-    return tables
+        yield PeerRow(name, title, leads, measure(folder, name))
 
 
 def listed() -> str:
@@ -96,13 +94,17 @@ def main(words: list[str] | None = None) -> None:
         if folder is None:
             folder = Path(scratch)
             workloads.write(folder, chosen.seed, rows)
-        tables = run(rows, folder)
+        tables = []
+        for table in run(rows, folder):
+            tables.append(table)
+            if not chosen.json:  # a row at a time: all of them take long
+                print(f"{show(table)}\n", flush=True)
     load = os.getloadavg()[0]
     if chosen.json:
         document = {"load": load, "rows": [table.as_json() for table in tables]}
         print(json.dumps(document, indent=1))
     else:
-        print(show(tables))
+        print(summary(tables))
         print(f"load of the machine in the end: {load:.1f}, {os.cpu_count()} processors")
 
 

@@ -61,18 +61,16 @@ class PeerRow:
         return {"name": self.name, "title": self.title, "leads": self.leads, "systems": rows}
 
 
-def show(tables: Sequence[PeerRow]) -> str:
-    lines: list[str] = []
-    for table in tables:
-        present = [m for m in MEASURES if any(m in f.measures for f in table.figures)]
-        titles = "".join(f"{MEASURES[m][0]:>13}" for m in present)
-        lines += ["", f"{table.name}: {table.title}", f"  {'':<26}{titles}{'ours is':>14}"]
-        for figure in table.figures:
-            cells = "".join(f"{_number(figure.measures.get(m)):>13}" for m in present)
-            ratio = table.ratio(figure)
-            verdict = "" if ratio is None or figure.system == OURS else _verdict(ratio)
-            lines.append(f"  {figure.system:<26}{cells}{verdict:>14}  {figure.note}".rstrip())
-    return "\n".join([*lines, "", summary(tables)])
+def show(table: PeerRow) -> str:
+    present = [m for m in MEASURES if any(m in f.measures for f in table.figures)]
+    titles = "".join(f"{MEASURES[m][0]:>13}" for m in present)
+    lines = [f"{table.name}: {table.title}", f"  {'':<26}{titles}{'ours is':>14}"]
+    for figure in table.figures:
+        cells = "".join(f"{_number(figure.measures.get(m)):>13}" for m in present)
+        ratio = table.ratio(figure)
+        verdict = "" if ratio is None or figure.system == OURS else _verdict(ratio)
+        lines.append(f"  {figure.system:<26}{cells}{verdict:>14}  {figure.note}".rstrip())
+    return "\n".join(lines)
 
 
 def summary(tables: Sequence[PeerRow]) -> str:
