@@ -27,7 +27,7 @@ _SPARSE = 8  # at most one position in so many contributes: those alone are gone
 
 # For functions that make no array: to count references to those they are given takes time, also
 # that of the compiler.
-_plain = inner(_nrt=False, error_model="numpy")
+_compiled = inner(_nrt=False, error_model="numpy")
 
 
 class _Wanted(NamedTuple):
@@ -196,7 +196,7 @@ def _absentees(list_start, lists, count):
     return start, absent
 
 
-@_plain
+@_compiled
 def _push(heap, size, key):
     """Put a key on a heap of so many, the greatest first; how many they are then."""
     at = size
@@ -207,7 +207,7 @@ def _push(heap, size, key):
     return size + 1
 
 
-@_plain
+@_compiled
 def _pop(heap, size):
     """Take the greatest away."""
     size -= 1
@@ -247,7 +247,7 @@ def _ring(start, topics, list_start, lists, by_rank, rank, done):
     return beside
 
 
-@_plain
+@_compiled
 def _grow(by_rank, wanted, growing, beside, heap, ends, done):
     """Tie the edges of the ring, the best first."""
     start, rank, degree, end = wanted.start, growing.rank, growing.degree, growing.end
@@ -309,7 +309,7 @@ def _grow(by_rank, wanted, growing, beside, heap, ends, done):
         edges += 1
 
 
-@_plain
+@_compiled
 def _tie(a, b, beside, degree, end):
     beside[a, degree[a]] = b
     beside[b, degree[b]] = a
@@ -321,7 +321,7 @@ def _tie(a, b, beside, degree, end):
     end[other] = far
 
 
-@_plain
+@_compiled
 def _remember(node, wanted, growing):
     """Find the best candidates of a node anew; nodes inside a fragment leave the lists."""
     start, topics, list_start, lists = wanted.start, wanted.topics, wanted.list_start, wanted.lists
@@ -408,7 +408,7 @@ def _apart(wanted):
     return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
 
 
-@_plain
+@_compiled
 def _contribution(a, b, start, topics, pair, part):
     i = start[a]
     j = start[b]
@@ -423,7 +423,7 @@ def _contribution(a, b, start, topics, pair, part):
     return merges
 
 
-@_plain
+@_compiled
 def _join(a, b, wanted, parts):
     """Merge the components of a and b in every topic they share; how many that were."""
     start, topics, pair, part = wanted.start, wanted.topics, parts.pair, parts.part
@@ -469,7 +469,7 @@ def _components(start, topics, list_start, lists, edges):
     return count
 
 
-@_plain
+@_compiled
 def _lower(lists, low, high, value):
     """The first place in lists[low:high], ascending, that holds `value` or more."""
     while low < high:
@@ -481,7 +481,7 @@ def _lower(lists, low, high, value):
     return low
 
 
-@_plain
+@_compiled
 def _lower_outside(outside, lists, low, high, value):
     """The same in the list positions that outside[low:high] names."""
     while low < high:
@@ -529,7 +529,7 @@ def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
     return fingers
 
 
-@_plain
+@_compiled
 def _choose(
     rank, slot_of, anyone, wanted, parts, outside, found, known, fingers, heap, done
 ):  # fmt: skip
@@ -639,7 +639,7 @@ def _subtracts(topic, mine, width, count, wanted, parts):
     return width * absent + count * part_size[mine] < width * others
 
 
-@_plain
+@_compiled
 def _search(position, low, high, limited, wanted, parts, outside, found, known):
     """Find the best fingers of the phases from `low` to `high` anew."""
     near = 1 << low
@@ -658,7 +658,7 @@ def _search(position, low, high, limited, wanted, parts, outside, found, known):
         )  # fmt: skip
 
 
-@_plain
+@_compiled
 def _are_few(position, wanted, parts):
     """Whether few of the positions can have a gain."""
     count = len(wanted.start) - 1
@@ -673,7 +673,7 @@ def _are_few(position, wanted, parts):
     return _SPARSE * others < count
 
 
-@_plain
+@_compiled
 def _count_shared(position, near, far, few, wanted, parts, outside, found):
     """What edges to the positions from `near` to `far` away contribute.
 
@@ -768,7 +768,7 @@ def _touch(target, merges, gain, touched, size):
     return size
 
 
-@_plain
+@_compiled
 def _keep_touched(position, low, high, limited, size, found, known):
     """Keep the best fingers of these phases, of the few that contribute anything.
 
@@ -812,7 +812,7 @@ def _keep_touched(position, low, high, limited, size, found, known):
         known.floor[first + phase] = keys[phase, filled - 1] if beyond else -1
 
 
-@_plain
+@_compiled
 def _keep_best(position, phase, begin, limited, common, gain, free, kept, keys):
     """Keep the fingers of this phase that contribute most; the key of the last one, or -1.
 
@@ -863,7 +863,7 @@ def _stretch(turn, low, begin, width, count):
     return max(near, count) - count, max(far, count) - count
 
 
-@_plain
+@_compiled
 def _best_kept(position, phase, begin, limited, start, topics, pair, part, free, kept, floor):
     """The best finger and what it contributes, if those kept tell; -1 if not, or none is free."""
     count = len(start) - 1
@@ -894,7 +894,7 @@ def _best_kept(position, phase, begin, limited, start, topics, pair, part, free,
     return np.int64(-1), np.int64(0)
 
 
-@_plain
+@_compiled
 def _first_free(free, position):
     """The first position from here on that nobody points to, or the count of positions."""
     while free[position] != position:
