@@ -14,7 +14,12 @@ import live_harness
 from live_harness import Fake, Memory, memory
 from postroad.live.edge import homes, users
 from postroad.live.edge.homes import Homes
-from postroad.live.links.messages import SessionAsked, SessionGiven
+from postroad.live.links.messages import (
+    Residents,
+    ResidentsVersions,
+    SessionAsked,
+    SessionGiven,
+)
 from postroad.live.store import Journal, Kept, MemoryStore
 from postroad.routing import SCHEMES
 
@@ -72,6 +77,71 @@ def test_a_session_goes_where_its_client_goes_under_every_scheme(
     assert present
     assert net.brokers[2].clients.luggage.homes.arrived == 1
     assert payloads(again) == []
+
+
+@pytest.mark.parametrize("links", [CHAIN, RING])
+def test_what_is_published_at_quality_0_once_the_client_is_accepted_comes_once(
+    tmp_path: Path, links: list[tuple[str, str]]
+) -> None:
+    net = memory(tmp_path, NAMES, links)
+    first, _ = come(net, 0)
+    first.subscribe("t", max_qos=ONCE)
+    publishers = [net.client(broker, f"p{broker}") for broker in range(3)]
+    net.run(3_000_000)
+    for place in (2, 1, 0):
+        client, present = come(net, place)
+        assert present
+        sent = [b"%d from %d" % (place, broker) for broker in range(3)]
+        for publisher, payload in zip(publishers, sent, strict=True):
+            publisher.publish("t", payload)
+        net.run(3_000_000)
+        assert sorted(payloads(client)) == sent
+
+
+def test_a_new_broker_that_has_met_only_new_ones_waits_until_they_know_of_sessions() -> None:
+    old, near, far = (Homes(number, 5_000_000, None) for number in (0, 1, 2))
+    old.acquaint()
+    old.holds("c", True, None, 7)
+    old.news(8)
+    members = [0, 1, 2]
+
+    def meet(one: Homes, other: Homes) -> None:
+        """What two say when a link begins, and all that follows from it between them."""
+        under_way = [(one, other, order) for order in one.greet(other.number)]
+        while under_way:
+            teller, hearer, order = under_way.pop(0)
+            assert isinstance(order, homes.Reply | homes.Spread)
+            answers: list[homes.Order]
+            if isinstance(order.message, Residents):
+                answers = hearer.learn(order.message, teller.number, 9)
+            else:
+                assert isinstance(order.message, ResidentsVersions)
+                answers = hearer.on_versions(order.message, teller.number, members)
+            under_way += [
+                (hearer, teller, each)
+                for each in answers
+                if not isinstance(each, homes.Spread) or each.sender != teller.number
+            ]
+
+    meet(near, far)
+    meet(far, near)
+    assert not near.acquainted
+    assert not far.acquainted
+    meet(near, old)
+    assert near.acquainted
+    meet(far, near)
+    assert far.acquainted
+    there = far.elsewhere("c")
+    assert there is not None
+    assert there[0] == 0
+
+
+def test_brokers_that_start_together_are_acquainted_when_each_has_been_heard(
+    tmp_path: Path,
+) -> None:
+    net = memory(tmp_path, NAMES, CHAIN)
+    net.run(1_000_000)
+    assert all(broker.clients.luggage.homes.acquainted for broker in net.brokers)
 
 
 def test_the_old_connection_is_told_and_its_will_goes_as_the_standard_has_it(

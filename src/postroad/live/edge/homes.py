@@ -56,6 +56,7 @@ AGAIN_US = 100_000  # so soon something that was not answered is said again, the
 AGAIN_MAX_US = 10_000_000  # but at least so often
 SILENT_US = 500_000  # how long one is waited for that did not answer the last time
 STATED_MAX = 1_000  # clients that one message tells of
+EVERYBODY = -1  # whose residents are in the store if all brokers' are
 
 # Why a session is not given: it is gone; ask another broker; what it published is not safe yet, or
 # it is moving; it is another user's.
@@ -189,13 +190,16 @@ class Homes:
         self.leaving: dict[str, Departure] = {}
         self._silent: set[BrokerId] = set()  # who did not answer the last time
         self.arrived = self.left_behind = 0
-        self.acquainted = False  # whether another broker has told of the sessions that it knows
+        # Whether it has been told of the sessions of all brokers, or of those that have told it of
+        # theirs. Some of a network's brokers that start together know of nothing but each other.
+        self.acquainted = False
+        self._heard = {number}
 
     # What is kept.
 
     def restore(self, kept: Kept, members: Iterable[BrokerId]) -> None:
-        known = set(members)
-        for owner, rows in kept.by_owner("resident").items():
+        known, residents = set(members), kept.by_owner("resident")
+        for owner, rows in residents.items():
             clients: dict[str, Residence] = {}
             version = 0
             for client, data in rows:
@@ -206,7 +210,7 @@ class Homes:
             if owner in known:
                 self._take(Residents(owner, version, clients))
         self.mine = dict(self.stated.get(self.number, {}))
-        self.acquainted = len(self.versions.keys() - {self.number}) > 0
+        self.acquainted = EVERYBODY in residents
         for client, ((_, data),) in kept.by_owner("move").items():
             row = msgspec.msgpack.decode(data, type=MoveRow)
             if row.leaving:
@@ -313,16 +317,34 @@ class Homes:
         """A link starts afresh."""
         return [Reply(peer, ResidentsVersions(dict(self.versions)))]
 
-    def on_versions(self, message: ResidentsVersions, sender: BrokerId) -> list[Order]:
-        self.acquainted |= message.answers
+    def on_versions(
+        self, message: ResidentsVersions, sender: BrokerId, members: Iterable[BrokerId]
+    ) -> list[Order]:
         orders: list[Order] = [
             Reply(sender, Residents(broker, version, dict(self.stated.get(broker, {}))))
             for broker, version in self.versions.items()
             if version > message.versions.get(broker, 0)
         ]
         if not message.answers:
-            orders.append(Reply(sender, ResidentsVersions(dict(self.versions), True)))
+            orders.append(Reply(sender, self._answer()))
+        elif not self.acquainted:
+            news = set(members if message.heard is None else message.heard) - self._heard
+            self._heard |= news
+            if self._heard.issuperset(members):
+                self.acquaint()
+            if news:
+                orders.append(Spread(self._answer(), sender if message.heard is None else None))
         return orders
+
+    def _answer(self) -> ResidentsVersions:
+        heard = None if self.acquainted else sorted(self._heard)
+        return ResidentsVersions(dict(self.versions), True, heard)
+
+    def acquaint(self) -> None:
+        """There is nobody left whose sessions are to be waited for."""
+        self.acquainted = True
+        if self.journal is not None:
+            self.journal.put("resident", EVERYBODY, "", 0)
 
     def learn(self, told: Residents, sender: BrokerId, now: TimeUs) -> list[Order]:
         """Take another broker's statement. What was missed comes whole: a link that starts afresh

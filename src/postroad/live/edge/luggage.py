@@ -82,7 +82,9 @@ class Luggage:
     ) -> None:
         members = self.broker.network.members
         if isinstance(message, ResidentsVersions):
-            self.follow(self.homes.on_versions(message, sender), now)
+            if now >= self.until_us and not self.homes.acquainted:
+                self.homes.acquaint()
+            self.follow(self.homes.on_versions(message, sender, members), now)
             if self.homes.acquainted:
                 self._let_in(now)
         elif isinstance(message, Residents):

@@ -741,6 +741,8 @@ class Session:
             return False
         connection = self.connection
         if parcel.qos == 0:
+            if connection is None and self.leaving and self._collect(parcel):
+                return True
             if connection is None or connection.blocked:
                 self.dropped += 1
                 self.why = AWAY if connection is None else SLOW
@@ -762,6 +764,15 @@ class Session:
             self.keep(parcel, 0)
             return True
         return self._post(connection, parcel, now)
+
+    def _collect(self, parcel: Parcel) -> bool:
+        """Hold one of quality 0 for a client that has come to another broker, if there is room."""
+        size = len(parcel.letter.bytes) + PARCEL_BYTES
+        if self.crowded or not self.room.grants(self.held_bytes, size):
+            return False
+        self._count(size)
+        self.waiting = added(self.waiting, parcel)
+        return True
 
     def _drop(self, reason: str) -> bool:
         self.dropped += 1
@@ -830,6 +841,9 @@ class Session:
                 self.let_go(parcel)
 
     def _post(self, connection: Connection, parcel: Parcel, now: TimeUs) -> bool:
+        if parcel.qos == 0:  # it was collected while the session moved
+            self.let_go(parcel)
+            return self._write(connection, parcel, 0, now)
         number = self._next_id
         while True:
             number = number % PACKET_IDS + 1

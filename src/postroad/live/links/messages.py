@@ -215,6 +215,7 @@ class ResidentsVersions(Message):
     wire = "sessions.Versions"
     versions: dict[int, int]
     answers: bool = False  # what the receiver lacked came before this
+    heard: list[int] | None = None  # the brokers whose residents those are, if not all
 
 
 @dataclass(frozen=True, slots=True)
