@@ -100,12 +100,26 @@ class _Slots(NamedTuple):
 
 def greedy_ring(interests: TopicInterests, seed: int, done: IntArray | None = None) -> IntArray:
     """GSwicoS: the nodes in ring order, as `planning.swico.greedy_ring` finds it."""
-    order = ring_ties(interests.nodes_count, seed)
-    starts, nodes = interests.subscribers
-    beside = _ring(
-        interests.start, interests.topics.astype(np.uint32), starts, nodes.astype(np.uint32),
-        order, np.argsort(order), _counter(done),
-    )  # fmt: skip
+    count = interests.nodes_count
+    order = ring_ties(count, seed)
+    wanted = _both_ways(interests)
+    growing = _Growing(
+        rank=np.argsort(order),
+        degree=np.zeros(count, np.uint8),
+        end=np.arange(count),
+        list_end=wanted.list_start[1:].copy(),
+        live=np.arange(count, dtype=np.uint32),
+        live_count=np.array([count]),
+        shared=np.zeros(count, np.int32),
+        touched=np.empty(count, np.uint32),
+        kept=np.zeros((count, _REMEMBERED), np.int64),
+        kept_count=np.zeros(count, np.int64),
+        kept_next=np.zeros(count, np.int64),
+        more=np.ones(count, np.bool_),
+    )
+    beside = np.full((count, 2), -1)
+    heap, ends = np.empty(count, np.int64), np.empty(count, np.int64)  # a node is in them once
+    _grow(order, wanted, growing, beside, heap, ends, _counter(done))
     return walk([[peer for peer in pair if peer >= 0] for pair in beside.tolist()])
 
 
@@ -117,12 +131,29 @@ def greedy_fingers(
     done: IntArray | None = None,
 ) -> IntArray:
     """GSwicoL: the fingers of each position, as `planning.swico.greedy_fingers` finds them."""
-    placed = interests.at_positions(order)
-    starts, nodes = placed.subscribers
-    rank, begin = finger_ties(placed.nodes_count, seed)
-    fingers: IntArray = _fingers(
-        placed.start, placed.topics.astype(np.uint32), starts, nodes.astype(np.uint32), rank,
-        begin, incoming == "any", _counter(done),
+    wanted = _both_ways(interests.at_positions(order))
+    rank, begin = finger_ties(interests.nodes_count, seed)
+    count, phases = rank.shape
+    fingers = np.full((count, phases), -1)
+    if phases == 0:
+        return fingers
+    slots = count * phases
+    slot_of = np.empty(slots, np.int64)
+    slot_of[rank.ravel()] = np.arange(slots)
+    known = _Slots(
+        begin=begin,
+        kept=np.full((slots, _REMEMBERED_FINGERS), -1, np.int32),
+        floor=np.zeros(slots, np.int64),
+        free=np.tile(np.arange(count + 1, dtype=np.int32), (phases, 1)),
+        phase_of=_phase_of(count),
+        keys=np.zeros((phases, _REMEMBERED_FINGERS), np.int64),
+        counted=np.zeros(phases, np.int64),
+    )
+    found = _Found(np.zeros(count, np.int32), np.empty(count, np.uint32))
+    heap = np.empty(slots, np.int64)  # a position and phase are in it once
+    _fingers(
+        rank, slot_of, incoming == "any", wanted, _apart(wanted), found, known, fingers, heap,
+        _counter(done),
     )  # fmt: skip
     return fingers
 
@@ -139,10 +170,8 @@ def _counter(done: IntArray | None) -> IntArray:
 
 def components_count(interests: TopicInterests, world: SmallWorld) -> int:
     """TCC(E), equation 1."""
-    placed = interests.at_positions(world.order)
-    starts, nodes = placed.subscribers
-    topics, lists = placed.topics.astype(np.uint32), nodes.astype(np.uint32)
-    return int(_components(placed.start, topics, starts, lists, world.edges))
+    wanted = _both_ways(interests.at_positions(world.order))
+    return int(_components(wanted, _apart(wanted), world.edges))
 
 
 def build(
@@ -173,27 +202,47 @@ def build(
     return SmallWorld(order, fingers)
 
 
-@inner()
-def _absentees(list_start, lists, count):
-    """Of each topic that most nodes want, those that do not, ascending; of others nobody."""
-    topics = len(list_start) - 1
-    start = np.zeros(topics + 1, np.int64)
-    for topic in range(topics):
-        size = list_start[topic + 1] - list_start[topic]
-        start[topic + 1] = start[topic] + (count - size if 2 * size > count else 0)
-    absent = np.empty(start[topics], lists.dtype)
-    for topic in range(topics):
-        place = list_start[topic]
-        if 2 * (list_start[topic + 1] - place) <= count:
-            continue
-        write = start[topic]
-        for node in range(count):
-            if place < list_start[topic + 1] and lists[place] == node:
-                place += 1
-            else:
-                absent[write] = node
-                write += 1
-    return start, absent
+def _both_ways(interests: TopicInterests) -> _Wanted:
+    """Arrays are made here: Numba compiles what makes them for a second and more."""
+    count = interests.nodes_count
+    list_start, nodes = interests.subscribers
+    lists = nodes.astype(np.uint32)
+    sizes = np.diff(list_start)
+    most = np.flatnonzero(2 * sizes > count)
+    absent_start = np.zeros(len(list_start), np.int64)
+    absent_start[most + 1] = count - sizes[most]
+    absent = [np.empty(0, np.uint32)]
+    for topic in most:
+        away = np.ones(count, np.bool_)
+        away[lists[list_start[topic] : list_start[topic + 1]]] = False
+        absent.append(np.flatnonzero(away).astype(np.uint32))
+    return _Wanted(
+        interests.start, interests.topics.astype(np.uint32), list_start, lists,
+        np.cumsum(absent_start), np.concatenate(absent),
+    )  # fmt: skip
+
+
+def _phase_of(count: int) -> npt.NDArray[np.int8]:
+    """Per distance up to so many, the phase that it is in: 2 to the power of it is no further."""
+    return (np.frexp(np.maximum(np.arange(count + 1), 1))[1] - 1).astype(np.int8)
+
+
+def _apart(wanted: _Wanted) -> _Parts:
+    """Every place a component of its own."""
+    count = len(wanted.topics)
+    alone = np.arange(count, dtype=np.int32)
+    pair = np.empty(count, np.uint32)
+    _pairs(wanted.topics, wanted.list_start[:-1].copy(), pair)
+    main = np.full(len(wanted.list_start) - 1, -1)
+    return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
+
+
+@njit(cache=True)
+def _pairs(topics, filled, pair):
+    """Where each (position, topic) stands in the subscriber lists, filled up to there."""
+    for at in range(len(topics)):
+        pair[at] = filled[topics[at]]
+        filled[topics[at]] += 1
 
 
 @_compiled
@@ -226,28 +275,6 @@ def _pop(heap, size):
 
 
 @njit(cache=True, nogil=True)
-def _ring(start, topics, list_start, lists, by_rank, rank, done):
-    count = len(rank)
-    beside = np.full((count, 2), -1, np.int64)
-    degree = np.zeros(count, np.uint8)
-    end = np.arange(count)
-    absent_start, absent = _absentees(list_start, lists, count)
-    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
-    kept = np.zeros((count, _REMEMBERED), np.int64)
-    kept_count = np.zeros(count, np.int64)
-    kept_next = np.zeros(count, np.int64)
-    more = np.ones(count, np.bool_)
-    growing = _Growing(
-        rank, degree, end, list_start[1:].copy(), np.arange(count).astype(np.uint32),
-        np.array([count]), np.zeros(count, np.int32), np.empty(count, np.uint32), kept, kept_count,
-        kept_next, more,
-    )  # fmt: skip
-    heap = np.empty(count, np.int64)  # a node is in it once
-    _grow(by_rank, wanted, growing, beside, heap, np.empty(count, np.int64), done)
-    return beside
-
-
-@_compiled
 def _grow(by_rank, wanted, growing, beside, heap, ends, done):
     """Tie the edges of the ring, the best first."""
     start, rank, degree, end = wanted.start, growing.rank, growing.degree, growing.end
@@ -387,27 +414,6 @@ def _remember(node, wanted, growing):
     growing.kept_next[node] = 0
 
 
-@inner()
-def _pairs(start, topics, list_start):
-    """Where each (position, topic) stands in the subscriber lists."""
-    filled = list_start[:-1].copy()
-    pair = np.empty(len(topics), np.uint32)
-    for at in range(len(topics)):
-        pair[at] = filled[topics[at]]
-        filled[topics[at]] += 1
-    return pair
-
-
-@inner()
-def _apart(wanted):
-    """Every place a component of its own."""
-    count = len(wanted.topics)
-    alone = np.arange(count).astype(np.int32)
-    pair = _pairs(wanted.start, wanted.topics, wanted.list_start)
-    main = np.full(len(wanted.list_start) - 1, -1)
-    return _Parts(pair, alone, alone.copy(), np.ones(count, np.int32), main)
-
-
 @_compiled
 def _contribution(a, b, start, topics, pair, part):
     i = start[a]
@@ -460,10 +466,8 @@ def _join(a, b, wanted, parts):
 
 
 @njit(cache=True)
-def _components(start, topics, list_start, lists, edges):
-    wanted = _Wanted(start, topics, list_start, lists, list_start, lists)  # nobody is absent
-    parts = _apart(wanted)
-    count = len(topics)
+def _components(wanted, parts, edges):
+    count = len(wanted.topics)
     for at in range(len(edges)):
         count -= _join(edges[at, 0], edges[at, 1], wanted, parts)
     return count
@@ -494,39 +498,15 @@ def _lower_outside(outside, lists, low, high, value):
 
 
 @njit(cache=True, nogil=True)
-def _fingers(start, topics, list_start, lists, rank, begin, anyone, done):
-    count, phases = rank.shape
-    slots = count * phases
-    absent_start, absent = _absentees(list_start, lists, count)
-    wanted = _Wanted(start, topics, list_start, lists, absent_start, absent)
-    parts = _apart(wanted)
-    fingers = np.full((count, phases), -1, np.int64)
-    if phases == 0:
-        return fingers
+def _fingers(rank, slot_of, anyone, wanted, parts, found, known, fingers, heap, done):
+    """The ring's edges are taken first, then those that contribute most."""
+    count = len(fingers)
     for position in range(count):
         after = (position + 1) % count
         fingers[position, 0] = after
         _join(position, after, wanted, parts)
-    outside = _outsiders(list_start, parts)
-    slot_of = np.empty(slots, np.int64)
-    for position in range(count):
-        for phase in range(phases):
-            slot_of[rank[position, phase]] = position * phases + phase
-    free = np.empty((phases, count + 1), np.int32)
-    for phase in range(phases):
-        for node in range(count + 1):
-            free[phase, node] = node
-    phase_of = np.zeros(count + 1, np.int8)
-    for away in range(2, count + 1):
-        phase_of[away] = phase_of[away // 2] + 1
-    kept = np.full((slots, _REMEMBERED_FINGERS), -1, np.int32)
-    floor = np.zeros(slots, np.int64)
-    keys = np.zeros((phases, _REMEMBERED_FINGERS), np.int64)
-    known = _Slots(begin, kept, floor, free, phase_of, keys, np.zeros(phases, np.int64))
-    found = _Found(np.zeros(count, np.int32), np.empty(count, np.uint32))
-    heap = np.empty(slots, np.int64)  # a position and phase are in it once
+    outside = _outsiders(wanted.list_start, parts)
     _choose(rank, slot_of, anyone, wanted, parts, outside, found, known, fingers, heap, done)
-    return fingers
 
 
 @_compiled

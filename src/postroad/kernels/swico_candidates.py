@@ -20,14 +20,15 @@ from postroad import draws
 from postroad.jit import inner, njit
 from postroad.kernels.swico import (
     _apart,
+    _both_ways,
     _contribution,
     _join,
     _lower,
     _lower_outside,
     _outsiders,
+    _phase_of,
     _thin_out,
     _tie,
-    _Wanted,
 )
 from postroad.overlay import IntArray
 from postroad.overlay.small_world import SmallWorld
@@ -56,10 +57,8 @@ def build(interests: TopicInterests, candidates: IntArray, seed: int) -> SmallWo
     """The overlay SL; each pair of nodes that may stand side by side is a * nodes + b."""
     order = _ring_order(interests, candidates, seed)
     placed = interests.at_positions(order)
-    starts, members = placed.subscribers
-    begin = phase_starts(placed.nodes_count, seed)
-    narrow = members.astype(np.int32)
-    return SmallWorld(order, _fingers(placed.start, placed.topics, starts, narrow, begin))
+    wanted, begin = _both_ways(placed), phase_starts(placed.nodes_count, seed)
+    return SmallWorld(order, _fingers(wanted, _apart(wanted), begin, _phase_of(placed.nodes_count)))
 
 
 def _ring_order(interests: TopicInterests, candidates: IntArray, seed: int) -> IntArray:
@@ -131,10 +130,8 @@ def _around(beside):
 
 
 @njit(cache=True)
-def _fingers(start, topics, list_start, lists, begin):
+def _fingers(wanted, parts, begin, phase_of):
     count, phases = begin.shape
-    wanted = _Wanted(start, topics, list_start, lists, list_start, lists)  # nobody is absent
-    parts = _apart(wanted)
     fingers = np.full((count, phases), -1, np.int64)
     if phases == 0:
         return fingers
@@ -142,11 +139,8 @@ def _fingers(start, topics, list_start, lists, begin):
         after = (position + 1) % count
         fingers[position, 0] = after
         _join(position, after, wanted, parts)
-    outside = _outsiders(list_start, parts)
+    outside = _outsiders(wanted.list_start, parts)
     pointed = np.zeros((phases, count), np.bool_)
-    phase_of = np.zeros(count + 1, np.int8)
-    for away in range(2, count + 1):
-        phase_of[away] = phase_of[away // 2] + 1
     best = np.empty((phases + 1, _TARGETS), np.int64)
     search = _Search(
         begin,
@@ -167,7 +161,9 @@ def _fingers(start, topics, list_start, lists, begin):
                     target = best[phase, place]
                     if target < 0:
                         break
-                    now = _contribution(position, target, start, topics, parts.pair, parts.part)
+                    now = _contribution(
+                        position, target, wanted.start, wanted.topics, parts.pair, parts.part
+                    )
                     if now > most:
                         most = now
                         chosen = target
