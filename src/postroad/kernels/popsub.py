@@ -1398,7 +1398,9 @@ def _send_all(inputs, rules, kept, item):
     row, node = kept.items[item, _LOAD], kept.items[item, _SENDER]
     offer = inputs.pub_offer[kept.rows[row, _PUBLICATION]]
     while node >= 0:
-        _send_directly(inputs, rules, kept, row, kept.nodes[node, _ROW], offer, True)
+        # A constant would be a type of its own, and all of it compiled once more.
+        leaves = np.bool_(True)
+        _send_directly(inputs, rules, kept, row, kept.nodes[node, _ROW], offer, leaves)
         following = kept.nodes[node, _NEXT]
         _free(kept.state, _NODES, kept.nodes, node)
         node = following
