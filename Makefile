@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills saving results site pictures notebooks fuzz java bench-peers
+.PHONY: help setup check test golden demo bench soak schemes causes kills real saving results site pictures notebooks fuzz java bench-peers
 
 help:  ## List these targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -50,6 +50,9 @@ causes: setup  ## A thousand causes put into networks, and whether `postroad exp
 
 kills: setup java  ## Kill a watch of traces in mid-stream, start it again, compare its tables.
 	POSTROAD_KILLS=1 $(BIN)/python -m pytest -q tests/pipeline/test_watch.py -k killed
+
+real: setup java  ## Ingest all real files beside the repository; their flaws are counted exactly.
+	POSTROAD_REAL=1 $(BIN)/python -m pytest -q tests/pipeline/test_real_data.py
 
 results: setup java  ## docs/results from zero, all papers (DATA=folder of the graphs, quotes, latencies).
 	$(BIN)/postroad reproduce all --full -o docs/results \

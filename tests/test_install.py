@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from live_harness import write_network
+from postroad.pipeline.session import LIGHT_JAVA
 
 ROOT = Path(__file__).parents[1]
 CORE = ("click", "markdown_it", "mdurl", "msgspec", "numpy", "numpy.libs", "pygments", "rich",
@@ -102,6 +103,8 @@ def test_the_wheel_does_what_its_extras_are_for(installed: Installed) -> None:
     assert "2 brokers stopped" in done.stdout
 
     installed.bring(PIPELINE)
-    done = installed.postroad("demo", "--quick", "-o", "report", timeout=600)
+    # Java with options of the user's own leaves no archive of classes, which would take 30 s.
+    java = f"spark.driver.extraJavaOptions={LIGHT_JAVA}"
+    done = installed.postroad("demo", "--quick", "-o", "report", "--conf", java, timeout=600)
     assert done.returncode == 0, done.stderr
     assert (installed.folder / "empty" / "report" / "index.html").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -10,8 +12,10 @@ from postroad.pipeline.schemas import LATENCY
 from postroad.workloads.followed import follower_quantiles
 
 pytestmark = pytest.mark.spark
+large = pytest.mark.skipif("POSTROAD_REAL" not in os.environ, reason="takes long: make real")
 
 
+@large
 def test_follower_graph_and_its_statistics(spark, tmp_path, real_data):
     source = str(real_data / "twitter_edges_unique.txt.gz")
     facts = run.ingest([source], "edges", str(tmp_path), run.Job())
@@ -45,6 +49,7 @@ def test_latencies(spark, tmp_path, real_data):
     assert round(row[1] / 500, 1) == 145.1
 
 
+@large
 def test_quotes(spark, tmp_path, real_data):
     source = str(real_data / "sp500_2015_2020_daily.csv.gz")
     facts = run.ingest([source], "quotes", str(tmp_path), run.Job())

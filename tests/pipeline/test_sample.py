@@ -62,13 +62,14 @@ def test_sample_equals_a_plain_breadth_first_search(spark, partitions):
 
 
 def test_sample_goes_on_from_a_new_seed_when_a_component_is_exhausted(spark):
-    pairs = [(n, n + 1) for n in range(0, 24, 2)]  # twelve separate pairs
-    expected = oracle(spark, pairs, 13, 1, 3)
-    visited = sample.visited(graph(spark, pairs, 3), 13, 1, 3, checkpoint)
+    pairs = [(n, n + 1) for n in range(0, 12, 2)]  # six separate pairs
+    expected = oracle(spark, pairs, 7, 1, 3)
+    visited = sample.visited(graph(spark, pairs, 3), 7, 1, 3, checkpoint)
     assert {row["node"]: row["level"] for row in visited.collect()} == expected
-    assert len(expected) == 13
-    everyone = sample.visited(graph(spark, pairs, 3), 1000, 8, 3, checkpoint)
-    assert everyone.count() == 24
+    # One more seed, then two; of the two whom these follow one is enough.
+    assert sorted(expected.values()) == [0, 1, 2, 3, 4, 4, 5]
+    everyone = sample.visited(graph(spark, pairs, 3), 1000, 5, 3, checkpoint)
+    assert everyone.count() == 12
 
 
 def test_follower_statistics_count_users_without_followers(spark):
