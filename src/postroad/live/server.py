@@ -768,9 +768,9 @@ class WireProtocol(asyncio.Protocol):
         server.soon()
 
     def data_received(self, data: bytes) -> None:
-        inbox = self.server.inbox
-        inbox[self.wire] = inbox.get(self.wire, b"") + data
-        self.server.soon()
+        server = self.server
+        server.inbox[self.wire] = server.inbox.get(self.wire, b"") + data
+        server.came(len(data), server.now())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.transports.pop(self.wire, None)
