@@ -1,12 +1,13 @@
 """The simulator: a clock, a heap, and a loop that performs what routers ask for.
 
-Events are `(time_us, sequence, …)`; the sequence number settles ties, so a run is a pure
-function of its scenario. Links are FIFO: a message never overtakes an earlier one on the same
-link and direction, also when a fault delays that one. A broker with a service rate handles
-one input at a time, first come first served, from a queue that may be bounded: a publication
-that finds it full is dropped and counted; control messages are always admitted, because a
-lost subscription would silently lose every publication after it. What costs its sender time
-(a direct send of PopSub) joins the sender's own queue, and leaves when its turn is over.
+Events of one time happen in the order in which they were scheduled, so a run is a pure function
+of its scenario; the heap holds each time once, because many events share one. Links are FIFO: a
+message never overtakes an earlier one on the same link and direction, also when a fault delays
+that one. A broker with a service rate handles one input at a time, first come first served, from
+a queue that may be bounded: a publication that finds it full is dropped and counted; control
+messages are always admitted, because a lost subscription would silently lose every publication
+after it. What costs its sender time (a direct send of PopSub) joins the sender's own queue, and
+leaves when its turn is over.
 
 Faults are data. A link that is down loses what is on it and both ends are told at once; a
 broker that crashes forgets everything, and when it restarts its clients come back by
@@ -80,6 +81,8 @@ Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
 """Publication, subscription, broker, time, hops, and by which mechanism it came."""
 Pause = tuple[BrokerId, bool, int]
 """A publisher's home, whether it waits, and for which grace."""
+Event = tuple[Callable[..., None], tuple[object, ...]]
+"""What to call, and with what."""
 FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash", "leave"]
 
 
@@ -177,6 +180,33 @@ class Broker:
     refused: int = 0
 
 
+class Agenda(dict[TimeUs, "list[Event] | deque[Event]"]):
+    """The events of each time, in the order in which they were scheduled.
+
+    `times` is a heap of those after now. `due` are the events of now, those done taken away; what
+    is scheduled for now meanwhile joins them.
+    """
+
+    def __init__(self) -> None:
+        self.times: list[TimeUs] = []
+        self.now: TimeUs = 0
+        self.due: deque[Event] = deque()
+        self[0] = self.due
+
+    def __missing__(self, time_us: TimeUs) -> list[Event]:
+        heapq.heappush(self.times, time_us)
+        events: list[Event] = []
+        self[time_us] = events
+        return events
+
+    def advance(self) -> TimeUs:
+        """Go to the next time; which it is."""
+        del self[self.now]
+        self.now = heapq.heappop(self.times)
+        self.due = self[self.now] = deque(self[self.now])
+        return self.now
+
+
 class Simulator:
     def __init__(
         self,
@@ -214,10 +244,11 @@ class Simulator:
             tuple[BrokerId, str], MovingPublisher
         ] = {}  # the same, by where they stand
         self.moves: list[Moved] = []
-        self._heap: list[tuple[TimeUs, int, Callable[..., None], tuple[object, ...]]] = []
+        self._agenda = Agenda()
+        self._events_count = 0  # on the agenda
         self._sequence = 0
         self._pending = 0  # messages on links and inputs in service
-        self._restless = 0  # timers and chatter on the heap: no reason to go on by themselves
+        self._restless = 0  # timers and chatter on the agenda: no reason to go on by themselves
         peers = plan.links()
         self.service_us = [service_us] * len(peers) if isinstance(service_us, int) else service_us
         self.sending_us = [round(us * costs.sending) for us in self.service_us]
@@ -261,18 +292,23 @@ class Simulator:
         """Run until no message is under way; timers may remain. The time then."""
         if self._under_way is not None:
             self._hurry(self._under_way)
-        while self._pending or (self._heap and self._heap[0][0] <= self.now):
-            self.now, _, act, arguments = heapq.heappop(self._heap)
+        agenda = self._agenda
+        while self._pending or agenda.due:
+            if not agenda.due:
+                self.now = agenda.advance()
+            self._events_count -= 1
+            act, arguments = agenda.due.popleft()
             act(*arguments)
         return self.now
 
     def _hurry(self, under_way: deque[tuple[Received, Link]]) -> None:
         """Settle without time: brokers take none, and messages arrive in the order in which they
         were sent, as if all links were as long."""
-        brokers, heap, step = self.brokers, self._heap, self._step
-        while under_way or (heap and heap[0][0] <= self.now):
-            if heap and heap[0][0] <= self.now:
-                _, _, act, arguments = heapq.heappop(heap)
+        brokers, due, step = self.brokers, self._agenda.due, self._step
+        while under_way or due:
+            if due:
+                self._events_count -= 1
+                act, arguments = due.popleft()
                 act(*arguments)
                 continue
             input, link = under_way.popleft()
@@ -284,15 +320,18 @@ class Simulator:
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is under way and every router is idle, or until this time."""
         self._under_way = None
-        heap, pop = self._heap, heapq.heappop
+        agenda, times = self._agenda, self._agenda.times
         look = 0  # asking every router is not free: look again only after so many new events
-        while heap and (until_us is None or heap[0][0] <= until_us):
-            if len(heap) == self._restless and self._sequence >= look:
+        while agenda.due or (times and (until_us is None or times[0] <= until_us)):
+            if self._events_count == self._restless and self._sequence >= look:
                 waits = any(_pause_of(client.publisher)[1] for client in self.clients.values())
                 if not waits and all(each.router.idle() for each in self.brokers if each.up):
                     break
                 look = self._sequence + _LOOK_EVERY
-            self.now, _, act, arguments = pop(heap)
+            if not agenda.due:
+                self.now = agenda.advance()
+            self._events_count -= 1
+            act, arguments = agenda.due.popleft()
             act(*arguments)
         for broker in self.brokers:
             self._count_queue(broker)
@@ -306,7 +345,7 @@ class Simulator:
     def end(self) -> None:
         """Forget what is left to do: it knows the simulator, which could not go without a search
         for garbage."""
-        self._heap.clear()
+        self._agenda = Agenda()
 
     # The loop.
 
@@ -315,7 +354,8 @@ class Simulator:
     ) -> None:
         assert time_us >= self.now, "time does not run backwards"
         self._sequence += 1
-        heapq.heappush(self._heap, (time_us, self._sequence, act, arguments))
+        self._events_count += 1
+        self._agenda[time_us].append((act, arguments))
 
     def _client(self, number: BrokerId, input: Input) -> None:
         if self.clients:
@@ -404,9 +444,7 @@ class Simulator:
             took_us = round(took_us * self.costs.units(message.kind, message.size))
         broker.served_count += 1
         broker.busy_us += took_us
-        self._sequence += 1
-        event = (self.now + took_us, self._sequence, self._served, (number, broker.life))
-        heapq.heappush(self._heap, event)
+        self._push(self.now + took_us, self._served, (number, broker.life))
 
     def _served(self, number: BrokerId, life: int) -> None:
         self._pending -= 1
@@ -573,9 +611,7 @@ class Simulator:
         self._pending += 1
         if message.chatter:
             self._restless += 1
-        self._sequence += 1
-        event = (arrival, self._sequence, self._arrive, (input, link, link.epoch))
-        heapq.heappush(self._heap, event)
+        self._push(arrival, self._arrive, (input, link, link.epoch))
 
     def _measure_link(self, link: Link) -> None:
         if self.measured is not None:
