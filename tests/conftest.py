@@ -66,8 +66,8 @@ def spark() -> Iterator[Any]:
 
 @contextmanager
 def _archive_as_it_is() -> Iterator[None]:
-    """Java's archive of Spark's classes is used if there is one, but not made: that takes 30 s of
-    processor time, most of it when Java ends, and saves 7 s for each session after it."""
+    """Java's archive of Spark's classes is used if there is one, but not made: to write it when
+    Java ends takes longer than the few sessions after this one would gain."""
     from postroad.pipeline import session
 
     options = session.shared_classes()

@@ -103,7 +103,7 @@ def test_the_wheel_does_what_its_extras_are_for(installed: Installed) -> None:
     assert "2 brokers stopped" in done.stdout
 
     installed.bring(PIPELINE)
-    # Java with options of the user's own leaves no archive of classes, which would take 30 s.
+    # Java with options of the user's own leaves no archive of classes: nobody would use it.
     java = f"spark.driver.extraJavaOptions={LIGHT_JAVA}"
     done = installed.postroad("demo", "--quick", "-o", "report", "--conf", java, timeout=600)
     assert done.returncode == 0, done.stderr
