@@ -28,11 +28,15 @@ def packet(topic: str, payload: bytes, old: bool) -> bytes:
     return framed(0x30, len(field).to_bytes(2, "big") + field + (b"" if old else b"\0") + payload)
 
 
-def passed_over(table: Compiled[int], data: bytes, old: bool, most: int = 99) -> tuple[int, int]:
+def passed_over(
+    table: Compiled[int], data: bytes, old: bool, most: int = 99
+) -> tuple[int, int, list[Any]]:
+    """Where to go on, how many were passed over, and the packet and the filters that ended that."""
     passing = table.passing()
     assert passing is not None
-    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS)))
-    return answer >> PASSED_BITS, answer & PASSED_MAX
+    matched: list[Any] = []
+    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), matched))
+    return answer >> PASSED_BITS, answer & PASSED_MAX, matched
 
 
 def written(draw: random.Random, values: dict[str, Any]) -> bytes:
@@ -56,7 +60,7 @@ def written(draw: random.Random, values: dict[str, Any]) -> bytes:
 
 @given(st.integers(min_value=0, max_value=2**32))
 @settings(max_examples=120, deadline=None)
-def test_nothing_is_passed_over_that_some_filter_matches(seed: int) -> None:
+def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None:
     draw = random.Random(seed)
     table: Compiled[int] = Compiled()
     scan: LinearScan[int] = LinearScan()
@@ -76,11 +80,17 @@ def test_nothing_is_passed_over_that_some_filter_matches(seed: int) -> None:
             values = {name: value for name, value in some.items() if value == value}
             sent.append((draw.choice(TOPICS), written(draw, values)))
         data = b"".join(packet(topic, payload, old) for topic, payload in sent)
-        end, count = passed_over(table, data, old)
-        assert end == sum(len(packet(*each, old)) for each in sent[:count])
+        end, count, matched = passed_over(table, data, old)
+        assert end == sum(len(packet(*each, old)) for each in sent[: count + bool(matched)])
         for topic, payload in sent[:count]:
             said = content.attributes(topic, payload)
             assert scan.match(said) == [], (topic, payload)
+        if matched:
+            topic, payload = sent[count]
+            assert matched == [
+                packet(topic, payload, old),
+                scan.match(content.attributes(topic, payload)),
+            ]
 
 
 numbers = st.one_of(
@@ -103,13 +113,14 @@ def test_numbers_are_those_that_python_reads(text: str) -> None:
     value = content.attributes("a", payload).get("d")
     table: Compiled[int] = Compiled()
     table.insert(0, parse("d < 0 AND d > 0" if value is None else f"d <> {value!r}"))
-    _, count = passed_over(table, packet("a", payload, False), False)
+    _, count, _ = passed_over(table, packet("a", payload, False), False)
     if value is None:
         return
     plain = "e" not in text.lower() and len(text.strip("-").replace(".", "")) <= 15
     assert count == plain  # that one differs from itself is sure
     table.insert(1, parse(f"d = {value!r}"))
-    assert passed_over(table, packet("a", payload, False), False)[1] == 0
+    sent = packet("a", payload, False)
+    assert passed_over(table, sent, False) == ((len(sent), 0, [sent, [1]]) if plain else (0, 0, []))
 
 
 def test_plain_payloads_are_passed_over() -> None:
@@ -130,14 +141,21 @@ def test_plain_payloads_are_passed_over() -> None:
         for old in (False, True):
             data = packet(topic, payload, old)
             assert passed_over(table, data, old) == (
-                (0, 0) if number in unknown else (len(data), 1)
+                (0, 0, []) if number in unknown else (len(data), 1, [])
             ), payload
-    for topic, payload in [
-        ("a", b'{"price": 12.5, "kind": "x"}'), ("a", b'{"flag": true}'), ("a", b'{"kind": "abc"}'),
-        ("a", b'{"price": 2.0}'), ("a/b", b'{"volume": null}'), ("a/b", b'{"price": 3}'),
-        ("a", b'{"kind": "z", "flag": false}'),
-    ]:  # fmt: skip
-        assert passed_over(table, packet(topic, payload, False), False) == (0, 0), payload
+    wanted = [
+        ("a", b'{"price": 12.5, "kind": "x"}', [0]), ("a", b'{"flag": true}', [1]),
+        ("a", b'{"kind": "abc"}', [2]), ("a", b'{"price": 2.0}', [3]),
+        ("a/b", b'{"volume": null}', [4]), ("a/b", b'{"price": 3}', [4]),
+        ("a", b'{"kind": "z", "flag": false}', [5]), ("a/b", b'{"flag": true}', [1, 4]),
+    ]  # fmt: skip
+    for topic, payload, filters in wanted:
+        for old in (False, True):
+            sent = packet(topic, payload, old)
+            before = packet("a", b'{"price": 0}', old)
+            assert passed_over(table, sent, old) == (len(sent), 0, [sent, filters]), payload
+            end = len(before + sent)
+            assert passed_over(table, before + sent + sent, old) == (end, 1, [sent, filters])
 
 
 def test_whatever_is_not_a_usual_publication_is_left() -> None:
@@ -145,17 +163,17 @@ def test_whatever_is_not_a_usual_publication_is_left() -> None:
     table.insert(0, parse("a = 1"))
     good = packet("a", b'{"a": 2}', False)
     size = len(good)
-    assert passed_over(table, good * 3, False, most=2) == (2 * size, 2)
+    assert passed_over(table, good * 3, False, most=2) == (2 * size, 2, [])
     for bad in (
         good[:-1], b"\x32" + good[1:], b"\xc0\x00", b"", b"\x30\x00", b"\x30\x01\x00", b"\x30",
         b"\x30\x7f" + good[2:], b"\x30\xff\xff\xff\x7f" + good, b"\x30\x80\x00" + good[2:],
         b"\x30\x04\xff\xff\x00\x00", packet("nobody's", b"{}", False),
         framed(0x30, b"\0\x01a\x02\x01\x01{}"), packet("a", b'{"a": 2}' + b" " * 16_000, False),
     ):  # fmt: skip
-        assert passed_over(table, good + bad, False) == (size, 1), bad
+        assert passed_over(table, good + bad, False) == (size, 1, []), bad
     passing = table.passing()
     assert passing is not None
-    assert passing((good, 0, 9, 16_000, False, READY, set())) == 0  # handed out without asking
+    assert passing((good, 0, 9, 16_000, False, READY, set(), [])) == 0  # handed out without asking
 
 
 def test_a_table_that_changed_is_asked_as_it_is() -> None:
@@ -166,6 +184,6 @@ def test_a_table_that_changed_is_asked_as_it_is() -> None:
         assert passed_over(table, sent, False)[1] == 1
         table.insert(number, parse(f"a = {number + 5} AND z{number} = 'x'"))
     table.insert(500, parse("b = 'x'"))
-    assert passed_over(table, sent, False)[1] == 0
+    assert passed_over(table, sent, False) == (len(sent), 0, [sent, [500]])
     table.remove(500)
     assert passed_over(table, sent, False)[1] == 1

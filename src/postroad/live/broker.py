@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from postroad.errors import RunFailed
 from postroad.filters import Filter, parse
+from postroad.live.edge import content
 from postroad.live.edge.clients import Clients
 from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
@@ -512,6 +513,9 @@ class Broker:
 
     def send_batch(self, peer: BrokerId, batch: BatchMessage) -> None:
         self.forward(batch, len(batch.numbers), [peer])
+
+    def attributes_of(self, packet: bytes) -> Mapping[str, Scalar]:
+        return content.of_kept(packet)
 
     def send_on(self, peer: BrokerId, publication: Publication, hops: int) -> None:
         self.send(peer, PublicationMessage(publication, hops))

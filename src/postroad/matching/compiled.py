@@ -221,8 +221,8 @@ class Compiled(Generic[Id]):
         return answer
 
     def passing(self) -> Passing | None:
-        """What passes over publications that no filter matches, until the table changes; None where
-        each has to be matched by itself."""
+        """What passes over publications that no filter matches and matches the next, until the
+        table changes; None where each has to be matched by itself."""
         if self._native is None or self._grams.homes:
             return None
         if self._passer is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from threading import Thread
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from postroad.filters import Filter
 from postroad.filters.nested import ROWS, rows_of
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 
 Id = TypeVar("Id", bound=Hashable)
 
-# What passes over packets that no filter matches (`packets.passer` says how it is asked).
-Passing = Callable[[tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str]]], int]
-PASSED_BITS = 16  # of its answer: how many; the rest is where it stopped
+# What passes over packets that no filter matches, and matches the next (`packets.passer` says how
+# it is asked).
+Passing = Callable[
+    [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any]]], int
+]
+PASSED_BITS = 16  # of its answer: how many; the rest is where to go on
 PASSED_MAX = (1 << PASSED_BITS) - 1
 
 SMALL_MAX = 4_096  # A table with more filters is compiled,
@@ -103,8 +106,8 @@ class Index(Generic[Id]):
         return self._table.match(attributes)
 
     def passing(self) -> Passing | None:
-        """What passes over publications that no filter matches, as `packets` says; None while each
-        has to be matched by itself."""
+        """What passes over publications that no filter matches and matches the next, as `packets`
+        says; None while each has to be matched by itself."""
         return None if isinstance(self._table, Filed) else self._table.passing()
 
     @property

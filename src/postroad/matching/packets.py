@@ -1,11 +1,12 @@
-"""Publications that no filter matches, passed over as they stand in a client's bytes.
+"""Publications matched as they stand in the bytes that a client or a neighbour sent.
 
 Most publications at a broker with selective filters go to nobody. To find that out in Python, a
 packet is cut up, its payload decoded into a dict and the dict matched; here one compiled call does
-it for many packets in a row, and makes no objects but for texts that filters compare.
+it for many packets in a row, and makes no objects but for texts that filters compare. It passes
+over what no filter matches, and the first packet that filters do match it hands out with them.
 
-It is sure of what it passes over and of nothing else: it stops before a packet that some filter
-may match, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
+It is sure of those and of nothing else: it stops before a packet of which Python must check a
+filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
 properties, to topics in `ready`, whose payload is a flat JSON object of ASCII texts without
 escapes, numbers of at most 15 digits without exponents, booleans and nulls. What is said of such
 a payload is said in `live/edge/content.py`, and a property test keeps the two equal.
@@ -60,6 +61,7 @@ _new_bytes = native._python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_text = native._python("PyUnicode_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_float = native._python("PyFloat_FromDouble", _LONG, types.float64)
 _is_in = native._python("PySet_Contains", types.int32, _LONG, _LONG)
+_append = native._python("PyList_Append", types.int32, _LONG, _LONG)
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
@@ -286,7 +288,7 @@ def _function() -> Any:
         packets = _item(arguments, 0)
         at, most = native._long(_item(arguments, 1)), native._long(_item(arguments, 2))
         longest, old = native._long(_item(arguments, 3)), native._long(_item(arguments, 4))
-        ready, apart = _item(arguments, 5), _item(arguments, 6)
+        ready, apart, wanted = _item(arguments, 5), _item(arguments, 6), _item(arguments, 7)
         data_at, size = _bytes_at(packets), _bytes_length(packets)
         data = carray(native._at(data_at), (size,), np.uint8)
         out = carray(native._at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
@@ -314,6 +316,17 @@ def _function() -> Any:
             if count < 0:
                 break
             matches, checks = native._run(state, count, out)
+            if matches > 0 and checks == 0:
+                packet, filters = (
+                    _new_bytes(data_at + at, end - at),
+                    native._listed(state, matches, out),
+                )
+                _append(wanted, packet)
+                _append(wanted, filters)
+                native._drop(packet)
+                native._drop(filters)
+                at = end
+                break
             if matches != 0 or checks != 0:
                 break
             passed += 1
@@ -336,6 +349,7 @@ def is_ready() -> bool:
 def passer(state_at: int) -> Passing:
     """What passes packets over by the state at an address. It is given the packets, the place of
     the first, how many at the most, the bytes of the longest, whether they are of MQTT 3, the
-    topics by their bytes, and those whose publications are to be looked at one by one; it says
-    where it stopped, shifted by `PASSED_BITS`, and how many it passed over."""
+    topics by their bytes, those whose publications are to be looked at one by one, and a list. It
+    says where to go on, shifted by `PASSED_BITS`, and how many it passed over. If it stopped after
+    one that filters match, the packet and the ids of the filters are in the list."""
     return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

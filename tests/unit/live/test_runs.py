@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -451,6 +452,76 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
     assert sum(broker.clients.published for broker in first) == busy
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
+    tmp_path: Path, seed: int
+) -> None:
+    """Among compiled filters, at the broker of the publisher and at those after it."""
+    draw = random.Random(seed)
+    sides: list[Memory] = []
+    found = Counter[int]()
+    for single in (False, True):
+        net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+        sides.append(net)
+        for number, broker in enumerate(net.brokers):
+            if single:
+                broker.takes_batches = lambda _: False  # type: ignore[method-assign]
+                broker.deciding = lambda *_: None  # type: ignore[method-assign]
+                continue
+            index = broker.router.deciding()
+            assert index is not None
+            index.compile()
+
+            def counted(
+                number: int = number, index: Any = index, plain: Any = index.passing
+            ) -> Any:
+                def look(asked: Any) -> int:
+                    answer: int = plain()(asked)
+                    found[number] += bool(asked[-1])
+                    return answer
+
+                return look
+
+            index.passing = counted  # type: ignore[method-assign]
+    levels = [draw.choice([4, 5]) for _ in range(4)] + [5] * 5
+    clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]
+               for net in sides]  # fmt: skip
+    for n in range(4, 9):
+        for number in range(1, 5):
+            where = draw.choice(["n > 7", "n = 3", "pad = 'x'", "n >= 6 AND n < 8", "n < 0"])
+            wanted = mqtt5.TopicFilter(draw.choice(TOPICS), max_qos=mqtt5.QoS.AT_MOST_ONCE)
+            packet = mqtt5.SubscribePacket(number, [wanted], user_properties=[("$where", where)])
+            for side in clients:
+                side[n].raw(packet.write())
+    for net in sides:
+        net.run(300_000)
+    for step in range(18):
+        n = draw.randrange(4)
+        topics = [draw.choice(TOPICS) for _ in range(draw.randrange(1, 60))]
+        bodies = [b'{"n": %d, "pad": "%s"}' % (draw.randrange(10), b"x" * draw.randrange(2))
+                  for _ in topics]  # fmt: skip
+        data = b"".join(
+            publication(draw, levels[n], topic) if draw.random() < 0.1
+            else mqtt5.PublishPacket(topic, body).write() if levels[n] == 5
+            else v3(0x30, field(topic) + body)
+            for topic, body in zip(topics, bodies, strict=True)
+        )  # fmt: skip
+        for net, side in zip(sides, clients, strict=True):
+            if step == 6:  # a subscriber comes anew, and may get nothing without a further look
+                side[5].raw(mqtt5.DisconnectPacket().write())
+                side[5] = net.client(2, "c5")
+                side[5].subscribe(TOPICS[0], "n > 2", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
+            side[n].raw(data)
+            net.run(150_000)
+    for one, other in zip(*clients, strict=True):
+        assert one.bytes == other.bytes
+    for a, b in zip(*(net.brokers for net in sides), strict=True):
+        assert a.clients.delivered == b.clients.delivered
+        assert a.router.matches_count == b.router.matches_count
+    assert all(found[number] > 5 for number in range(3)), found
+    assert found.total() > 50
+
+
 def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
     rows, messages = [], []
     for runs in (True, False):
@@ -554,12 +625,16 @@ def test_of_batches_what_is_sampled_is_traced(tmp_path: Path) -> None:
     assert broker.peers[0].received["publication"] == 31
 
 
-def test_a_batch_that_is_none_is_refused() -> None:
+def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     one, other = (mqtt5.PublishPacket(topic, b"x" * 200).write() for topic in ("a", "b\u00e4"))
-    whole = list(mqtt.usuals(one + other + one, [3, 4, 9]))
-    assert [(number, topic) for number, topic, *_ in whole] == [(3, "a"), (4, "b\u00e4"), (9, "a")]
-    assert [kept for *_, kept, _ in whole] == [one, other, one]
-    assert {payload for *_, payload in whole} == {b"x" * 200}
+    clients = memory(tmp_path, ["A", "B"], [("A", "B")]).brokers[1].clients
+    whole = BatchMessage("p", "0-1", [3, 4, 9], one + other + one, 0, 1)
+    singles = [publication for publication, _ in clients.singles(whole)]
+    assert [(each.id, each.attributes["class"]) for each in singles] == [
+        ("0-1.3", "a"), ("0-1.4", "b\u00e4"), ("0-1.9", "a")
+    ]  # fmt: skip
+    assert [each.payload for each in singles] == [one, other, one]
+    assert clients.take_batch(whole, 0, 0) == 3
     for data in (
         one,
         one + other + one,
@@ -571,8 +646,11 @@ def test_a_batch_that_is_none_is_refused() -> None:
         one + b"\x30\x05\x00\x02\xff\xfe\x00",
         one + b"\x30",
     ):
+        batch = BatchMessage("p", "0-1", [1, 2], data, 0, 1)
         with pytest.raises(mqtt.Malformed):
-            list(mqtt.usuals(data, [1, 2]))
+            list(clients.singles(batch))
+        with pytest.raises(mqtt.Malformed):
+            clients.take_batch(batch, 0, 0)
 
 
 def test_what_came_before_a_bad_packet_of_a_batch_is_handed_on(tmp_path: Path) -> None:

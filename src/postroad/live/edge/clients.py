@@ -15,6 +15,8 @@ import re
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 import mqtt5
 import msgspec
@@ -114,6 +116,8 @@ ALIASES_MAX = 64  # topic aliases that a client may give
 
 # Sessions that get what is published to a topic, and neighbours.
 Way = tuple[tuple[Session, ...], list[BrokerId]]
+# Sessions and neighbours that want what a filter matches, by the filter's identity.
+Whose = dict[int, tuple[Session | BrokerId, ...]]
 
 
 class Clients:
@@ -137,11 +141,12 @@ class Clients:
         # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
         # router about each is always right.
         self._apart: set[str] = set()
+        self._heard: dict[bytes, str] = {}  # topics by their bytes, that neighbours passed on
         # Topics that can be published to, and where all that is published to one goes, by where it
         # comes from; the latter as of a version of the routes.
         self.topics: dict[bytes, str] = {}
         self._ways: dict[BrokerId | None, dict[str, Way]] = {}
-        self._whose: dict[BrokerId | None, dict[int, Way]] = {}  # the same of filters, by identity
+        self._whose: dict[BrokerId | None, Whose] = {}  # the same of filters
         self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
@@ -555,6 +560,7 @@ class Clients:
         if (index := broker.deciding()) is not None:
             match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
+        matched: list[Any] = []  # the packet that ended a look, and the filters that it matches
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
                 # To look at the clock takes time too: less often while there is much left.
@@ -563,116 +569,124 @@ class Clients:
                     break
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
+            packet: bytes | None = None
+            attributes: dict[str, Scalar] | None = None
             if passing is not None and published >= due:
                 most = look - published if clock is not None else WAIT_MAX
-                answer = passing((data, at, most, longest, old, session.ready, apart))
-                at, passed = answer >> PASSED_BITS, answer & PASSED_MAX
+                answer = passing((data, at, most, longest, old, session.ready, apart, matched))
+                end, passed = answer >> PASSED_BITS, answer & PASSED_MAX
                 published += passed
                 asked += passed
-                wait = 1 if passed else min(2 * wait, WAIT_MAX)
-                due = published + (wait if passed < most else 0)
-                if passed:
-                    continue
-            body = at + 2
-            length = data[at + 1]
-            if length >= 128:
-                if not 0 < data[body] < 128:
-                    break
-                length = length & 127 | data[body] << 7
-                body += 1
-            end = body + length
-            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-            if end > size or end - at > longest or topic_end > end:
-                break
-            if not old and (topic_end == end or data[topic_end]):
-                break
-            topic = topic_of(data[body + 2 : topic_end])
-            if topic is None:
-                topic = self._new_topic(session, data[body + 2 : topic_end])
-                if topic is None:
-                    break
-            run = None
-            if topic not in apart:
-                way = None
-                # Several to one topic in a row go faster together, and so does one alone.
-                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
-                    way = ways.get(topic) or self._way(topic, None, ways)
-                    if way is not None and way[1] and end == size:
-                        way = None
-                if way is not None and self._copy_to(way[0], packet := data[at:end], old):
-                    published += 1
-                    asked += 1
-                    given += bool(way[0])
-                    if way[1]:
-                        payload = data[topic_end if old else topic_end + 1 : end]
-                        kept = mqtt.as_of_other_level(packet, old) if old else packet
-                        batch.add(self._count + asked, attributes_of(topic, payload), kept, way[1])
-                    left_bytes -= len(way[0]) * (end - at)
+                if matched:
+                    packet, filters = matched
+                    matched.clear()
+                else:
                     at = end
-                    if left_bytes <= 0 or at >= last:
-                        self._end_ns = 0  # it is to be written before there is more
+                    wait = 1 if passed else min(2 * wait, WAIT_MAX)
+                    due = published + (wait if passed < most else 0)
+                    if passed:
+                        continue
+            if packet is None:
+                body = at + 2
+                length = data[at + 1]
+                if length >= 128:
+                    if not 0 < data[body] < 128:
                         break
-                    if broker.congested:
-                        self._pause(connection, now)
-                        if connection.stopped:
-                            break
-                    continue
-                batch.close()
-                self._count += asked
-                handed += asked
-                asked = 0
-                came = None, publisher, boot, self._count + 1, now, 0
-                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest, came, now)
-            if run is not None:
-                count, copies, later = run
-                left_bytes -= copies * (later - at)
-                at = later
-                self._count += count
-                published += count
-                if left_bytes <= 0 or at >= last:
-                    self._end_ns = 0  # it is to be written before there is more
+                    length = length & 127 | data[body] << 7
+                    body += 1
+                end = body + length
+                topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+                if end > size or end - at > longest or topic_end > end:
                     break
-                if broker.congested:
-                    self._pause(connection, now)
-                    if connection.stopped:
+                if not old and (topic_end == end or data[topic_end]):
+                    break
+                topic = topic_of(data[body + 2 : topic_end])
+                if topic is None:
+                    topic = self._new_topic(session, data[body + 2 : topic_end])
+                    if topic is None:
                         break
-            else:
-                published += 1
-                asked += 1
+                packet = data[at:end]
+                if topic not in apart:
+                    way = None
+                    # Several to one topic in a row go faster together, and so does one alone.
+                    if ways is not None and not data.startswith(
+                        data[body:topic_end], end + body - at
+                    ):
+                        way = ways.get(topic) or self._way(topic, None, ways)
+                        if way is not None and way[1] and end == size:
+                            way = None
+                    if way is not None and self._copy_to(way[0], packet, old):
+                        published += 1
+                        asked += 1
+                        given += bool(way[0])
+                        if way[1]:
+                            kept = mqtt.as_of_other_level(packet, old) if old else packet
+                            batch.add(self._count + asked, kept, way[1])
+                        left_bytes -= len(way[0]) * (end - at)
+                        at = end
+                        if left_bytes <= 0 or at >= last:
+                            self._end_ns = 0  # it is to be written before there is more
+                            break
+                        if broker.congested:
+                            self._pause(connection, now)
+                            if connection.stopped:
+                                break
+                        continue
+                    batch.close()
+                    self._count += asked
+                    handed += asked
+                    asked = 0
+                    came = None, publisher, boot, self._count + 1, now, 0
+                    run = self._pass_on(
+                        data, at, body, topic_end, end, topic, old, longest, came, now
+                    )
+                    if run is not None:
+                        count, copies, later = run
+                        left_bytes -= copies * (later - at)
+                        at = later
+                        self._count += count
+                        published += count
+                        if left_bytes <= 0 or at >= last:
+                            self._end_ns = 0  # it is to be written before there is more
+                            break
+                        if broker.congested:
+                            self._pause(connection, now)
+                            if connection.stopped:
+                                break
+                        continue
                 payload = data[topic_end if old else topic_end + 1 : end]
                 attributes = attributes_of(topic, payload)
                 filters = None if match is None else match(attributes)
-                if filters is None or filters:
-                    packet = data[at:end]
-                    self._count = count = self._count + asked
-                    onward = None
-                    if filters:
-                        onward = self._copy_to_all(filters, whose, None, packet, old, 0)
-                    if onward is None:
-                        found = interested(attributes)
-                        kept = mqtt.as_of_other_level(packet, old) if old else packet
-                        if found is None:
-                            batch.close()
-                            name = f"{boot}.{count}"
-                            broker.publish(Publication(publisher, name, attributes, kept, now), now)
-                            asked -= 1
-                        else:
-                            names, onward = found
-                            if names:
-                                self._copy(
-                                    names, publisher, boot, count, attributes, kept, now, now
-                                )
-                    if onward:
-                        kept = mqtt.as_of_other_level(packet, old) if old else packet
-                        batch.add(count, attributes, kept, onward)
-                    handed += asked
-                    asked = 0
-                    if broker.congested or filling:
-                        at = end
-                        self._pause(connection, now)
-                        if connection.stopped:
-                            break
-                at = end
+            published += 1
+            asked += 1
+            at = end
+            if filters is None or filters:
+                self._count = count = self._count + asked
+                onward = None
+                if filters:
+                    onward = self._copy_to_all(filters, whose, None, packet, old, 0)
+                if old and onward != []:
+                    packet = mqtt.as_of_other_level(packet, old)
+                if onward is None:
+                    attributes = attributes or content.of_kept(packet)
+                    recipients = interested(attributes)
+                    if recipients is None:
+                        batch.close()
+                        name = f"{boot}.{count}"
+                        broker.publish(Publication(publisher, name, attributes, packet, now), now)
+                        asked -= 1
+                    else:
+                        names, onward = recipients
+                        if names:
+                            self._copy(names, publisher, boot, count, attributes, packet, now, now)
+                if onward:
+                    batch.add(count, packet, onward)
+                handed += asked
+                asked = 0
+                if broker.congested or filling:
+                    self._pause(connection, now)
+                    if connection.stopped:
+                        break
         self._count += asked
         handed += asked
         batch.close()
@@ -773,19 +787,19 @@ class Clients:
     def _copy_to(self, sessions: tuple[Session, ...], packet: bytes, old: bool) -> bool:
         """Give a packet, as a client of this level sent it, to all these; False if one of them
         needs a further look, and then nobody has got it."""
-        targets: dict[Connection, None] = {}
+        targets: list[Connection] = []
         for session in sessions:
             target = session.direct
             if target is None or target.full:
                 return False
-            targets[target] = None
+            targets.append(target)
         self._write_to(targets, packet, old)
         return True
 
     def _copy_to_all(
         self,
         filters: list[Filter],
-        whose: dict[int, Way],
+        whose: Whose,
         sender: BrokerId | None,
         packet: bytes,
         old: bool,
@@ -793,43 +807,49 @@ class Clients:
     ) -> list[BrokerId] | None:
         """The same for all who want what one of these filters matches: the neighbours that do too;
         None if somebody needs a further look."""
-        targets: dict[Connection, None] = {}
+        try:
+            wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
+        except KeyError:
+            for filter in filters:
+                # The tables hold the filter for as long as they are of this version.
+                whose[id(filter)] = self._whose_is(filter, sender)
+            wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
+        targets: list[Connection] = []
         onward: list[BrokerId] = []
-        for filter in filters:
-            # The tables hold the filter for as long as they are of this version.
-            way = whose.get(id(filter)) or self._whose_is(filter, sender, whose)
-            for session in way[0]:
-                target = session.direct
-                if target is None or target.full:
-                    return None
-                targets[target] = None
-            if way[1]:
-                onward += way[1]
+        for each in wanting:
+            if isinstance(each, int):
+                onward.append(each)
+                continue
+            target = each.direct
+            if target is None or target.full:
+                return None
+            targets.append(target)
         if targets:
             self._write_to(targets, packet, old)
             self._handed += 1
             if self._handed % TIMED == 0:
                 self.latency.add(took_us)
-        return sorted(set(onward)) if len(onward) > 1 else onward
+        if len(onward) > 1:
+            onward.sort()
+        return onward
 
-    def _whose_is(self, filter: Filter, sender: BrokerId | None, whose: dict[int, Way]) -> Way:
+    def _whose_is(self, filter: Filter, sender: BrokerId | None) -> tuple[Session | BrokerId, ...]:
         """Whom a match with this filter names. A subscription that nobody holds any more will soon
         leave the tables."""
         names, onward = self.broker.wanting(filter, sender)
         sessions = [self.holders[name].session for name in names if name in self.holders]
-        way = whose[id(filter)] = tuple(dict.fromkeys(sessions)), onward
-        return way
+        return (*dict.fromkeys(sessions), *onward)
 
-    def _write_to(self, targets: dict[Connection, None], packet: bytes, old: bool) -> None:
+    def _write_to(self, targets: list[Connection], packet: bytes, old: bool) -> None:
         """A packet as a client of this level sent it, as each of these has it."""
-        other: bytes | None = None
+        level, other, dirty = V3 if old else V5, b"", self.dirty
         for target in targets:
-            if (target.level == V3) == old:
+            if target.level == level:
                 target.out.append(packet)
             else:
                 other = other or mqtt.as_of_other_level(packet, old)
                 target.out.append(other)
-        self.dirty.update(targets)
+            dirty[target] = None
         self.delivered += len(targets)
 
     def _pass_on(
@@ -953,55 +973,98 @@ class Clients:
     def take_batch(self, batch: BatchMessage, sender: BrokerId, now: TimeUs) -> int:
         """Hand out what a neighbour passed on, and pass on what others want; how many."""
         broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
-        interested, attributes_of = broker.asking(sender), content.plain_attributes
+        interested, took_us = broker.asking(sender), now - batch.time_us
         onward = broker.batch(publisher, boot, time_us, batch.hops)
-        ways, apart = self._ways_from(sender), self._apart
+        ways, apart, heard = self._ways_from(sender), self._apart, self._heard
         index, whose = broker.deciding(sender), self._whose.setdefault(sender, {})
-        handed = given = 0
+        passing = None if index is None else index.passing()
+        numbers, data = batch.numbers, batch.packets
+        size, most = len(data), len(numbers)
+        at = done = given = singly = 0
+        matched: list[Any] = []  # as in `_usual`
+        due, wait = 0, 1
         try:
-            for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
-                if ways is not None and topic not in apart:
-                    way = ways.get(topic) or self._way(topic, sender, ways)
-                    if way is not None and self._copy_to(way[0], kept, False):
-                        handed += 1
-                        given += bool(way[0])
-                        if way[1]:
-                            onward.add(number, attributes_of(topic, payload), kept, way[1])
+            while done < most:
+                kept: bytes | None = None
+                if passing is not None and done >= due:
+                    answer = passing((data, at, most - done, size, False, heard, apart, matched))
+                    at, passed = answer >> PASSED_BITS, answer & PASSED_MAX
+                    done += passed
+                    if matched:
+                        kept, filters = matched
+                        matched.clear()
+                    else:
+                        wait = 1 if passed else min(2 * wait, WAIT_MAX)
+                        due = done + wait
+                        if passed:
+                            continue
+                number = numbers[done]
+                done += 1
+                if kept is None:
+                    field, kept, payload = mqtt.next_usual(data, at)
+                    at += len(kept)
+                    topic = self._heard_topic(field)
+                    if ways is not None and topic not in apart:
+                        way = ways.get(topic) or self._way(topic, sender, ways)
+                        if way is not None and self._copy_to(way[0], kept, False):
+                            given += bool(way[0])
+                            if way[1]:
+                                onward.add(number, kept, way[1])
+                            continue
+                    filters = None
+                    if index is not None:
+                        filters = index.match(content.plain_attributes(topic, payload))
+                peers = None
+                if filters is not None:
+                    peers = self._copy_to_all(filters, whose, sender, kept, False, took_us)
+                if peers is None:
+                    attributes = content.of_kept(kept)
+                    recipients = interested(attributes)
+                    if recipients is None:
+                        onward.close()
+                        name = f"{boot}.{number}"
+                        single = Publication(publisher, name, attributes, kept, time_us)
+                        broker.hand_on(single, sender, batch.hops)
+                        singly += 1
                         continue
-                attributes = attributes_of(topic, payload)
-                if index is not None:
-                    filters = index.match(attributes)
-                    peers = self._copy_to_all(filters, whose, sender, kept, False, now - time_us)
-                    if peers is not None:
-                        handed += 1
-                        if peers:
-                            onward.add(number, attributes, kept, peers)
-                        continue
-                found = interested(attributes)
-                if found is None:
-                    onward.close()
-                    publication = Publication(
-                        publisher, f"{boot}.{number}", attributes, kept, time_us
-                    )
-                    broker.hand_on(publication, sender, batch.hops)
-                    continue
-                handed += 1
-                names, peers = found
-                if names:
-                    self._copy(names, publisher, boot, number, attributes, kept, time_us, now)
+                    names, peers = recipients
+                    if names:
+                        self._copy(names, publisher, boot, number, attributes, kept, time_us, now)
                 if peers:
-                    onward.add(number, attributes, kept, peers)
+                    onward.add(number, kept, peers)
+            if at != size:
+                raise Malformed("more publications in a batch than numbers")
         finally:
             onward.close()
-            self._timed(now - time_us, given)
-            broker.passed(handed)
-        return len(batch.numbers)
+            self._timed(took_us, given)
+            broker.passed(done - singly)
+        return most
 
     def singles(self, batch: BatchMessage) -> Iterator[tuple[Publication, int]]:
         """The publications of a batch, and their sizes."""
-        for number, topic, kept, payload in mqtt.usuals(batch.packets, batch.numbers):
-            attributes, name = content.attributes(topic, payload), f"{batch.boot}.{number}"
+        at = 0
+        for number in batch.numbers:
+            field, kept, payload = mqtt.next_usual(batch.packets, at)
+            at += len(kept)
+            attributes = content.attributes(self._heard_topic(field), payload)
+            name = f"{batch.boot}.{number}"
             yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
+        if at != len(batch.packets):
+            raise Malformed("more publications in a batch than numbers")
+
+    def _heard_topic(self, field: bytes) -> str:
+        """The topic of a publication that a neighbour passed on, by its bytes."""
+        topic = self._heard.get(field)
+        if topic is None:
+            try:
+                topic = str(field, "utf-8")
+            except UnicodeDecodeError:
+                raise Malformed("a topic is not UTF-8") from None
+            if len(field) <= TOPIC_BYTES:
+                if len(self._heard) >= TOPICS_KNOWN:
+                    self._heard.clear()
+                self._heard[field] = topic
+        return topic
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""

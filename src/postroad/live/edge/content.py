@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 from postroad.filters.nested import INT_MAX, ROWS, TEXT_MAX, flatten, is_scalar
+from postroad.live.edge.mqtt import Letter
 from postroad.model import Scalar
 
 _Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX - 1)]
@@ -56,6 +57,12 @@ def plain_attributes(topic: str, payload: bytes) -> dict[str, Scalar]:
         scalars["class"] = topic
         return scalars
     return attributes(topic, payload)
+
+
+def of_kept(kept: bytes) -> dict[str, Scalar]:
+    """The same of a publication that has none, as it is kept."""
+    letter = Letter(kept)
+    return plain_attributes(str(letter.topic[2:], "utf-8"), letter.payload)
 
 
 def attributes(

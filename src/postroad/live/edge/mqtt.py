@@ -7,7 +7,6 @@ quality of service, so that a fan-out costs one encoding for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Final
 
 import mqtt5
@@ -286,34 +285,23 @@ def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
     return body, topic_end, end
 
 
-def usuals(data: bytes, numbers: Sequence[int]) -> Iterator[tuple[int, str, bytes, bytes]]:
-    """Packets as of `usual`, whatever their topics, that stand one after the other, each with its
-    number: topic, packet and payload."""
-    at, size = 0, len(data)
-    field, topic = b"", ""
-    for number in numbers:
-        if at + 4 >= size or data[at] != 0x30:
-            raise Malformed("not a publication of a batch")
-        body, length = at + 2, data[at + 1]
-        if length >= 128:
-            length = length & 127 | data[body] << 7
-            body += 1
-            if data[body - 1] > 127:
-                raise Malformed("a publication of a batch is too long")
-        end = body + length
-        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        if end > size or topic_end >= end or data[topic_end]:
-            raise Malformed("not a publication of a batch")
-        if not (field and data.startswith(field, body)):
-            field = data[body:topic_end]
-            try:
-                topic = str(field[2:], "utf-8")
-            except UnicodeDecodeError:
-                raise Malformed("a topic is not UTF-8") from None
-        yield number, topic, data[at:end], data[topic_end + 1 : end]
-        at = end
-    if at != size:
-        raise Malformed("more publications in a batch than numbers")
+def next_usual(data: bytes, at: int) -> tuple[bytes, bytes, bytes]:
+    """A packet as of `usual`, whatever its topic, that stands at this place of a batch: the bytes
+    of the topic, the packet and the payload."""
+    size = len(data)
+    if at + 4 >= size or data[at] != 0x30:
+        raise Malformed("not a publication of a batch")
+    body, length = at + 2, data[at + 1]
+    if length >= 128:
+        length = length & 127 | data[body] << 7
+        body += 1
+        if data[body - 1] > 127:
+            raise Malformed("a publication of a batch is too long")
+    end = body + length
+    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if end > size or topic_end >= end or data[topic_end]:
+        raise Malformed("not a publication of a batch")
+    return data[body + 2 : topic_end], data[at:end], data[topic_end + 1 : end]
 
 
 def is_plain(kept: bytes) -> bool:

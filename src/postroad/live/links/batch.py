@@ -26,11 +26,13 @@ class Neighbours(Protocol):
 
     def send_on(self, peer: BrokerId, publication: Publication, hops: int) -> None: ...
 
+    def attributes_of(self, packet: bytes) -> Mapping[str, Scalar]: ...
+
 
 class OutgoingBatch:
     """Gathers what goes to each neighbour, but for those that take no batches; whoever begins one
-    ends it with `close`, before anything else goes to a neighbour. One alone goes by itself:
-    to read its attributes again would take longer than to decode them."""
+    ends it with `close`, before anything else goes to a neighbour. One alone goes by itself,
+    with its attributes."""
 
     __slots__ = ("_bytes", "_of", "_way", "_words")
 
@@ -39,45 +41,37 @@ class OutgoingBatch:
     ) -> None:
         self._way = way
         self._words = publisher, boot, time_us, hops
-        # With the attributes of the first.
-        self._of: dict[BrokerId, tuple[list[int], list[bytes], Mapping[str, Scalar]]] = {}
+        self._of: dict[BrokerId, tuple[list[int], list[bytes]]] = {}
         self._bytes = 0
 
-    def add(
-        self,
-        number: int,
-        attributes: Mapping[str, Scalar],
-        packet: bytes,
-        peers: Sequence[BrokerId],
-    ) -> None:
+    def add(self, number: int, packet: bytes, peers: Sequence[BrokerId]) -> None:
         """One more publication for these neighbours."""
         for peer in peers:
             gathered = self._of.get(peer)
             if gathered is None:
                 if not self._way.takes_batches(peer):
-                    self._send_one(peer, number, packet, attributes)
+                    self._send_one(peer, number, packet)
                     continue
-                gathered = self._of[peer] = ([], [], attributes)
-            numbers, packets, _ = gathered
+                gathered = self._of[peer] = ([], [])
+            numbers, packets = gathered
             numbers.append(number)
             packets.append(packet)
             self._bytes += len(packet)
             if len(numbers) >= COUNT_MAX or self._bytes >= BYTES_MAX:
                 self._send_to(peer)
 
-    def _send_one(
-        self, peer: BrokerId, number: int, packet: bytes, attributes: Mapping[str, Scalar]
-    ) -> None:
+    def _send_one(self, peer: BrokerId, number: int, packet: bytes) -> None:
         publisher, boot, time_us, hops = self._words
+        attributes = self._way.attributes_of(packet)
         single = Publication(publisher, f"{boot}.{number}", attributes, packet, time_us)
         self._way.send_on(peer, single, hops + 1)
 
     def _send_to(self, peer: BrokerId) -> None:
-        numbers, packets, attributes = self._of.pop(peer)
+        numbers, packets = self._of.pop(peer)
         data = b"".join(packets)
         self._bytes -= len(data)
         if len(numbers) == 1:
-            self._send_one(peer, numbers[0], data, attributes)
+            self._send_one(peer, numbers[0], data)
             return
         publisher, boot, time_us, hops = self._words
         batch = BatchMessage(publisher, boot, numbers, data, time_us, hops + 1)
