@@ -505,6 +505,7 @@ class Server:
         if not gathers:
             self._wrote_ns = time.thread_time_ns()
         gathered: dict[Connection, None] = {}
+        parts: list[bytes] = []  # what was last joined: many clients may get the same
         while dirty := clients.take_dirty():
             for connection in dirty:
                 transport = transports.get(connection)
@@ -514,7 +515,9 @@ class Server:
                 if gathers and out and not connection.answered and _few(out):
                     gathered[connection] = None
                 elif out:
-                    data = connection.take_out()
+                    if out != parts:
+                        parts, data = out.copy(), b"".join(out)
+                    connection.wrote()
                     transport.write(data)
                     clients.wrote(len(data))
                     if connection.full:

@@ -548,6 +548,25 @@ def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
     assert messages[0] < messages[1] / 5
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_packets_that_begin_alike_are_those_that_do(seed: int) -> None:
+    draw = random.Random(seed)
+    head = draw.randrange(1, 12)
+    length = head + draw.randrange(4)
+    first = bytes(draw.choices(range(3), k=head))
+    packets = [first + bytes(draw.choices(range(3), k=length - head)) for _ in range(40)]
+    if draw.random() < 0.8:  # one that differs, somewhere
+        n, place = draw.randrange(1, 40), draw.randrange(head)
+        packets[n] = packets[n][:place] + b"\xff" + packets[n][place + 1 :]
+    before, after = bytes(draw.randrange(4)), packets[0][: draw.randrange(length)]
+    most = draw.choice([1, 2, 5, 39, 100])
+    expected = 1
+    while expected < min(most, 40) and packets[expected].startswith(first):
+        expected += 1
+    data = before + b"".join(packets) + after
+    assert mqtt.alike(data, len(before), length, head, most) == expected
+
+
 def test_a_run_that_is_none_is_refused() -> None:
     whole = mqtt5.PublishPacket("a", b"x" * 200).write()
     assert mqtt.usual(whole, 0, "a")[2] == len(whole)

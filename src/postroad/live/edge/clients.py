@@ -897,37 +897,40 @@ class Clients:
         others: list[bytes] = []  # the same for clients of the other level
         start, count, size = at, 0, len(data)
         begins = 0 if old else 1  # how far after the topic the payload begins
-        head, field = data[at : topic_end + begins], data[body:topic_end]
-        same, within = end - at, topic_end - at
+        field = data[body:topic_end]
         most = TURN_BYTES // max(1, len(targets))
         if peers:
             most = min(most, RUN_BYTES)
         while True:
+            length, within = end - at, topic_end + begins - at
+            room = 1 + (start + most - at - 1) // length
+            alike = mqtt.alike(data, at, length, within, min(count_max - count, room))
             if mixed:
-                parts = (field, b"\0" if old else b"", data[topic_end + begins : end])
-                others.append(mqtt.framed(0x30, b"".join(parts)))
-            at = end
-            count += 1
+                head = field + b"\0" if old else field
+                others += [
+                    mqtt.framed(0x30, head + data[place + within : place + length])
+                    for place in range(at, at + alike * length, length)
+                ]
+            at += alike * length
+            count += alike
             if count == count_max or at - start >= most:
                 break
-            if data.startswith(head, at):
-                topic_end, end = at + within, at + same
-            else:  # perhaps one of another length
-                if at + 4 >= size or data[at] != 0x30:
+            # Perhaps one of another length.
+            if at + 4 >= size or data[at] != 0x30:
+                break
+            body, length = at + 2, data[at + 1]
+            if length >= 128:
+                if not 0 < data[body] < 128:
                     break
-                body, length = at + 2, data[at + 1]
-                if length >= 128:
-                    if not 0 < data[body] < 128:
-                        break
-                    length = length & 127 | data[body] << 7
-                    body += 1
-                topic_end, end = body + len(field), body + length
-                if end - at > longest or topic_end + begins > end:
-                    break
-                if not data.startswith(field, body) or (
-                    begins and data[topic_end : topic_end + 1] != b"\0"
-                ):
-                    break
+                length = length & 127 | data[body] << 7
+                body += 1
+            topic_end, end = body + len(field), body + length
+            if end - at > longest or topic_end + begins > end:
+                break
+            if not data.startswith(field, body) or (
+                begins and data[topic_end : topic_end + 1] != b"\0"
+            ):
+                break
             if end > size:
                 break
         whole = data[start:at]

@@ -285,6 +285,28 @@ def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
     return body, topic_end, end
 
 
+def alike(data: bytes, at: int, length: int, head: int, most: int) -> int:
+    """How many whole packets of this length, in a row from this place on, begin with the same bytes
+    as the first, up to `head`; at least that one, and at most so many.
+
+    Many are compared byte by byte of their heads, each in all of them at once.
+    """
+    first = data[at : at + head]
+    if most < 2 or not data.startswith(first, at + length):
+        return 1
+    count = min(most, (len(data) - at) // length)
+    if count <= head:
+        for k in range(2, count):
+            if not data.startswith(first, at + k * length):
+                return k
+        return count
+    for place, byte in enumerate(first, at):
+        column = data[place : place + count * length : length]
+        if column.count(byte) < count:
+            count -= len(column.lstrip(bytes((byte,))))
+    return count
+
+
 def next_usual(data: bytes, at: int) -> tuple[bytes, bytes, bytes]:
     """A packet as of `usual`, whatever its topic, that stands at this place of a batch: the bytes
     of the topic, the packet and the payload."""

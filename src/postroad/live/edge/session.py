@@ -209,12 +209,15 @@ class Connection:
         self.input = [data] if self.input_bytes else ()
         self.at, self.needed = at, needed
 
-    def take_out(self) -> bytes:
-        """What is to be written; the driver does that."""
-        out = self.out
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
+    def wrote(self) -> None:
+        """The driver has taken what is to be written."""
+        self.out.clear()
         self.answered = False
+
+    def take_out(self) -> bytes:
+        """What is to be written, in one piece."""
+        data = b"".join(self.out)
+        self.wrote()
         return data
 
     def read_on(self, reads: bool) -> bool:
