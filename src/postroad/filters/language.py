@@ -57,7 +57,7 @@ class Filter:
 
     def __init__(self, conjunctions: tuple[Conjunction, ...]) -> None:
         self.conjunctions = conjunctions
-        self._hash: int | None = None
+        self._hash = hash(conjunctions)
         self._load: Load | None = None
         self._light = False  # or not known yet: whether it can be compared with any such other
         self._tests: list[Tests] | None = None
@@ -68,8 +68,6 @@ class Filter:
         return self is other or self.conjunctions == other.conjunctions
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(self.conjunctions)
         return self._hash
 
     @property

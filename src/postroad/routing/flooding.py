@@ -57,6 +57,8 @@ class Flooding(Router):
         self.matches_count += 1
         effects: list[Effect] = []
         self.local.deliver(publication, hops, effects)
+        if len(self.peers) == 1 and sender in self.peers:  # most brokers of a tree are its leaves
+            return effects
         onward = PublicationMessage(publication, hops + 1)
         effects += [Send(peer, onward) for peer in self.peers if peer != sender]
         return effects

@@ -70,10 +70,12 @@ class FilterPool:
         self.index: Index[Filter] = Index()
         # Two generations: the elder is dropped whole, because to look for the first entry of a
         # dictionary from whose front others were deleted takes longer the more there were.
-        self._recent: dict[Publication, list[Filter]] = {}
+        # By identity, because the same object travels and is asked for at each broker; kept, so
+        # that no other gets its identity.
+        self._recent: dict[int, tuple[Publication, list[Filter]]] = {}
         self._meetings: dict[Filter, Meetings] = {}
         self._offered: frozenset[int] = frozenset()  # the last, and soon that of all brokers
-        self._elder: dict[Publication, list[Filter]] = {}
+        self._elder: dict[int, tuple[Publication, list[Filter]]] = {}
         # Filters by the values they pin: a filter that demands class = 'A' is only covered
         # by filters that demand the same or nothing of `class`, and covers only the former.
         self._pinned: dict[Pin, dict[Filter, None]] = {}
@@ -133,14 +135,14 @@ class FilterPool:
         """All filters of the pool that match; a table picks out its own."""
         if not self.recent_max:
             return self.index.match(publication.attributes)
-        filters = self._recent.get(publication)
-        if filters is None:
-            filters = self._elder.get(publication)
-            if filters is None:
-                filters = self.index.match(publication.attributes)
-                if len(self._recent) >= self.recent_max:
-                    self._recent, self._elder = {}, self._recent
-                self._recent[publication] = filters
+        number = id(publication)
+        known = self._recent.get(number) or self._elder.get(number)
+        if known is not None and known[0] is publication:
+            return known[1]
+        filters = self.index.match(publication.attributes)
+        if len(self._recent) >= self.recent_max:
+            self._recent, self._elder = {}, self._recent
+        self._recent[number] = publication, filters
         return filters
 
     def of_class(self, topic: str) -> list[Filter] | None:

@@ -133,13 +133,12 @@ class SubscriptionForwarding(Router):
             to_know = self._to_know(filter, peers)
             subscription: Message | None = None  # one for all neighbours
             for peer in peers:
-                outgoing = self.outgoing[peer]
                 if peer in to_know:
-                    if outgoing.ask(filter):
+                    if self.outgoing[peer].ask(filter):
                         subscription = subscription or SubscriptionMessage(filter)
                         effects.append(Send(peer, subscription))
-                elif filter in outgoing.asked:
-                    outgoing.remove(filter)
+                elif filter in self.outgoing[peer].asked:
+                    self.outgoing[peer].remove(filter)
                     effects.append(Send(peer, UnsubscriptionMessage(filter)))
             return effects
         to_know_of = [(filter, self._to_know(filter, peers)) for filter in filters]

@@ -118,7 +118,7 @@ class SourceTable:
         self, publication: Publication, hops: int, effects: list[Effect], sender: BrokerId = LOCAL
     ) -> list[BrokerId]:
         """Append a delivery per local match; the neighbours but for `sender` that want it."""
-        filters = self.pool.match(publication)
+        filters = self.pool.match(publication) if self.sources else None
         if not filters:
             return []
         names, peers = self.wanting(filters, sender)
@@ -139,28 +139,24 @@ class SourceTable:
 
     def wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
         """The local subscriptions with these filters, and the neighbours but for `sender`."""
+        # Most filters are none of this table's, or lead the same way: sets and iterators go through
+        # them without a step of Python for each.
+        wanted = set(chain.from_iterable(filter(None, map(self.sources.get, filters))))
+        if not wanted:
+            return [], []
         names: list[SubscriptionId] = []
-        peers: list[BrokerId] = []
-        sources, holders = self.sources, self.holders
-        # Neighbours that may want it: once all are known to, filters need not be asked for more.
-        counts = self.counts
-        left = len(counts) - (LOCAL in counts) - (sender != LOCAL and sender in counts)
-        for local in map(holders.get, filters):
-            if type(local) is str:
-                names.append(local)
-            elif local is not None:
-                names += local
-        for filter in filters if left else ():
-            for source in sources.get(filter, ()):
-                if source not in (LOCAL, sender) and source not in peers:
-                    peers.append(source)
-                    left -= 1
-            if not left:
-                break
+        if LOCAL in wanted:
+            wanted.remove(LOCAL)
+            for local in map(self.holders.get, filters):
+                if type(local) is str:
+                    names.append(local)
+                elif local is not None:
+                    names += local
+        if sender in wanted:
+            wanted.remove(sender)
         # Sorted, because the pool's order is not this broker's own.
         names.sort()
-        peers.sort()
-        return names, peers
+        return names, sorted(wanted)
 
     def recipients(self, topic: str, sender: BrokerId | None) -> Recipients | None:
         """The local subscriptions to this class, and the neighbours but for `sender` that want it;

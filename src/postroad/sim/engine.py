@@ -20,8 +20,8 @@ to another broker; the way there takes as long as the way between the two broker
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +48,6 @@ from postroad.routing.base import (
     LinkUp,
     Measure,
     Measured,
-    Message,
     Migrate,
     Move,
     Note,
@@ -81,8 +80,11 @@ Delivery = tuple[PublicationKey, SubscriptionId, BrokerId, TimeUs, int, str]
 """Publication, subscription, broker, time, hops, and by which mechanism it came."""
 Pause = tuple[BrokerId, bool, int]
 """A publisher's home, whether it waits, and for which grace."""
-Event = tuple[Callable[..., None], tuple[object, ...]]
+Act = tuple[Callable[..., None], tuple[object, ...]]
 """What to call, and with what."""
+Arrival = tuple[Received, "Link", int]
+"""A message, its link, and how often that had gone down when it was sent."""
+Event = Act | Arrival
 FaultKind = Literal["link_down", "link_delay", "link_loss", "aside_loss", "crash", "leave"]
 
 
@@ -118,7 +120,9 @@ class Link:
     drawn: int = 0
     measured_us: Sequence[TimeUs] = ()  # how much later than `latency_us` messages arrive
     lost: int = 0
-    messages: dict[str, int] = field(default_factory=dict)
+    # Whether messages arrive after `latency_us`, and nothing else is to be seen to.
+    plain: bool = False
+    messages: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     copies: int = 0  # publications in those messages
 
 
@@ -149,7 +153,7 @@ class Moved:
 class Sends:
     """Messages of one step that cost their sender time, in its queue."""
 
-    messages: list[tuple[Link, Message]]
+    messages: list[tuple[Link, Received]]
 
 
 @dataclass(slots=True)
@@ -169,8 +173,9 @@ class Broker:
     timers: dict[str, int] = field(default_factory=dict)
     subscriptions: dict[SubscriptionId, Subscription] = field(default_factory=dict)
     advertisements: dict[str, Advertisement] = field(default_factory=dict)
-    received: dict[str, int] = field(default_factory=dict)
-    sent: dict[str, int] = field(default_factory=dict)  # added up from its links after a run
+    received: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    # Added up from its links after a run.
+    sent: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     matches_count: int = 0  # of earlier lives; the router counts the present one
     table_entries_max: int = 0
     deliveries: int = 0
@@ -180,18 +185,17 @@ class Broker:
     refused: int = 0
 
 
-class Agenda(dict[TimeUs, "list[Event] | deque[Event]"]):
+class Agenda(dict[TimeUs, list[Event]]):
     """The events of each time, in the order in which they were scheduled.
 
-    `times` is a heap of those after now. `due` are the events of now, those done taken away; what
-    is scheduled for now meanwhile joins them.
+    `times` is a heap of these times. `due` goes through the events of now; what is scheduled for
+    now meanwhile comes after them, as if it were a later time.
     """
 
     def __init__(self) -> None:
         self.times: list[TimeUs] = []
         self.now: TimeUs = 0
-        self.due: deque[Event] = deque()
-        self[0] = self.due
+        self.due: Iterator[Event] = iter(())
 
     def __missing__(self, time_us: TimeUs) -> list[Event]:
         heapq.heappush(self.times, time_us)
@@ -199,11 +203,14 @@ class Agenda(dict[TimeUs, "list[Event] | deque[Event]"]):
         self[time_us] = events
         return events
 
+    def is_due(self) -> bool:
+        """Whether something more is scheduled for now."""
+        return bool(self.times) and self.times[0] == self.now
+
     def advance(self) -> TimeUs:
         """Go to the next time; which it is."""
-        del self[self.now]
         self.now = heapq.heappop(self.times)
-        self.due = self[self.now] = deque(self[self.now])
+        self.due = iter(self.pop(self.now))
         return self.now
 
 
@@ -231,6 +238,7 @@ class Simulator:
         self.observer = observer
         self.check = check
         self.tracing = tracing
+        self._watched = check or observer is not None or tracing is not None
         self.measured = measured
         # While the network is set up in haste: messages in the order in which they were sent.
         self._under_way: deque[tuple[Received, Link]] | None = deque() if hasty else None
@@ -245,10 +253,13 @@ class Simulator:
         ] = {}  # the same, by where they stand
         self.moves: list[Moved] = []
         self._agenda = Agenda()
-        self._events_count = 0  # on the agenda
-        self._sequence = 0
-        self._pending = 0  # messages on links and inputs in service
-        self._restless = 0  # timers and chatter on the agenda: no reason to go on by themselves
+        self._acts = 0  # that were put on the agenda
+        self._sent = 0  # messages that were put on it,
+        self._arrived = 0  # and those of them that have come
+        self._chatter = 0  # messages under way that are no reason to go on by themselves
+        self._look = 0  # whether a run is over when so many events have been on the agenda
+        self._planned = 0  # inputs of clients and faults on the agenda
+        self._pending = 0  # inputs in service, and what publishers and brokers tell each other
         peers = plan.links()
         self.service_us = [service_us] * len(peers) if isinstance(service_us, int) else service_us
         self.sending_us = [round(us * costs.sending) for us in self.service_us]
@@ -256,11 +267,10 @@ class Simulator:
             {peer: Link(broker, peer, latency) for peer, latency in links.items()}
             for broker, links in enumerate(peers)
         ]
-        for links in self.links:
-            for link in links.values():
-                self._measure_link(link)
         self.aside_loss = 0.0
         self.asides: dict[tuple[BrokerId, BrokerId], Link] = {}
+        for link in self._all_links():
+            self._look_over(link)
         self.brokers = [Broker(plan.router(broker)) for broker in range(len(peers))]
         for links in self.links:
             for link in links.values():
@@ -275,16 +285,18 @@ class Simulator:
         """Routers that start from what a planner knew have in effect been told."""
         received = self.brokers[link.target].received
         for kind, count in counts.items():
-            for counted in (link.messages, received):
-                counted[kind] = counted.get(kind, 0) + count
+            link.messages[kind] += count
+            received[kind] += count
 
     # What a caller does: schedule inputs and faults, then run.
 
     def at(self, time_us: TimeUs, broker: BrokerId, input: Input) -> None:
         """A client's input, at this time."""
+        self._planned += 1
         self._push(time_us, self._client, (broker, input))
 
     def fault(self, fault: Fault) -> None:
+        self._planned += 2
         self._push(fault.start_us, self._begin, (fault,))
         self._push(fault.end_us, self._end, (fault,))
 
@@ -293,54 +305,83 @@ class Simulator:
         if self._under_way is not None:
             self._hurry(self._under_way)
         agenda = self._agenda
-        while self._pending or agenda.due:
-            if not agenda.due:
-                self.now = agenda.advance()
-            self._events_count -= 1
-            act, arguments = agenda.due.popleft()
-            act(*arguments)
+        while self._sent > self._arrived or self._pending or agenda.is_due():
+            self.now = agenda.advance()
+            for event in agenda.due:
+                if len(event) == 3:
+                    input, link, epoch = event
+                    self._arrive(input, link, epoch)
+                else:
+                    act, arguments = event
+                    act(*arguments)
         return self.now
 
     def _hurry(self, under_way: deque[tuple[Received, Link]]) -> None:
         """Settle without time: brokers take none, and messages arrive in the order in which they
         were sent, as if all links were as long."""
-        brokers, due, step = self.brokers, self._agenda.due, self._step
-        while under_way or due:
-            if due:
-                self._events_count -= 1
-                act, arguments = due.popleft()
-                act(*arguments)
+        brokers, agenda, step = self.brokers, self._agenda, self._step
+        while under_way or agenda.is_due():
+            if agenda.is_due():
+                agenda.advance()
+                for event in agenda.due:
+                    assert len(event) == 2, "messages are not on the agenda"
+                    act, arguments = event
+                    act(*arguments)
                 continue
             input, link = under_way.popleft()
-            number = link.target
-            received, kind = brokers[number].received, input.message.kind
-            received[kind] = received.get(kind, 0) + 1
-            step(number, input)
+            brokers[link.target].received[input.message.kind] += 1
+            step(link.target, input)
 
     def run(self, until_us: TimeUs | None = None) -> None:
         """Run until nothing is under way and every router is idle, or until this time."""
-        self._under_way = None
+        if self._under_way is not None:
+            self._under_way = None
+            for link in self._all_links():
+                self._look_over(link)
+        self._look = 0
         agenda, times = self._agenda, self._agenda.times
-        look = 0  # asking every router is not free: look again only after so many new events
-        while agenda.due or (times and (until_us is None or times[0] <= until_us)):
-            if self._events_count == self._restless and self._sequence >= look:
-                waits = any(_pause_of(client.publisher)[1] for client in self.clients.values())
-                if not waits and all(each.router.idle() for each in self.brokers if each.up):
+        over = self._is_over()
+        while not over:
+            for event in agenda.due:
+                if len(event) == 3:
+                    input, link, epoch = event
+                    self._arrive(input, link, epoch)
+                else:
+                    act, arguments = event
+                    act(*arguments)
+                if not self._planned and self._is_over():
+                    over = True
                     break
-                look = self._sequence + _LOOK_EVERY
-            if not agenda.due:
+            else:
+                if not times or (until_us is not None and times[0] > until_us):
+                    break
                 self.now = agenda.advance()
-            self._events_count -= 1
-            act, arguments = agenda.due.popleft()
-            act(*arguments)
         for broker in self.brokers:
             self._count_queue(broker)
             broker.sent.clear()
-        for links in (*(links.values() for links in self.links), self.asides.values()):
-            for link in links:
-                sent = self.brokers[link.source].sent
-                for kind, count in link.messages.items():
-                    sent[kind] = sent.get(kind, 0) + count
+        for link in self._all_links():
+            sent = self.brokers[link.source].sent
+            for kind, count in link.messages.items():
+                sent[kind] += count
+
+    def _is_over(self) -> bool:
+        """Whether there is no reason to go on: timers, chatter and idle routers are none."""
+        if self._planned or self._pending or self._sent > self._arrived + self._chatter:
+            return False
+        if self._sent + self._acts < self._look:
+            return False
+        if not any(_pause_of(client.publisher)[1] for client in self.clients.values()) and all(
+            each.router.idle() for each in self.brokers if each.up
+        ):
+            return True
+        # To ask every router is not free: look again only after so many new events.
+        self._look = self._sent + self._acts + _LOOK_EVERY
+        return False
+
+    def _all_links(self) -> Iterator[Link]:
+        for links in self.links:
+            yield from links.values()
+        yield from self.asides.values()
 
     def end(self) -> None:
         """Forget what is left to do: it knows the simulator, which could not go without a search
@@ -353,11 +394,15 @@ class Simulator:
         self, time_us: TimeUs, act: Callable[..., None], arguments: tuple[object, ...]
     ) -> None:
         assert time_us >= self.now, "time does not run backwards"
-        self._sequence += 1
-        self._events_count += 1
+        self._acts += 1
         self._agenda[time_us].append((act, arguments))
 
     def _client(self, number: BrokerId, input: Input) -> None:
+        self._planned -= 1
+        self._ask(number, input)
+
+    def _ask(self, number: BrokerId, input: Input) -> None:
+        """A client asks its broker for something, or publishes."""
         if self.clients:
             client = self._moved(number, input)
             if client is not None:
@@ -381,29 +426,35 @@ class Simulator:
             case _:
                 pass
         if broker.up:
-            self._take(number, input, None, 0)
+            self._take(number, input)
 
     def _arrive(self, input: Received, link: Link, epoch: int) -> None:
         message, number = input.message, link.target
-        self._pending -= 1
+        self._arrived += 1
         if message.chatter:
-            self._restless -= 1
+            self._chatter -= 1
         if link.epoch != epoch:
             self._lose_message(link, input, DOWN)
             return
         broker = self.brokers[number]
-        received, kind = broker.received, message.kind
-        received[kind] = received.get(kind, 0) + 1
+        broker.received[message.kind] += 1
         if self.tracing is not None:
             recorder = self.tracing.recorders[number]
             recorder.received(link.source, message, None, len(broker.queue), self.now)
-        self._take(number, input, link, epoch)
-
-    def _take(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
-        """Handle an input at once, or queue it behind what the broker is busy with."""
-        if not self.service_us[number] or self._under_way is not None:
+        if self.service_us[number]:
+            self._wait(number, input, link, epoch)
+        else:
             self._step(number, input)
-            return
+
+    def _take(self, number: BrokerId, input: Input) -> None:
+        """Handle what comes over no link at once, or queue it."""
+        if self.service_us[number] and self._under_way is None:
+            self._wait(number, input, None, 0)
+        else:
+            self._step(number, input)
+
+    def _wait(self, number: BrokerId, input: Input, link: Link | None, epoch: int) -> None:
+        """Queue an input behind what the broker is busy with, unless it finds the queue full."""
         broker = self.brokers[number]
         if (
             self.buffer_max is not None
@@ -493,9 +544,26 @@ class Simulator:
     def _step(self, number: BrokerId, input: Input) -> TimeUs:
         """One step of one router, and its effects in order; how long its copies take."""
         broker = self.brokers[number]
-        router = broker.router
-        effects = router.step(input, self.now)
+        effects = broker.router.step(input, self.now)
         self.steps_count += 1
+        if self._watched:
+            self._watch(number, broker.router, input, effects)
+        late_us = self.copy_us * _copies(effects) if self.copy_us else 0
+        if effects:
+            self._perform(number, broker, effects, late_us)
+        if type(input) is Received and input.message.carries:
+            if not effects:
+                broker.false_sends += 1
+        elif type(input) is not Publish:
+            entries = broker.router.table_entries()
+            if entries > broker.table_entries_max:
+                broker.table_entries_max = entries
+        return late_us
+
+    def _watch(
+        self, number: BrokerId, router: Router, input: Input, effects: Sequence[Effect]
+    ) -> None:
+        """Show a step to those who look on."""
         if self.observer is not None:
             self.observer(self.now, number, input, effects)
         if self.tracing is not None:
@@ -503,38 +571,33 @@ class Simulator:
             self.tracing.stepped()
         if self.check:
             router.check()
-        copy_us = self.copy_us
-        late_us = copy_us * _copies(effects) if copy_us else 0
-        if effects:
-            self._perform(number, broker, effects, late_us)
-        message = input.message if type(input) is Received else None
-        if message is not None and message.carries:
-            if not effects:
-                broker.false_sends += 1
-        elif type(input) is not Publish:
-            entries = router.table_entries()
-            if entries > broker.table_entries_max:
-                broker.table_entries_max = entries
-        return late_us
 
     def _perform(
         self, number: BrokerId, broker: Broker, effects: Sequence[Effect], late_us: TimeUs
     ) -> None:
         """The effects of a step, in order."""
-        now = self.now
-        forwards = False
-        delivered = broker.deliveries
-        links = self.links[number]
-        laborious: list[tuple[Link, Message]] = []
+        now, links, agenda = self.now, self.links[number], self._agenda
+        forwards, delivered = False, broker.deliveries
+        laborious: list[tuple[Link, Received]] = []
+        input: Received | None = None
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effects first
                 message = effect.message
+                if input is None or input.message is not message:  # else it goes to several
+                    input, kind = Received(message, number), message.kind
+                    copies = message.size if message.carries else 0
+                    forwards = forwards or message.forwards
+                    plain = not (message.chatter or message.laborious)
                 link = links.get(effect.peer) or self._aside(number, effect.peer)
-                if message.laborious and self.sending_us[number] and self._under_way is None:
-                    laborious.append((link, message))
+                if plain and link.plain:
+                    link.messages[kind] += 1
+                    link.copies += copies
+                    self._sent += 1
+                    agenda[now + link.latency_us].append((input, link, link.epoch))
+                elif message.laborious and self.sending_us[number] and self._under_way is None:
+                    laborious.append((link, input))
                 else:
-                    self._send(link, message, late_us)
-                forwards = forwards or message.forwards
+                    self._send(link, input, late_us)
                 continue
             if type(effect) is Deliver:
                 publication = effect.publication
@@ -550,12 +613,9 @@ class Simulator:
                 case Send() | Deliver():
                     pass  # seen to above
                 case SetTimer(name, after_us):
-                    self._restless += 1
-                    self._sequence += 1
-                    broker.timers[name] = self._sequence
-                    self._push(
-                        now + after_us, self._fire, (number, name, self._sequence, broker.life)
-                    )
+                    self._acts += 1
+                    broker.timers[name] = self._acts
+                    self._push(now + after_us, self._fire, (number, name, self._acts, broker.life))
                 case CancelTimer(name):
                     broker.timers.pop(name, None)
                 case Note(text):
@@ -577,19 +637,18 @@ class Simulator:
             link = Link(source, target, self.plan.direct_us(source, target))
             link.downs = 0 if self.brokers[target].up else 1
             link.loss = self.aside_loss
-            self._measure_link(link)
+            self._look_over(link)
             self.asides[source, target] = link
         return link
 
-    def _send(self, link: Link, message: Message, late_us: TimeUs) -> None:
-        messages, kind = link.messages, message.kind
-        messages[kind] = messages.get(kind, 0) + 1
+    def _send(self, link: Link, input: Received, late_us: TimeUs) -> None:
+        message = input.message
+        link.messages[message.kind] += 1
         if message.carries:
             link.copies += message.size
         if self.tracing is not None:
             recorder = self.tracing.recorders[link.source]
             recorder.sent(link.target, message, None, None, self.now)
-        input = Received(message, link.source)
         if link.downs:
             self._lose_message(link, input, DOWN)
             return
@@ -608,14 +667,24 @@ class Simulator:
         if arrival < link.free_us:
             arrival = link.free_us
         link.free_us = arrival
-        self._pending += 1
+        self._sent += 1
         if message.chatter:
-            self._restless += 1
-        self._push(arrival, self._arrive, (input, link, link.epoch))
+            self._chatter += 1
+        self._agenda[arrival].append((input, link, link.epoch))
 
-    def _measure_link(self, link: Link) -> None:
+    def _look_over(self, link: Link) -> None:
+        """See which latencies a link has, and whether all else about it is plain."""
         if self.measured is not None:
             link.measured_us = self.measured.of_link_us.get((link.source, link.target), ())
+        link.plain = not (
+            link.measured_us
+            or link.downs
+            or link.delay_us
+            or link.loss
+            or self.copy_us
+            or self.tracing is not None
+            or self._under_way is not None
+        )
 
     def _deviation_us(self, link: Link) -> TimeUs:
         """How much later than usual the next message arrives."""
@@ -640,7 +709,6 @@ class Simulator:
             self.tracing.stopped(number, input, CRASHED, self.now)
 
     def _fire(self, number: BrokerId, name: str, stamp: int, life: int) -> None:
-        self._restless -= 1
         broker = self.brokers[number]
         if broker.life == life and broker.timers.get(name) == stamp:
             del broker.timers[name]
@@ -699,7 +767,6 @@ class Simulator:
         home, paused, grace = before
         self._tell(client, outbound)
         if any(isinstance(input, Migrate) for _, input in outbound):
-            self._restless += 1
             epoch = publisher.advertisement.epoch
             self._push(self.now + MOVE_US, self._overdue, (client, epoch))
         if publisher.grace and publisher.grace != grace:
@@ -719,7 +786,6 @@ class Simulator:
         self._act(client, client.publisher.on_grace(grace), before)
 
     def _overdue(self, client: MovingPublisher, epoch: int) -> None:
-        self._restless -= 1
         before = _pause_of(client.publisher)
         self._act(client, client.publisher.on_overdue(epoch), before)
 
@@ -739,7 +805,7 @@ class Simulator:
         self._pending -= 1
         broker = self.brokers[number]
         if broker.up:
-            self._take(number, input, None, 0)
+            self._take(number, input)
         elif isinstance(input, Publish):
             self._refuse(number, input)
         elif isinstance(input, Migrate):
@@ -767,6 +833,7 @@ class Simulator:
     # Faults.
 
     def _begin(self, fault: Fault) -> None:
+        self._planned -= 1
         if fault.kind == "crash":
             self._crash(fault.where[0])
             return
@@ -777,6 +844,7 @@ class Simulator:
             self._set_aside_loss(fault.amount)
             return
         for link in self._both(fault):
+            link.plain = False  # for good: what is late must not be overtaken after the fault
             if fault.kind == "link_down":
                 self._cut(link)
             elif fault.kind == "link_delay":
@@ -785,6 +853,7 @@ class Simulator:
                 link.loss = fault.amount
 
     def _end(self, fault: Fault) -> None:
+        self._planned -= 1
         if fault.kind == "crash":
             self._restart(fault.where[0])
             return
@@ -805,6 +874,7 @@ class Simulator:
     def _set_aside_loss(self, share: float) -> None:
         self.aside_loss = share
         for link in self.asides.values():
+            link.plain = False
             link.loss = share
 
     def _both(self, fault: Fault) -> tuple[Link, Link]:
@@ -813,6 +883,7 @@ class Simulator:
 
     def _cut(self, link: Link) -> None:
         """One direction goes down; its source is told (the other end by the other direction)."""
+        link.plain = False
         link.downs += 1
         link.epoch += 1
         if link.downs == 1 and self.brokers[link.source].up:
@@ -832,7 +903,7 @@ class Simulator:
         waiting: list[Input] = []
         for first, _, _ in broker.queue:
             if isinstance(first, Sends):
-                waiting += [Received(message, number) for _, message in first.messages]
+                waiting += [message for _, message in first.messages]
             else:
                 waiting.append(first)
         broker.dropped += sum(map(_publication, waiting))
@@ -847,6 +918,7 @@ class Simulator:
             self._cut(self.links[peer][number])
         for link in self.asides.values():
             if number in (link.source, link.target):
+                link.plain = False
                 link.downs += 1
                 link.epoch += 1
         for client in list(self.clients.values()):
@@ -855,10 +927,10 @@ class Simulator:
     def _leave(self, number: BrokerId) -> None:
         broker = self.brokers[number]
         for name in list(broker.subscriptions):
-            self._client(number, Unsubscribe(name))
+            self._ask(number, Unsubscribe(name))
         for advertisement_id in list(broker.advertisements):
-            self._client(number, Unadvertise(advertisement_id))
-        self._take(number, Leave(), None, 0)
+            self._ask(number, Unadvertise(advertisement_id))
+        self._take(number, Leave())
 
     def _restart(self, number: BrokerId) -> None:
         broker = self.brokers[number]
@@ -875,9 +947,9 @@ class Simulator:
             self._mend(link)
             self._mend(self.links[peer][number])
         for advertisement in list(broker.advertisements.values()):
-            self._take(number, Advertise(advertisement), None, 0)
+            self._take(number, Advertise(advertisement))
         for subscription in list(broker.subscriptions.values()):
-            self._take(number, Subscribe(subscription), None, 0)
+            self._take(number, Subscribe(subscription))
         for client in list(self.clients.values()):
             before = _pause_of(client.publisher)
             self._act(client, client.publisher.on_back(number), before)
