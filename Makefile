@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes causes kills real saving results site pictures notebooks fuzz java bench-peers
+.PHONY: help setup check test golden demo bench soak schemes contract seeds causes kills real saving results site pictures notebooks fuzz java bench-peers
 
 help:  ## List these targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -44,6 +44,13 @@ soak: setup  ## Kill live brokers and cut their links 200 times under load; prin
 
 schemes: setup  ## Every scheme live, a thousand publications each, against an evaluator of its own.
 	POSTROAD_PUBLICATIONS=1000 $(BIN)/python -m pytest -q -s -n 2 tests/live/test_every_scheme.py
+
+contract: setup  ## What every scheme owes its users, on hundreds of random networks per scheme and test.
+	POSTROAD_EXAMPLES=400 $(BIN)/python -m pytest -q -n 2 tests/contract
+
+seeds: setup  ## Crashes, cuts and outages of brokers in memory, hundreds of seeds each.
+	POSTROAD_SEEDS=300 $(BIN)/python -m pytest -q -n 2 tests/unit/live/test_churn.py \
+		tests/unit/live/test_durable.py tests/unit/live/test_tree.py
 
 causes: setup  ## A thousand causes put into networks, and whether `postroad explain` names each.
 	POSTROAD_CASES=1000 $(BIN)/python -m pytest -q tests/contract/test_explain.py

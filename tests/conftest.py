@@ -18,8 +18,8 @@ settings.load_profile("postroad")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-# Their tests share what takes long: a network, or a kernel that two processes would both compile.
-SHARING = {"test_ring_kernels.py", "test_security.py"}
+# Their tests share what takes long: a network, runs, or a kernel that two processes would compile.
+SHARING = {"test_determinism.py", "test_ring_kernels.py", "test_security.py"}
 # What needs Spark is two groups, each with a session of its own: one alone took longer than all the
 # rest. PopSub's kernel takes longest to compile, so its own tests are with those that need it too.
 PAPERS = ("papers/", "pipeline/test_compare.py", "test_plan.py", "test_popsub", "test_reproduce")

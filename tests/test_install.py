@@ -21,6 +21,9 @@ PIPELINE = ("contourpy", "cycler", "dateutil", "fontTools", "jinja2", "kiwisolve
             "markupsafe", "matplotlib", "mpl_toolkits", "numba", "packaging", "pandas", "PIL",
             "pillow.libs", "py4j", "pyarrow", "pyparsing", "pyspark", "pytz", "tzdata")  # fmt: skip
 BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+# Kernels are compiled from zero in an environment of its own: that they compile there is looked at,
+# not how fast they are.
+BARE["NUMBA_OPT"] = "0"
 SCENARIO = """
 scheme = "kyra"
 [overlay]

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,12 @@ def layer(room: str) -> int:
     return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(for_types: bool = False) -> list[tuple[Path, str, str]]:
     """Every import in the package: file, room, imported name. With those only for types, or not."""
     found = []
@@ -71,11 +78,18 @@ def imports(for_types: bool = False) -> list[tuple[Path, str, str]]:
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         if room == "__init__":
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in list(ast.walk(tree)):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = node.body if for_types else []
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(parsed(path)))
+        left_out = {
+            inner
+            for node in nodes
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for each in node.body
+            for inner in ast.walk(each)
+            if not for_types
+        }
+        for node in nodes:
+            if node in left_out:
+                continue
             if isinstance(node, ast.Import):
                 found.extend((path, room, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -113,7 +127,7 @@ def test_compiled_code_has_no_annotations_and_all_else_beside_it_has() -> None:
     compiled = {"njit", "_compiled", "_entry", "inner", "cfunc", "intrinsic"}
     for path in {path for path, _, name in imports() if name == "postroad.jit"}:
         assert "from numba import njit" not in path.read_text(encoding="utf-8"), path
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.FunctionDef):
                 calls = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
                 names = {each.id for each in calls if isinstance(each, ast.Name)}
@@ -132,7 +146,7 @@ def test_a_name_is_of_one_class() -> None:
     classes = [
         node.name
         for path in SOURCE.rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in parsed(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert {name for name in classes if classes.count(name) > 1} <= SHARED_NAMES

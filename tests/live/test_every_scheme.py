@@ -44,7 +44,7 @@ from postroad.routing.ring import LONG, OVERLAYS
 from postroad.sim.run import run
 from postroad.traces.files import read
 
-PUBLICATIONS = int(os.environ.get("POSTROAD_PUBLICATIONS", "300"))
+PUBLICATIONS = int(os.environ.get("POSTROAD_PUBLICATIONS", "180"))
 SEED = int(os.environ.get("POSTROAD_SEED", "1"))
 NAMES = ["A", "B", "C", "D"]
 TREE = [("A", "B"), ("B", "C"), ("C", "D")]

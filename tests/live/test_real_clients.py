@@ -32,6 +32,7 @@ from live_harness import (
 from postroad.errors import InputError
 from postroad.live.client import Client
 from postroad.live.network import load
+from postroad.live.operations import launch
 from postroad.traces.schema import KINDS
 
 CHROMIUM = shutil.which("chromium")
@@ -348,7 +349,8 @@ def test_network_up_status_and_down(tmp_path: Path) -> None:
         # The one that died is started again, and the other stays as it is.
         pids = {name: told[name]["pid"] for name in "AB"}
         os.kill(pids["B"], signal.SIGKILL)
-        wait_for(lambda: json.loads(postroad("status", "--json").stdout)["B"] is None)
+        network = load(path)
+        wait_for(lambda: launch.status(network)["B"] is None)
         partly = postroad("reload")
         assert partly.returncode == 1
         assert partly.stdout.splitlines() == [
@@ -364,7 +366,7 @@ def test_network_up_status_and_down(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "postroad", "broker", "--network", str(path), "--id", "B"]
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as by_hand:
             try:
-                wait_for(lambda: json.loads(postroad("status", "--json").stdout)["B"] is not None)
+                wait_for(lambda: launch.status(network)["B"] is not None)
                 assert postroad("reload").stdout == "2 brokers have taken it up\n"
             finally:
                 by_hand.kill()

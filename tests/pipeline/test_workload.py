@@ -261,7 +261,8 @@ def test_random_and_enterprise_subscribers_sink_their_shares(spark):
         rows = one.subscriptions.collect()
         low = [row for row in rows if "highLow%Diff" in row["filter"]]
         medium = [row for row in rows if "volume" in row["filter"]]
-        high = [row for row in rows if row not in low and row not in medium]
+        parts = {row["subscription"] for row in (*low, *medium)}
+        high = [row for row in rows if row["subscription"] not in parts]
         found = [len(part) / len(rows) for part in (low, medium, high)]
         assert found == pytest.approx(shares, abs=0.02)
         assert len({row["broker"] for row in rows}) == 6

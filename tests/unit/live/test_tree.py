@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ from postroad.live.links.tree import AWAY_US, HOLD_US, PATIENCE_US, Pair, Spanni
 from postroad.live.store import MemoryStore
 
 SQUARE: list[Pair] = [(0, 1), (1, 2), (2, 3), (0, 3)]
-SEEDS = 100
+SEEDS = int(os.environ.get("POSTROAD_SEEDS", "50"))  # `make seeds` tries many
 ONCE_FAILED = (
     3288,  # two new brokers meet before either meets anybody else
     291,  # what was under way in a tree reached one who came to it as it grew
