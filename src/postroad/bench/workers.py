@@ -29,6 +29,7 @@ import mqtt5
 
 from postroad.bench import live
 from postroad.bench.live import FILTERS, HOLDERS, Raw, cpu_s, quote, wanted
+from postroad.matching import compiled
 
 PUBLISHERS = 8
 FILTERED = 120_000
@@ -224,6 +225,7 @@ def on_paper(local_us: float, leaves_us: float, comes_us: float, share: float, n
 
 
 def main() -> None:
+    compiled.ready_passing()  # or workers would begin without the kernels while they are compiled
     loads = {
         f"filtered, {FILTERS:,} filters, 1.0 deliveries each": filtered,
         f"one topic to {FANOUT} clients": fanned,
