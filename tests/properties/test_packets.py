@@ -17,6 +17,7 @@ from postroad.live.edge.mqtt import framed
 from postroad.matching import LinearScan, compiled
 from postroad.matching.compiled import Compiled
 from postroad.matching.index import PASSED_BITS, PASSED_MAX
+from postroad.matching.packets import LISTED_MAX, RUN_BYTES
 
 pytestmark = pytest.mark.skipif(not compiled.native.SUPPORTED, reason="another Python")
 TOPICS = ["a", "a/b", "s/é", "x" * 200]
@@ -28,15 +29,23 @@ def packet(topic: str, payload: bytes, old: bool) -> bytes:
     return framed(0x30, len(field).to_bytes(2, "big") + field + (b"" if old else b"\0") + payload)
 
 
+Run = tuple[int, int, bytes, list[Any]]  # how many were before it, and it has; packets; filters
+
+
 def passed_over(
-    table: Compiled[int], data: bytes, old: bool, most: int = 99
-) -> tuple[int, int, list[Any]]:
-    """Where to go on, how many were passed over, and the packet and the filters that ended that."""
+    table: Compiled[Any], data: bytes, old: bool, most: int = 99
+) -> tuple[int, int, list[Run]]:
+    """Where to go on, how many were looked at, and the runs among them that filters match."""
     passing = table.passing()
     assert passing is not None
-    matched: list[Any] = []
-    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), matched))
-    return answer >> PASSED_BITS, answer & PASSED_MAX, matched
+    found: list[Any] = []
+    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), found))
+    runs: list[Run] = []
+    for word, packets, filters in zip(found[0::3], found[1::3], found[2::3], strict=True):
+        end = word >> 2 * PASSED_BITS
+        assert data[end - len(packets) : end] == packets
+        runs.append((word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX, packets, filters))
+    return answer >> PASSED_BITS, answer & PASSED_MAX, runs
 
 
 def written(draw: random.Random, values: dict[str, Any]) -> bytes:
@@ -62,14 +71,16 @@ def written(draw: random.Random, values: dict[str, Any]) -> bytes:
 @settings(max_examples=120, deadline=None)
 def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None:
     draw = random.Random(seed)
-    table: Compiled[int] = Compiled()
-    scan: LinearScan[int] = LinearScan()
+    table: Compiled[int | str] = Compiled()
+    scan: LinearScan[int | str] = LinearScan()
+    named = draw.random() < 0.7
     for number in range(draw.randint(1, 12)):
         text = expression(draw, depth=2)
         if draw.random() < 0.5:
             text = f"({text}) AND class = '{draw.choice(TOPICS)}'"
-        table.insert(number, parse(text))
-        scan.insert(number, parse(text))
+        id = f"f{number}" if named else number
+        table.insert(id, parse(text))
+        scan.insert(id, parse(text))
     if table.passing() is None:  # patterns that are looked for anywhere in a text
         return
     for _ in range(20):
@@ -78,19 +89,18 @@ def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None
         for _ in range(draw.randint(1, 6)):
             some = {name: value for name, value in row(draw).items() if draw.random() < 0.7}
             values = {name: value for name, value in some.items() if value == value}
-            sent.append((draw.choice(TOPICS), written(draw, values)))
-        data = b"".join(packet(topic, payload, old) for topic, payload in sent)
-        end, count, matched = passed_over(table, data, old)
-        assert end == sum(len(packet(*each, old)) for each in sent[: count + bool(matched)])
-        for topic, payload in sent[:count]:
-            said = content.attributes(topic, payload)
-            assert scan.match(said) == [], (topic, payload)
-        if matched:
-            topic, payload = sent[count]
-            assert matched == [
-                packet(topic, payload, old),
-                scan.match(content.attributes(topic, payload)),
-            ]
+            sent += draw.randint(1, 3) * [(draw.choice(TOPICS), written(draw, values))]
+        whole = [packet(topic, payload, old) for topic, payload in sent]
+        most = draw.choice([1, 4, 99])
+        end, count, runs = passed_over(table, b"".join(whole), old, most)
+        assert count <= most
+        assert end == len(b"".join(whole[:count]))
+        expected = [scan.match(content.attributes(*each)) for each in sent[:count]]
+        filters: list[list[int | str]] = [[] for _ in range(count)]
+        for before, several, packets, ids in runs:
+            assert packets == b"".join(whole[before : before + several])
+            filters[before : before + several] = several * [ids]
+        assert filters == expected, sent
 
 
 numbers = st.one_of(
@@ -113,14 +123,15 @@ def test_numbers_are_those_that_python_reads(text: str) -> None:
     value = content.attributes("a", payload).get("d")
     table: Compiled[int] = Compiled()
     table.insert(0, parse("d < 0 AND d > 0" if value is None else f"d <> {value!r}"))
-    _, count, _ = passed_over(table, packet("a", payload, False), False)
+    nothing = passed_over(table, packet("a", payload, False), False)
     if value is None:
         return
     plain = "e" not in text.lower() and len(text.strip("-").replace(".", "")) <= 15
-    assert count == plain  # that one differs from itself is sure
+    assert nothing[1:] == (plain, [])  # that one differs from itself is sure
     table.insert(1, parse(f"d = {value!r}"))
     sent = packet("a", payload, False)
-    assert passed_over(table, sent, False) == ((len(sent), 0, [sent, [1]]) if plain else (0, 0, []))
+    found = (len(sent), 1, [(0, 1, sent, [1])]) if plain else (0, 0, [])
+    assert passed_over(table, sent, False) == found
 
 
 def test_plain_payloads_are_passed_over() -> None:
@@ -153,9 +164,50 @@ def test_plain_payloads_are_passed_over() -> None:
         for old in (False, True):
             sent = packet(topic, payload, old)
             before = packet("a", b'{"price": 0}', old)
-            assert passed_over(table, sent, old) == (len(sent), 0, [sent, filters]), payload
+            assert passed_over(table, sent, old) == (len(sent), 1, [(0, 1, sent, filters)]), payload
             end = len(before + sent)
-            assert passed_over(table, before + sent + sent, old) == (end, 1, [sent, filters])
+            assert passed_over(table, before + sent, old) == (end, 2, [(1, 1, sent, filters)])
+
+
+def test_packets_in_a_row_that_the_same_filters_match_are_one_run() -> None:
+    table: Compiled[str] = Compiled()
+    for name, text in {"low": "n < 10", "high": "n >= 5", "x": "s = 'x'", "y": "n = 3"}.items():
+        table.insert(name, parse(text))
+    sent = [packet("a", b'{"n": %d}' % n, False) for n in (1, 2, 3, 3, 4, 7, 8, 12, 13)]
+    nothing = packet("a/b", b'{"m": 1}', False)
+    data = b"".join([nothing, *sent, nothing, nothing, sent[-1]])
+    assert passed_over(table, data, False) == (
+        len(data),
+        len(sent) + 4,
+        [
+            (1, 2, sent[0] + sent[1], ["low"]),
+            (3, 2, 2 * sent[2], ["low", "y"]),
+            (5, 1, sent[4], ["low"]),
+            (6, 2, sent[5] + sent[6], ["low", "high"]),
+            (8, 2, sent[7] + sent[8], ["high"]),
+            (12, 1, sent[8], ["high"]),
+        ],
+    )
+
+
+def test_a_run_and_an_answer_are_bounded() -> None:
+    table: Compiled[str] = Compiled()
+    table.insert("all", parse("n >= 0"))
+    sent = packet("a", b'{"n": 1}', False)
+    _, count, runs = passed_over(table, 2_000 * sent, False, most=2_000)
+    assert count == 2_000
+    assert sum(several for _, several, _, _ in runs) == 2_000
+    assert all(len(run) <= RUN_BYTES for _, _, run, _ in runs)
+    long = packet("a", b'{"n": 1, "pad": "%s"}' % (RUN_BYTES * b"x"), False)
+    assert passed_over(table, 2 * long, False)[2] == [(0, 1, long, ["all"]), (1, 1, long, ["all"])]
+    for number in range(99):
+        table.insert(f"{number}", parse(f"n > -{number + 1}"))
+    table.insert("m", parse("m = 1"))
+    both = sent + packet("a", b'{"n": 2, "m": 1}', False)
+    end, count, runs = passed_over(table, 200 * both, False, most=400)
+    listed = [len(filters) for _, _, _, filters in runs]
+    assert len(listed) == count < 400
+    assert sum(listed) >= LISTED_MAX > sum(listed[:-1])
 
 
 def test_whatever_is_not_a_usual_publication_is_left() -> None:
@@ -181,9 +233,9 @@ def test_a_table_that_changed_is_asked_as_it_is() -> None:
     sent = packet("a", b'{"a": 2, "b": "x"}', False)
     table.insert(0, parse("a = 1"))
     for number in range(1, 200):
-        assert passed_over(table, sent, False)[1] == 1
+        assert passed_over(table, sent, False)[1:] == (1, [])
         table.insert(number, parse(f"a = {number + 5} AND z{number} = 'x'"))
     table.insert(500, parse("b = 'x'"))
-    assert passed_over(table, sent, False) == (len(sent), 0, [sent, [500]])
+    assert passed_over(table, sent, False) == (len(sent), 1, [(0, 1, sent, [500])])
     table.remove(500)
-    assert passed_over(table, sent, False)[1] == 1
+    assert passed_over(table, sent, False)[1:] == (1, [])

@@ -29,7 +29,7 @@ import mqtt5
 
 from postroad.bench import live
 from postroad.bench.live import FILTERS, HOLDERS, Raw, cpu_s, quote, wanted
-from postroad.matching import compiled
+from postroad.matching import compiled, index
 
 PUBLISHERS = 8
 FILTERED = 120_000
@@ -37,6 +37,7 @@ FANOUT, FANNED = 50, 200_000
 APART = 40_000
 PAYLOAD = 64
 RUNS = 7
+WARM = 2 * index.PASSED_WORTHWHILE  # publications, after which any table is compiled
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
@@ -194,7 +195,8 @@ def compare(folder: Path, prepare: Callable[[int, int], Pouring]) -> list[Figure
         for workers in (1, 2):
             port, pids = stack.enter_context(broker(folder, workers))
             load = prepare(port, workers)
-            pour(load, 0.1)
+            for _ in range(1 + WARM // sum(map(len, load.packets))):
+                pour(load)
             rest(pids)
             sides.append((load, pids))
         for _ in range(RUNS):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace as replaced
 from functools import partial
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from postroad.errors import RunFailed
 from postroad.filters import Filter, parse
-from postroad.live.edge import content
+from postroad.live.edge import content, mqtt
 from postroad.live.edge.clients import Clients
 from postroad.live.edge.host import Reached
 from postroad.live.edge.mqtt import Letter, Malformed
@@ -514,8 +514,9 @@ class Broker:
     def send_batch(self, peer: BrokerId, batch: BatchMessage) -> None:
         self.forward(batch, len(batch.numbers), [peer])
 
-    def attributes_of(self, packet: bytes) -> Mapping[str, Scalar]:
-        return content.of_kept(packet)
+    def each_of(self, run: bytes) -> Iterator[tuple[bytes, Mapping[str, Scalar]]]:
+        """The packets of a run, and what each says."""
+        return ((packet, content.of_kept(packet)) for packet in mqtt.usuals(run))
 
     def send_on(self, peer: BrokerId, publication: Publication, hops: int) -> None:
         self.send(peer, PublicationMessage(publication, hops))

@@ -221,7 +221,7 @@ class Compiled(Generic[Id]):
         return answer
 
     def passing(self) -> Passing | None:
-        """What passes over publications that no filter matches and matches the next, until the
+        """What passes over publications that no filter matches and hands out the others, until the
         table changes; None where each has to be matched by itself."""
         if self._native is None or self._grams.homes:
             return None

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Id = TypeVar("Id", bound=Hashable)
 
-# What passes over packets that no filter matches, and matches the next (`packets.passer` says how
-# it is asked).
+# What passes over packets that no filter matches and hands out the others (`packets.passer` says
+# how it is asked).
 Passing = Callable[
     [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any]]], int
 ]
@@ -39,6 +39,7 @@ PASSED_MAX = (1 << PASSED_BITS) - 1
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
 WORTHWHILE = 256  # if it has at least so many filters.
+PASSED_WORTHWHILE = 100_000  # asked, and any table is compiled whose publications stand in bytes
 COMPILABLE = find_spec("numba") is not None
 _COMPILE = "from postroad.matching import compiled; compiled.ready_passing()"
 AT_ONCE = 256  # that move over in one step, where nobody must wait for all of them
@@ -106,8 +107,11 @@ class Index(Generic[Id]):
         return self._table.match(attributes)
 
     def passing(self) -> Passing | None:
-        """What passes over publications that no filter matches and matches the next, as `packets`
-        says; None while each has to be matched by itself."""
+        """What passes over publications that no filter matches and hands out the others, as
+        `packets` says; None while each has to be matched by itself."""
+        small = self._small
+        if small is not None and COMPILABLE and small.asked > PASSED_WORTHWHILE and self._loaded():
+            self._go_over()
         return None if isinstance(self._table, Filed) else self._table.passing()
 
     @property

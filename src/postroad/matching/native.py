@@ -64,7 +64,7 @@ NAMES_MET = 64
 
 _EXACT = 2**53
 _AHEAD = 16  # So many ids are fetched ahead.
-_ITEMS = 3  # Of a list, which word has the address of its items; the first of any object counts.
+_SIZE, _ITEMS = 2, 3  # Of a list, the words that have its length and the address of its items.
 _LONG = types.int64
 
 
@@ -261,6 +261,21 @@ def _listed(state, matches, out):
     if count < matches:
         _list_cut(answer, count, matches, 0)
     return answer
+
+
+@njit
+def _are_listed(state, matches, out, listed):
+    """Whether a list that `_listed` made has the ids of these rows; False also where telling would
+    take long, because they are numbers or several rows of one id."""
+    fields = carray(_at(listed), (_ITEMS + 1,), np.int64)
+    if state[NAMES_ARE_INTS] != 0 or fields[_SIZE] != matches:
+        return False
+    names = carray(_at(state[AT_NAMES]), (1,), np.int64)
+    items = carray(_at(fields[_ITEMS]), (1,), np.int64)
+    same = 0
+    while same < matches and items[same] == names[out[same]]:
+        same += 1
+    return same == matches
 
 
 def version_of(*modules: Any) -> int:

@@ -3,7 +3,8 @@
 Most publications at a broker with selective filters go to nobody. To find that out in Python, a
 packet is cut up, its payload decoded into a dict and the dict matched; here one compiled call does
 it for many packets in a row, and makes no objects but for texts that filters compare. It passes
-over what no filter matches, and the first packet that filters do match it hands out with them.
+over what no filter matches, and hands out what filters do match with them: packets in a row that
+the same filters match together.
 
 It is sure of those and of nothing else: it stops before a packet of which Python must check a
 filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
@@ -70,6 +71,8 @@ _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
 _MINUS, _DOT, _ZERO, _NINE = b"-.09"
 _TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
+RUN_BYTES = 4_096  # of packets that are handed out together, unless one alone has more
+LISTED_MAX = 4_096  # matches in one answer, unless the packets of a run have more
 
 
 @njit
@@ -277,6 +280,16 @@ def _read(data, data_at, at, end, topic, state):
     return count
 
 
+@njit
+def _hand_out(wanted, data_at, start, end, before, count, filters):
+    """Add a run to what is wanted: these packets, how many were looked at before, the filters."""
+    word = native._new_long(end << 2 * PASSED_BITS | before << PASSED_BITS | count)
+    packets = _new_bytes(data_at + start, end - start)
+    for item in (word, packets, filters):
+        _append(wanted, item)
+        native._drop(item)
+
+
 @lru_cache(maxsize=1)
 def _function() -> Any:
     """The function to compile: (a state's address, what `Passing` is given) -> its answer."""
@@ -292,8 +305,10 @@ def _function() -> Any:
         data_at, size = _bytes_at(packets), _bytes_length(packets)
         data = carray(native._at(data_at), (size,), np.uint8)
         out = carray(native._at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
-        passed = 0
-        while passed < most and at + 4 < size and data[at] == 0x30:
+        looked = listed = 0
+        # The run at hand: where it begins and ends, its packets and those before it, its filters.
+        start = stop = count = before = filters = 0
+        while looked < most and at + 4 < size and data[at] == 0x30:
             body, length = at + 2, np.int64(data[at + 1])
             if length >= 128:
                 if not 0 < data[body] < 128:
@@ -312,26 +327,35 @@ def _function() -> Any:
             if topic == 0 or _is_in(apart, topic) != 1:
                 break
             payload = topic_end if old != 0 else topic_end + 1
-            count = _read(data, data_at, payload, end, topic, state)
-            if count < 0:
+            pairs = _read(data, data_at, payload, end, topic, state)
+            if pairs < 0:
                 break
-            matches, checks = native._run(state, count, out)
-            if matches > 0 and checks == 0:
-                packet, filters = (
-                    _new_bytes(data_at + at, end - at),
-                    native._listed(state, matches, out),
-                )
-                _append(wanted, packet)
-                _append(wanted, filters)
-                native._drop(packet)
-                native._drop(filters)
-                at = end
+            matches, checks = native._run(state, pairs, out)
+            if matches < 0 or checks != 0:
                 break
-            if matches != 0 or checks != 0:
-                break
-            passed += 1
+            if matches > 0:
+                if (
+                    count > 0
+                    and stop == at
+                    and end - start <= RUN_BYTES
+                    and native._are_listed(state, matches, out, filters)
+                ):
+                    count += 1
+                else:
+                    if count > 0:
+                        _hand_out(wanted, data_at, start, stop, before, count, filters)
+                        count = 0
+                        if listed >= LISTED_MAX:
+                            break
+                    filters = native._listed(state, matches, out)
+                    start, before, count = at, looked, 1
+                    listed += matches
+                stop = end
+            looked += 1
             at = end
-        return native._new_long(at << PASSED_BITS | passed)
+        if count > 0:
+            _hand_out(wanted, data_at, start, stop, before, count, filters)
+        return native._new_long(at << PASSED_BITS | looked)
 
     return pass_over
 
@@ -350,6 +374,8 @@ def passer(state_at: int) -> Passing:
     """What passes packets over by the state at an address. It is given the packets, the place of
     the first, how many at the most, the bytes of the longest, whether they are of MQTT 3, the
     topics by their bytes, those whose publications are to be looked at one by one, and a list. It
-    says where to go on, shifted by `PASSED_BITS`, and how many it passed over. If it stopped after
-    one that filters match, the packet and the ids of the filters are in the list."""
+    says where to go on, shifted by `PASSED_BITS`, and how many it looked at. Of each run that
+    filters match there are three items in the list: where it ends, shifted by twice `PASSED_BITS`,
+    how many were looked at before it, shifted once, and how many it has; its packets; the ids of
+    the filters."""
     return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

@@ -477,7 +477,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
             ) -> Any:
                 def look(asked: Any) -> int:
                     answer: int = plain()(asked)
-                    found[number] += bool(asked[-1])
+                    found[number] += len(asked[-1]) // 3
                     return answer
 
                 return look

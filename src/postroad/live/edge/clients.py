@@ -14,9 +14,9 @@ import logging
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import mqtt5
 import msgspec
@@ -47,6 +47,7 @@ from postroad.live.edge.session import (
     terms,
 )
 from postroad.live.edge.users import User, Users
+from postroad.live.links.batch import OutgoingBatch
 from postroad.live.links.messages import BatchMessage, Handoff, RunMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
@@ -66,6 +67,7 @@ from postroad.routing.base import (
     Advertise,
     Deliver,
     Effect,
+    Recipients,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -118,6 +120,16 @@ ALIASES_MAX = 64  # topic aliases that a client may give
 Way = tuple[tuple[Session, ...], list[BrokerId]]
 # Sessions and neighbours that want what a filter matches, by the filter's identity.
 Whose = dict[int, tuple[Session | BrokerId, ...]]
+
+
+class RunsTaken(NamedTuple):
+    """How runs were handed out: for how many publications the router took a step; if not all were,
+    where the rest begins, how many are before it, and whether the tables have changed."""
+
+    stepped: int
+    end: int = 0
+    before: int = 0
+    outdated: bool = False
 
 
 class Clients:
@@ -560,7 +572,7 @@ class Clients:
         if (index := broker.deciding()) is not None:
             match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
-        matched: list[Any] = []  # the packet that ended a look, and the filters that it matches
+        runs: list[Any] = []  # what a look found, as `packets.passer` has it
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
                 # To look at the clock takes time too: less often while there is much left.
@@ -569,94 +581,100 @@ class Clients:
                     break
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
-            packet: bytes | None = None
-            attributes: dict[str, Scalar] | None = None
             if passing is not None and published >= due:
                 most = look - published if clock is not None else WAIT_MAX
-                answer = passing((data, at, most, longest, old, session.ready, apart, matched))
-                end, passed = answer >> PASSED_BITS, answer & PASSED_MAX
-                published += passed
-                asked += passed
-                if matched:
-                    packet, filters = matched
-                    matched.clear()
-                else:
-                    at = end
-                    wait = 1 if passed else min(2 * wait, WAIT_MAX)
-                    due = published + (wait if passed < most else 0)
-                    if passed:
-                        continue
-            if packet is None:
-                body = at + 2
-                length = data[at + 1]
-                if length >= 128:
-                    if not 0 < data[body] < 128:
-                        break
-                    length = length & 127 | data[body] << 7
-                    body += 1
-                end = body + length
-                topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-                if end > size or end - at > longest or topic_end > end:
-                    break
-                if not old and (topic_end == end or data[topic_end]):
-                    break
-                topic = topic_of(data[body + 2 : topic_end])
-                if topic is None:
-                    topic = self._new_topic(session, data[body + 2 : topic_end])
-                    if topic is None:
-                        break
-                packet = data[at:end]
-                if topic not in apart:
-                    way = None
-                    # Several to one topic in a row go faster together, and so does one alone.
-                    if ways is not None and not data.startswith(
-                        data[body:topic_end], end + body - at
-                    ):
-                        way = ways.get(topic) or self._way(topic, None, ways)
-                        if way is not None and way[1] and end == size:
-                            way = None
-                    if way is not None and self._copy_to(way[0], packet, old):
-                        published += 1
-                        asked += 1
-                        given += bool(way[0])
-                        if way[1]:
-                            kept = mqtt.as_of_other_level(packet, old) if old else packet
-                            batch.add(self._count + asked, kept, way[1])
-                        left_bytes -= len(way[0]) * (end - at)
-                        at = end
-                        if left_bytes <= 0 or at >= last:
-                            self._end_ns = 0  # it is to be written before there is more
-                            break
-                        if broker.congested:
-                            self._pause(connection, now)
-                            if connection.stopped:
-                                break
-                        continue
-                    batch.close()
+                answer = passing((data, at, most, longest, old, session.ready, apart, runs))
+                end, count = answer >> PASSED_BITS, answer & PASSED_MAX
+                if runs:
                     self._count += asked
                     handed += asked
                     asked = 0
-                    came = None, publisher, boot, self._count + 1, now, 0
-                    run = self._pass_on(
-                        data, at, body, topic_end, end, topic, old, longest, came, now
+                    numbers = range(self._count + 1, self._count + 1 + count)
+                    taken = self._take_runs(
+                        runs, numbers, None, whose, interested, batch, now, connection
                     )
-                    if run is not None:
-                        count, copies, later = run
-                        left_bytes -= copies * (later - at)
-                        at = later
-                        self._count += count
-                        published += count
-                        if left_bytes <= 0 or at >= last:
-                            self._end_ns = 0  # it is to be written before there is more
+                    runs.clear()
+                    handed -= taken.stepped
+                    if taken.end:
+                        end, count = taken.end, taken.before
+                    if taken.outdated:
+                        ways, passing = self._ways_from(None), None
+                        whose = self._whose.setdefault(None, {})
+                published += count
+                asked += count
+                at = end
+                if connection.stopped:
+                    break
+                wait = 1 if count else min(2 * wait, WAIT_MAX)
+                due = published + (wait if count < most else 0)
+                if count:
+                    continue
+            body = at + 2
+            length = data[at + 1]
+            if length >= 128:
+                if not 0 < data[body] < 128:
+                    break
+                length = length & 127 | data[body] << 7
+                body += 1
+            end = body + length
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            if end > size or end - at > longest or topic_end > end:
+                break
+            if not old and (topic_end == end or data[topic_end]):
+                break
+            topic = topic_of(data[body + 2 : topic_end])
+            if topic is None:
+                topic = self._new_topic(session, data[body + 2 : topic_end])
+                if topic is None:
+                    break
+            packet = data[at:end]
+            if topic not in apart:
+                way = None
+                # Several to one topic in a row go faster together, and so does one alone.
+                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
+                    way = ways.get(topic) or self._way(topic, None, ways)
+                    if way is not None and way[1] and end == size:
+                        way = None
+                if way is not None and self._copy_to(way[0], packet, old):
+                    published += 1
+                    asked += 1
+                    given += bool(way[0])
+                    if way[1]:
+                        kept = mqtt.as_of_other_level(packet, old) if old else packet
+                        batch.add((self._count + asked,), kept, way[1])
+                    left_bytes -= len(way[0]) * (end - at)
+                    at = end
+                    if left_bytes <= 0 or at >= last:
+                        self._end_ns = 0  # it is to be written before there is more
+                        break
+                    if broker.congested:
+                        self._pause(connection, now)
+                        if connection.stopped:
                             break
-                        if broker.congested:
-                            self._pause(connection, now)
-                            if connection.stopped:
-                                break
-                        continue
-                payload = data[topic_end if old else topic_end + 1 : end]
-                attributes = attributes_of(topic, payload)
-                filters = None if match is None else match(attributes)
+                    continue
+                batch.close()
+                self._count += asked
+                handed += asked
+                asked = 0
+                came = None, publisher, boot, self._count + 1, now, 0
+                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest, came, now)
+                if run is not None:
+                    count, copies, later = run
+                    left_bytes -= copies * (later - at)
+                    at = later
+                    self._count += count
+                    published += count
+                    if left_bytes <= 0 or at >= last:
+                        self._end_ns = 0  # it is to be written before there is more
+                        break
+                    if broker.congested:
+                        self._pause(connection, now)
+                        if connection.stopped:
+                            break
+                    continue
+            payload = data[topic_end if old else topic_end + 1 : end]
+            attributes = attributes_of(topic, payload)
+            filters = None if match is None else match(attributes)
             published += 1
             asked += 1
             at = end
@@ -664,23 +682,15 @@ class Clients:
                 self._count = count = self._count + asked
                 onward = None
                 if filters:
-                    onward = self._copy_to_all(filters, whose, None, packet, old, 0)
+                    onward = self._copy_to_all(filters, whose, None, packet, 1, old, 0)
                 if old and onward != []:
                     packet = mqtt.as_of_other_level(packet, old)
                 if onward is None:
-                    attributes = attributes or content.of_kept(packet)
-                    recipients = interested(attributes)
-                    if recipients is None:
-                        batch.close()
-                        name = f"{boot}.{count}"
-                        broker.publish(Publication(publisher, name, attributes, packet, now), now)
-                        asked -= 1
-                    else:
-                        names, onward = recipients
-                        if names:
-                            self._copy(names, publisher, boot, count, attributes, packet, now, now)
-                if onward:
-                    batch.add(count, packet, onward)
+                    asked -= self._take_single(
+                        count, packet, attributes, None, interested, batch, now
+                    )
+                elif onward:
+                    batch.add((count,), packet, onward)
                 handed += asked
                 asked = 0
                 if broker.congested or filling:
@@ -793,7 +803,7 @@ class Clients:
             if target is None or target.full:
                 return False
             targets.append(target)
-        self._write_to(targets, packet, old)
+        self._write_to(targets, packet, 1, old)
         return True
 
     def _copy_to_all(
@@ -801,12 +811,13 @@ class Clients:
         filters: list[Filter],
         whose: Whose,
         sender: BrokerId | None,
-        packet: bytes,
+        run: bytes,
+        count: int,
         old: bool,
         took_us: TimeUs,
     ) -> list[BrokerId] | None:
-        """The same for all who want what one of these filters matches: the neighbours that do too;
-        None if somebody needs a further look."""
+        """The same of so many packets in a row for all who want what one of these filters matches:
+        the neighbours that do too; None if somebody needs a further look."""
         try:
             wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
         except KeyError:
@@ -825,10 +836,8 @@ class Clients:
                 return None
             targets.append(target)
         if targets:
-            self._write_to(targets, packet, old)
-            self._handed += 1
-            if self._handed % TIMED == 0:
-                self.latency.add(took_us)
+            self._write_to(targets, run, count, old)
+            self._timed(took_us, count)
         if len(onward) > 1:
             onward.sort()
         return onward
@@ -840,17 +849,87 @@ class Clients:
         sessions = [self.holders[name].session for name in names if name in self.holders]
         return (*dict.fromkeys(sessions), *onward)
 
-    def _write_to(self, targets: list[Connection], packet: bytes, old: bool) -> None:
-        """A packet as a client of this level sent it, as each of these has it."""
+    def _write_to(self, targets: list[Connection], run: bytes, count: int, old: bool) -> None:
+        """So many packets as a client of this level sent them, as each of these has them."""
         level, other, dirty = V3 if old else V5, b"", self.dirty
         for target in targets:
             if target.level == level:
-                target.out.append(packet)
+                target.out.append(run)
             else:
-                other = other or mqtt.as_of_other_level(packet, old)
+                other = other or mqtt.run_of_other_level(run, old)
                 target.out.append(other)
             dirty[target] = None
-        self.delivered += len(targets)
+        self.delivered += count * len(targets)
+
+    def _take_runs(
+        self,
+        runs: list[Any],
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        whose: Whose,
+        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
+        batch: OutgoingBatch,
+        now: TimeUs,
+        connection: Connection | None = None,
+    ) -> RunsTaken:
+        """Hand out what a look found among publications with these numbers, from a neighbour or
+        from this client."""
+        broker, took_us = self.broker, now - batch.words[2]
+        old = connection is not None and connection.level == V3
+        stepped = 0
+        for place in range(0, len(runs), 3):
+            word, run, filters = runs[place : place + 3]
+            before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
+            onward = self._copy_to_all(filters, whose, sender, run, count, old, took_us)
+            if old and onward != []:
+                run = mqtt.run_of_other_level(run, old)
+            if onward is None:
+                for number, packet in enumerate(mqtt.usuals(run), before):
+                    stepped += self._take_single(
+                        numbers[number],
+                        packet,
+                        content.of_kept(packet),
+                        sender,
+                        interested,
+                        batch,
+                        now,
+                    )
+            elif onward:
+                batch.add(numbers[before : before + count], run, onward)
+            if connection is not None and (broker.congested or self.filling):
+                self._pause(connection, now)
+            outdated = onward is None and broker.routes_version() != self._ways_version
+            if outdated or (connection is not None and connection.stopped):
+                return RunsTaken(stepped, word >> 2 * PASSED_BITS, before + count, outdated)
+        return RunsTaken(stepped)
+
+    def _take_single(
+        self,
+        number: int,
+        packet: bytes,
+        attributes: dict[str, Scalar],
+        sender: BrokerId | None,
+        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> bool:
+        """Hand out a publication that needs a further look; whether its router took a step."""
+        recipients = interested(attributes)
+        if recipients is None:
+            batch.close()
+            single = batch.single(number, packet, attributes)
+            if sender is None:
+                self.broker.publish(single, now)
+            else:
+                self.broker.hand_on(single, sender, batch.hops)
+            return True
+        names, peers = recipients
+        if names:
+            publisher, boot, time_us = batch.words
+            self._copy(names, publisher, boot, number, attributes, packet, time_us, now)
+        if peers:
+            batch.add((number,), packet, peers)
+        return False
 
     def _pass_on(
         self,
@@ -984,57 +1063,51 @@ class Clients:
         numbers, data = batch.numbers, batch.packets
         size, most = len(data), len(numbers)
         at = done = given = singly = 0
-        matched: list[Any] = []  # as in `_usual`
+        runs: list[Any] = []  # as in `_usual`
         due, wait = 0, 1
         try:
             while done < most:
-                kept: bytes | None = None
                 if passing is not None and done >= due:
-                    answer = passing((data, at, most - done, size, False, heard, apart, matched))
-                    at, passed = answer >> PASSED_BITS, answer & PASSED_MAX
-                    done += passed
-                    if matched:
-                        kept, filters = matched
-                        matched.clear()
-                    else:
-                        wait = 1 if passed else min(2 * wait, WAIT_MAX)
-                        due = done + wait
-                        if passed:
-                            continue
+                    answer = passing((data, at, most - done, size, False, heard, apart, runs))
+                    end, count = answer >> PASSED_BITS, answer & PASSED_MAX
+                    if runs:
+                        looked = numbers[done : done + count]
+                        taken = self._take_runs(
+                            runs, looked, sender, whose, interested, onward, now
+                        )
+                        runs.clear()
+                        singly += taken.stepped
+                        if taken.outdated:
+                            end, count, passing = taken.end, taken.before, None
+                            ways = self._ways_from(sender)
+                            whose = self._whose.setdefault(sender, {})
+                    at, done = end, done + count
+                    wait = 1 if count else min(2 * wait, WAIT_MAX)
+                    due = done + wait
+                    if count:
+                        continue
                 number = numbers[done]
                 done += 1
-                if kept is None:
-                    field, kept, payload = mqtt.next_usual(data, at)
-                    at += len(kept)
-                    topic = self._heard_topic(field)
-                    if ways is not None and topic not in apart:
-                        way = ways.get(topic) or self._way(topic, sender, ways)
-                        if way is not None and self._copy_to(way[0], kept, False):
-                            given += bool(way[0])
-                            if way[1]:
-                                onward.add(number, kept, way[1])
-                            continue
-                    filters = None
-                    if index is not None:
-                        filters = index.match(content.plain_attributes(topic, payload))
-                peers = None
-                if filters is not None:
-                    peers = self._copy_to_all(filters, whose, sender, kept, False, took_us)
-                if peers is None:
-                    attributes = content.of_kept(kept)
-                    recipients = interested(attributes)
-                    if recipients is None:
-                        onward.close()
-                        name = f"{boot}.{number}"
-                        single = Publication(publisher, name, attributes, kept, time_us)
-                        broker.hand_on(single, sender, batch.hops)
-                        singly += 1
+                field, kept, payload = mqtt.next_usual(data, at)
+                at += len(kept)
+                topic = self._heard_topic(field)
+                if ways is not None and topic not in apart:
+                    way = ways.get(topic) or self._way(topic, sender, ways)
+                    if way is not None and self._copy_to(way[0], kept, False):
+                        given += bool(way[0])
+                        if way[1]:
+                            onward.add((number,), kept, way[1])
                         continue
-                    names, peers = recipients
-                    if names:
-                        self._copy(names, publisher, boot, number, attributes, kept, time_us, now)
-                if peers:
-                    onward.add(number, kept, peers)
+                attributes, peers = content.plain_attributes(topic, payload), None
+                if index is not None:
+                    filters = index.match(attributes)
+                    peers = self._copy_to_all(filters, whose, sender, kept, 1, False, took_us)
+                if peers is None:
+                    singly += self._take_single(
+                        number, kept, attributes, sender, interested, onward, now
+                    )
+                elif peers:
+                    onward.add((number,), kept, peers)
             if at != size:
                 raise Malformed("more publications in a batch than numbers")
         finally:

@@ -7,6 +7,7 @@ quality of service, so that a fan-out costs one encoding for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import mqtt5
@@ -326,6 +327,17 @@ def next_usual(data: bytes, at: int) -> tuple[bytes, bytes, bytes]:
     return data[body + 2 : topic_end], data[at:end], data[topic_end + 1 : end]
 
 
+def usuals(run: bytes) -> Iterator[bytes]:
+    """The packets of a run of PUBLISH packets that were read before, their lengths in at most two
+    bytes each."""
+    at, size = 0, len(run)
+    while at < size:
+        length = run[at + 1]
+        end = at + 2 + length if length < 128 else at + 3 + (length & 127 | run[at + 2] << 7)
+        yield run[at:end]
+        at = end
+
+
 def is_plain(kept: bytes) -> bool:
     """Whether a letter is delivered as it is kept: at most once, not retained, no properties."""
     if len(kept) < 5 or kept[0] != 0x30:
@@ -345,6 +357,11 @@ def as_of_other_level(packet: bytes, old: bool) -> bytes:
     if old:
         return framed(packet[0], packet[at:topic_end] + b"\0" + packet[topic_end:])
     return framed(packet[0], packet[at:topic_end] + packet[topic_end + 1 :])
+
+
+def run_of_other_level(run: bytes, old: bool) -> bytes:
+    """The same of packets in a row."""
+    return b"".join(as_of_other_level(packet, old) for packet in usuals(run))
 
 
 def keep(data: bytes, level: int) -> bytes:
