@@ -204,7 +204,7 @@ def test_a_run_and_an_answer_are_bounded() -> None:
         table.insert(f"{number}", parse(f"n > -{number + 1}"))
     table.insert("m", parse("m = 1"))
     both = sent + packet("a", b'{"n": 2, "m": 1}', False)
-    end, count, runs = passed_over(table, 200 * both, False, most=400)
+    _, count, runs = passed_over(table, 200 * both, False, most=400)
     listed = [len(filters) for _, _, _, filters in runs]
     assert len(listed) == count < 400
     assert sum(listed) >= LISTED_MAX > sum(listed[:-1])
