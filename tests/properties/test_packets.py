@@ -16,7 +16,8 @@ from postroad.live.edge import content
 from postroad.live.edge.mqtt import framed
 from postroad.matching import LinearScan, compiled
 from postroad.matching.compiled import Compiled
-from postroad.matching.index import PASSED_BITS, PASSED_MAX
+from postroad.matching.fanout import BYTES_MAX, PARTS_MAX, PIECE_BYTES
+from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, PASSED_MAX, PLAIN
 from postroad.matching.packets import LISTED_MAX, RUN_BYTES
 
 pytestmark = pytest.mark.skipif(not compiled.native.SUPPORTED, reason="another Python")
@@ -39,7 +40,7 @@ def passed_over(
     passing = table.passing()
     assert passing is not None
     found: list[Any] = []
-    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), found))
+    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), found, 0, 0))
     runs: list[Run] = []
     for word, packets, filters in zip(found[0::3], found[1::3], found[2::3], strict=True):
         end = word >> 2 * PASSED_BITS
@@ -210,6 +211,122 @@ def test_a_run_and_an_answer_are_bounded() -> None:
     assert sum(listed) >= LISTED_MAX > sum(listed[:-1])
 
 
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=120, deadline=None)
+def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None:
+    draw = random.Random(seed)
+    table: Compiled[str] = Compiled()
+    scan: LinearScan[str] = LinearScan()
+    names = {number: draw.choice([PLAIN, OLD, NEIGHBOUR]) for number in range(draw.randint(1, 9))}
+    leads: dict[str, list[int] | None] = {}
+    for number in range(draw.randint(1, 12)):
+        name, wanted = f"f{number}", parse(expression(draw, depth=2))
+        table.insert(name, wanted)
+        scan.insert(name, wanted)
+        leads[name] = draw.sample(sorted(names), draw.randint(0, len(names)))
+    passing = table.passing()
+    if passing is None:
+        return
+    fanout = table.fanout()
+    known: dict[str, list[int] | None] = {}
+    for _ in range(12):
+        old = draw.random() < 0.5
+        sent = []
+        for _ in range(draw.randint(1, 30)):
+            values = {name: value for name, value in row(draw).items() if value == value}
+            body = written(draw, values)
+            if draw.random() < 0.3 and body.rstrip().endswith(b"}") and values:
+                pad = b"y" * draw.choice([100, 127, 128, 5_000])
+                body = body.rstrip()[:-1] + b',"pad":"' + pad + b'"}'
+            sent.append((draw.choice(TOPICS), body))
+        whole = [packet(topic, payload, old) for topic, payload in sent]
+        kept = [packet(topic, payload, False) for topic, payload in sent]
+        as_old = [packet(topic, payload, True) for topic, payload in sent]
+        found: list[Any] = []
+        asked = (b"".join(whole), 0, 99, 16_000, old, READY, set(TOPICS), found, fanout.address, 0)
+        answer = passing(asked)
+        count = answer & PASSED_MAX
+        expected = [scan.match(content.attributes(*each)) for each in sent[:count]]
+        done = 0  # of these; what comes in the answer comes in their order
+        for word, packets, items in zip(found[0::3], found[1::3], found[2::3], strict=True):
+            end, before, some = word >> 32, word >> 16 & PASSED_MAX, word & PASSED_MAX
+            if packets is not None:
+                assert done <= before
+                assert not any(expected[done:before])
+                assert expected[before : before + some] == some * [items]
+                assert any(known.get(name) is None for name in items)
+                done = before + some
+            else:
+                assert end == len(b"".join(whole[:before]))
+                get: dict[int, list[int]] = {}
+                served = 0
+                for place in range(done, before):
+                    lists = [known[name] for name in expected[place]]
+                    each = {number for numbers in lists for number in numbers or ()}
+                    assert None not in lists
+                    served += any(names[number] != NEIGHBOUR for number in each)
+                    for number in each:
+                        get.setdefault(number, []).append(place)
+                assert some == served
+                got: dict[int, list[int]] = {}
+                for who, piece, places in zip(items[0::3], items[1::3], items[2::3], strict=True):
+                    number = fanout.recipients[who >> 16]
+                    mine = memoryview(places).cast("H").tolist()
+                    form = as_old if names[number] == OLD else kept
+                    assert len(mine) == who & PASSED_MAX
+                    assert piece == b"".join(form[place] for place in mine)
+                    if names[number] == NEIGHBOUR and len(mine) > 1:
+                        assert len(piece) <= PIECE_BYTES + len(form[mine[-1]])
+                    else:
+                        assert names[number] == NEIGHBOUR or number not in got
+                    got.setdefault(number, []).extend(mine)
+                assert got == get
+                done = before
+        assert not any(expected[done:])
+        for name in leads:
+            if name not in known and draw.random() < 0.3:
+                known[name] = leads[name] if draw.random() < 0.8 else None
+                numbers = known[name]
+                fanout.learn(
+                    name,
+                    None if numbers is None else [(number, names[number]) for number in numbers],
+                )
+        if draw.random() < 0.1:
+            fanout.forget()
+            known.clear()
+
+
+def test_what_is_gathered_is_bounded() -> None:
+    table: Compiled[str] = Compiled()
+    table.insert("all", parse("n >= 0"))
+    passing, fanout = table.passing(), table.fanout()
+    assert passing is not None
+    short = packet("a", b'{"n": 1}', False)
+    texts = b", ".join(b'"%c": "%s"' % (name, 4_000 * b"x") for name in b"abc")
+    long = packet("a", b'{"n": 1, %s}' % texts, False)
+
+    def look(data: bytes, most: int = 5_000, limit_ns: int = 0) -> tuple[int, list[Any]]:
+        found: list[Any] = []
+        asked = (data, 0, most, 16_000, False, READY, set(TOPICS), found, fanout.address, limit_ns)
+        return passing(asked) & PASSED_MAX, found
+
+    fanout.learn("all", [(number, PLAIN) for number in range(20)])
+    count, found = look(5_000 * short)
+    assert count == 5_000
+    sizes = [
+        len(pieces[2]) // 2 for pieces in found[2::3]
+    ]  # packets of the first recipient's piece
+    assert sum(sizes) == 5_000
+    assert max(sizes) * 20 <= PARTS_MAX
+    count, found = look(100 * long)
+    assert BYTES_MAX <= count * 20 * len(long) < BYTES_MAX + 20 * len(long)
+    fanout.forget()
+    fanout.learn("all", [(number, PLAIN) for number in range(PARTS_MAX + 1)])
+    count, found = look(3 * short)
+    assert (count, found[1::3]) == (3, [3 * short])  # a run, which Python hands out
+    assert look(5_000 * short, limit_ns=1)[0] < 5_000
+
+
 def test_whatever_is_not_a_usual_publication_is_left() -> None:
     table: Compiled[int] = Compiled()
     table.insert(0, parse("a = 1"))
@@ -225,7 +342,9 @@ def test_whatever_is_not_a_usual_publication_is_left() -> None:
         assert passed_over(table, good + bad, False) == (size, 1, []), bad
     passing = table.passing()
     assert passing is not None
-    assert passing((good, 0, 9, 16_000, False, READY, set(), [])) == 0  # handed out without asking
+    assert (
+        passing((good, 0, 9, 16_000, False, READY, set(), [], 0, 0)) == 0
+    )  # handed out without asking
 
 
 def test_a_table_that_changed_is_asked_as_it_is() -> None:

@@ -365,6 +365,7 @@ def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
         table._couples, blocks, table._allocator, firsts,
     )  # fmt: skip
     visits = np.zeros((kernels.VISITS, kernels.VISIT), dtype=np.int64)
+    lanes = np.zeros(kernels.LANES, dtype=np.uint64)
     visited = words = rows = chain = 0
     block = int(firsts[0])
     while chain < chains:
@@ -374,7 +375,9 @@ def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
         for i in range(count):
             used = int(blocks[visits[i, 0], kernels.USED])
             words += int(visits[i, 1]) * ((used + 63) >> 6)
-            rows += kernels._list(visits, i, i + 1, blocks, table._words, table._candidates)[1]
+            rows += kernels._list(
+                visits, i, i + 1, blocks, table._words, table._candidates, lanes
+            )[1]  # fmt: skip
         visited += count
     table._new_scratch()
     return visited, words, rows

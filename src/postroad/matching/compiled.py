@@ -46,6 +46,7 @@ from postroad.filters.constraints import (
 from postroad.filters.language import Conjunction, tests_of
 from postroad.jit import is_cached
 from postroad.matching import grams, kernels, native, packets
+from postroad.matching.fanout import Fanout
 from postroad.matching.grams import Grams
 from postroad.matching.ids import Ids
 from postroad.matching.index import Passing
@@ -154,7 +155,10 @@ class Compiled(Generic[Id]):
     def bytes_by_part(self) -> dict[str, int]:
         allocator = self._allocator
         rows = int(allocator[kernels.ROWS_TOP]) * 4
-        scratch = (self._point, self._values, self._cells, self._candidates, self._out, self._spare)
+        scratch = (
+            self._point, self._values, self._cells, self._candidates, self._out, self._spare,
+            *self._room,
+        )  # fmt: skip
         places = (self._breaks, self._lines, self._windows, self._heads, self._couples)
         codes: list[dict[Any, float]] = [a.codes for a in self._attributes.values()]
         codes += [codes for a in self._attributes.values() for _, _, codes in a.prefixes]
@@ -231,6 +235,10 @@ class Compiled(Generic[Id]):
             self._tell()
         return self._passer  # type: ignore[no-any-return]
 
+    def fanout(self) -> Fanout[Id, Any]:
+        """Who gets what each filter matches, for `passing`, of the table as it is now."""
+        return Fanout(self._ids.rows_of)
+
     def _by_gram(self, attributes: Mapping[str, Scalar | None]) -> list[int]:
         """The rows among `Grams` that match."""
         checks, get = self._checks, attributes.get
@@ -266,7 +274,8 @@ class Compiled(Generic[Id]):
         arrays = (
             self._point, self._values, self._cells, self._breaks, self._lines, self._windows,
             self._heads, self._couples, self._blocks, self._rows, self._rests, self._words,
-            self._allocator, self._candidates, self._out, self._spare, ids.names, self._pairs,
+            self._allocator, self._candidates, self._out, self._spare, *self._room, ids.names,
+            self._pairs,
             *self._tables,
         )  # fmt: skip
         self._state[: native.POSITION] = [
@@ -341,7 +350,7 @@ class Compiled(Generic[Id]):
                     self._pairs[:pairs_count], pairs_count, self._point, self._values, self._cells,
                     self._breaks, self._lines, self._windows, self._heads, self._couples,
                     self._blocks, self._rows, self._rests, self._words, self._allocator,
-                    self._candidates, self._out, self._spare,
+                    self._candidates, self._out, self._spare, *self._room,
                 )  # fmt: skip
             if state[native.MATCHES] >= 0:
                 return answer
@@ -467,6 +476,11 @@ class Compiled(Generic[Id]):
         self._values[0] = 0  # For what is not demanded.
         self._cells = np.zeros(channels, dtype=np.int32)
         self._candidates = np.empty(2 * kernels.SLOTS, dtype=np.int32)
+        self._room = (
+            np.empty(kernels.FIRSTS_USUAL, dtype=np.int32),
+            np.empty((kernels.VISITS, kernels.VISIT), dtype=np.int64),
+            np.empty(kernels.LANES, dtype=np.uint64),
+        )
         self._new_out(1024)
 
     def _new_out(self, size: int) -> None:

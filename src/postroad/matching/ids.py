@@ -68,6 +68,15 @@ class Ids(Generic[Id]):
             self._filled += self._slots.item(slot) == _FREE
             self._slots[slot] = first + 1
 
+    def rows_of(self, id: Id) -> range:
+        """The numbers of an id's rows, until they are numbered anew; KeyError if there is none."""
+        known, slot = self._look(id)
+        if not known:
+            raise KeyError(id)
+        rows = self._several.get(id, 1) if self._several else 1
+        first = self._slots.item(slot) - 1 if rows else 0
+        return range(first, first + rows)
+
     def remove(self, id: Id) -> range:
         """Forget an id: the numbers of its rows; KeyError if there is none."""
         known, slot = self._look(id)

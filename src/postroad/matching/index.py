@@ -25,16 +25,19 @@ from postroad.model import Scalar
 
 if TYPE_CHECKING:
     from postroad.matching.compiled import Compiled
+    from postroad.matching.fanout import Fanout
 
 Id = TypeVar("Id", bound=Hashable)
 
 # What passes over packets that no filter matches and hands out the others (`packets.passer` says
 # how it is asked).
 Passing = Callable[
-    [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any]]], int
+    [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any], int, int]], int
 ]
 PASSED_BITS = 16  # of its answer: how many; the rest is where to go on
 PASSED_MAX = (1 << PASSED_BITS) - 1
+# Of who gets packets: who speaks MQTT 5, MQTT 3.1.1, and what wants MQTT 5 in small pieces.
+PLAIN, OLD, NEIGHBOUR = range(3)
 
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,
@@ -113,6 +116,11 @@ class Index(Generic[Id]):
         if small is not None and COMPILABLE and small.asked > PASSED_WORTHWHILE and self._loaded():
             self._go_over()
         return None if isinstance(self._table, Filed) else self._table.passing()
+
+    def fanout(self) -> Fanout[Id, Any]:
+        """Who gets what each filter matches, where there is `passing`, until the table changes."""
+        assert not isinstance(self._table, Filed)
+        return self._table.fanout()
 
     @property
     def nbytes(self) -> int:

@@ -74,6 +74,7 @@ AT_ROOT, AT_CODE, AT_COUPLE, AT_NARROW, AT_WINDOW = range(5)
 VISIT = 3 + CHANNELS_MAX  # A block, how many places of bits to look at, and these.
 AT_ONCE = 6  # So many short lines of bits are read side by side.
 VISITS = 128  # So many blocks are fetched ahead at most.
+PAIRS_USUAL = 24  # More pairs of a publication need more room than there is.
 
 # Windows of 1, 2, 4, 8, 16 and 32 cells, each half a width after the one before, and all cells.
 WINDOWS = 193
@@ -101,11 +102,13 @@ WORDS_FREE = ROWS_FREE + len(_CAPS)  # and one per size of bit tables, see `_ste
 KEYS = WORDS_FREE + 128
 KEYS_MAX, COUPLED, FIRST_COUPLE = KEYS + 1, KEYS + 2, KEYS + 3  # See `_line`; then the couples.
 COUPLES_MAX = 32
+FIRSTS_EACH = WINDOWS + 2 * WIDTHS_COUNT  # So many first blocks a pair may lead to.
+FIRSTS_USUAL = PAIRS_USUAL * FIRSTS_EACH + COUPLES_MAX + 2
 ALLOCATOR = FIRST_COUPLE + 2 * COUPLES_MAX
 
 INSERTED_MAX = 24
 _AHEAD = 24  # So many candidates are fetched ahead.
-_LANES = 8  # So many words of bits, or bounds of a row, are looked at by one instruction.
+LANES = 8  # So many words of bits, or bounds of a row, are looked at by one instruction.
 
 FULL_ROWS, FULL_WORDS, FULL_BLOCKS, FULL_KEYS = -1, -2, -3, -4
 
@@ -220,7 +223,7 @@ def _glance(typing_context, rows, at, values):
     """
 
     def codegen(context, builder, signature, arguments):
-        word, vector = ir.IntType(32), ir.VectorType(ir.IntType(32), _LANES)
+        word, vector = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
         data, values = (
             builder.bitcast(
                 context.make_array(signature.args[i])(context, builder, arguments[i]).data,
@@ -240,13 +243,13 @@ def _glance(typing_context, rows, at, values):
             place = builder.gep(values, [builder.zext(channel, ir.IntType(64))])
             value = builder.insert_element(value, builder.load(place), word(i))
         low, high = lanes(LOWS), lanes(HIGHS)
-        demanded = ir.Constant(ir.IntType(_LANES), (1 << DEMANDS) - 1)
+        demanded = ir.Constant(ir.IntType(LANES), (1 << DEMANDS) - 1)
 
         def all_of(compare: str) -> Any:
             both = builder.and_(
                 builder.icmp_signed(compare, low, value), builder.icmp_signed(compare, value, high)
             )
-            mask = builder.and_(builder.bitcast(both, ir.IntType(_LANES)), demanded)
+            mask = builder.and_(builder.bitcast(both, ir.IntType(LANES)), demanded)
             return builder.zext(builder.icmp_unsigned("==", mask, demanded), ir.IntType(64))
 
         return builder.add(builder.mul(all_of("<"), ir.IntType(64)(2)), all_of("<="))
@@ -364,7 +367,7 @@ def _passing(typing_context, words, places, tables, word, passing):
     """
 
     def codegen(context, builder, signature, arguments):
-        long, vector = ir.IntType(64), ir.VectorType(ir.IntType(64), _LANES)
+        long, vector = ir.IntType(64), ir.VectorType(ir.IntType(64), LANES)
         begin, places, to = (
             context.make_array(signature.args[i])(context, builder, arguments[i]).data
             for i in (0, 1, 4)
@@ -403,13 +406,12 @@ def _add_bits(left, first, candidates, count):
 
 
 @njit(cache=True)
-def _list(visits, begin, visited, blocks, words, candidates):
+def _list(visits, begin, visited, blocks, words, candidates, passing):
     """List the rows that the bits of blocks leave over, from `begin` on while there is room.
 
     Returns where it stopped, and how many rows.
     """
     count = _ZERO
-    passing = np.empty(_LANES, dtype=np.uint64)
     for i in range(begin, visited):
         block, tables = visits[i, 0], visits[i, 1]
         used, base = blocks[block, USED], blocks[block, ROWS]
@@ -427,12 +429,12 @@ def _list(visits, begin, visited, blocks, words, candidates):
             continue
         last = (used - 1) >> 6
         in_last = _ALL >> np.uint64(63 - ((used - 1) & 63))
-        if _width(blocks[block, CAP]) >= _LANES:
-            for first in range(0, last + 1, _LANES):
+        if _width(blocks[block, CAP]) >= LANES:
+            for first in range(0, last + 1, LANES):
                 _passing(words, visits[i, 2:], tables, first, passing)
-                if first + _LANES > last:
+                if first + LANES > last:
                     passing[last - first] &= in_last
-                for k in range(min(_LANES, last + 1 - first)):
+                for k in range(min(LANES, last + 1 - first)):
                     row = base + ((first + k) << 6)
                     count = _add_bits(passing[np.uint64(k)], row, candidates, count)
             continue
@@ -545,14 +547,15 @@ def _chains(
 @njit(cache=True)
 def match(
     pairs, pairs_count, point, values, cells, breaks, lines, windows, heads, couples, blocks, rows,
-    rests, words, allocator, candidates, out, spare,
+    rests, words, allocator, candidates, out, spare, firsts, visits, lanes,
 ):  # fmt: skip
     """The numbers of the rows that accept the publication: how many, and how many to check.
 
     `pairs` holds (channel, value). A channel given twice has a value between the two floats, an
     integer that no float equals; then every row found is left to be checked. The numbers found
     are in order, those to check are not and at the end of `out`. If `out` is too short: a negative
-    number, and how many may come.
+    number, and how many may come. `firsts` (for `PAIRS_USUAL`), `visits` and `lanes` are room to
+    work in, because to allocate it takes a tenth of a match.
     """
     between = False
     for i in range(pairs_count):
@@ -567,11 +570,11 @@ def match(
             point[channel, 1] = key
             cells[channel] = _cell(breaks, lines, channel, value)
             values[channel + 1] = key >> 32
-    firsts = np.empty(pairs_count * (WINDOWS + 2 * WIDTHS_COUNT) + COUPLES_MAX + 2, dtype=np.int32)
+    if pairs_count > PAIRS_USUAL:
+        firsts = np.empty(pairs_count * FIRSTS_EACH + COUPLES_MAX + 2, dtype=np.int32)
     chains = _chains(
         pairs, pairs_count, point, cells, breaks, windows, heads, couples, blocks, allocator, firsts
     )  # fmt: skip
-    visits = np.empty((VISITS, VISIT), dtype=np.int64)
     matches, checks, chain, block = 0, 0, 0, np.int64(firsts[0])
     while chain < chains and matches >= 0:
         visited, chain, block = _visit(
@@ -579,7 +582,9 @@ def match(
         )
         listed = 0
         while listed < visited and matches >= 0:
-            listed, count = _list(visits, listed, visited, blocks, words, candidates)
+            listed, count = _list(
+                visits, listed, visited, blocks, words, candidates, lanes
+            )  # fmt: skip
             if matches + checks + count > out.shape[0]:
                 matches, checks = -1, matches + checks + count
             else:

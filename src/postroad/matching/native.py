@@ -51,21 +51,22 @@ NULLABLE = 2
 # The state: addresses of arrays, the lengths of two, addresses of objects, then room to work in.
 (
     AT_POINT, AT_VALUES, AT_CELLS, AT_BREAKS, AT_LINES, AT_WINDOWS, AT_HEADS, AT_COUPLES, AT_BLOCKS,
-    AT_ROWS, AT_RESTS, AT_WORDS, AT_ALLOCATOR, AT_CANDIDATES, AT_OUT, AT_SPARE, AT_NAMES, AT_PAIRS,
-    AT_ATTRIBUTES, AT_PREFIXES, AT_NULLABLE,
-) = range(21)  # fmt: skip
-CANDIDATES_LENGTH, OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = range(21, 26)
-KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(26, 33)
+    AT_ROWS, AT_RESTS, AT_WORDS, AT_ALLOCATOR, AT_CANDIDATES, AT_OUT, AT_SPARE, AT_FIRSTS,
+    AT_VISITS, AT_LANES, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES, AT_NULLABLE,
+) = range(24)  # fmt: skip
+CANDIDATES_LENGTH, OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = range(24, 29)
+KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(29, 36)
 # For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
-AT_SEEN, AT_NAMES_MET, CLASS = range(33, 36)
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(36, 44)
-STATE = 44
+AT_SEEN, AT_NAMES_MET, CLASS = range(36, 39)
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(39, 47)
+STATE = 47
 NAMES_MET = 64
 
 _EXACT = 2**53
 _AHEAD = 16  # So many ids are fetched ahead.
 _SIZE, _ITEMS = 2, 3  # Of a list, the words that have its length and the address of its items.
 _LONG = types.int64
+_MONOTONIC = 1  # as Linux numbers its clocks
 
 
 def _python(name: str, result: Any, *arguments: Any) -> Any:
@@ -85,6 +86,10 @@ _begin_of_text = _python("PyUnicode_Substring", _LONG, _LONG, _LONG, _LONG)
 _new_long = _python("PyLong_FromLongLong", _LONG, _LONG)
 _new_list = _python("PyList_New", _LONG, _LONG)
 _list_cut = _python("PyList_SetSlice", types.int32, _LONG, _LONG, _LONG, _LONG)
+_append = _python("PyList_Append", types.int32, _LONG, _LONG)
+_bytes_at = _python("PyBytes_AsString", _LONG, _LONG)
+_new_bytes = _python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
+_clock = _python("clock_gettime", types.int32, types.int32, _LONG)  # of C, not of Python
 
 
 @intrinsic
@@ -95,6 +100,21 @@ def _at(typing_context, address):
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(types.int64), codegen
+
+
+@njit
+def _add(items, item):
+    """Append a new object to a list, which alone holds it then."""
+    _append(items, item)
+    _drop(item)
+
+
+@njit
+def _now_ns(room):
+    """The system's monotonic clock, by way of room for two words."""
+    _clock(_MONOTONIC, room)
+    seconds_and_ns = carray(_at(room), (2,), np.int64)
+    return 1_000_000_000 * seconds_and_ns[0] + seconds_and_ns[1]
 
 
 @njit(cache=True)
@@ -213,6 +233,9 @@ def _run(state, pairs_count, out):
         carray(_at(state[AT_CANDIDATES]), (state[CANDIDATES_LENGTH],), np.int32),
         out,
         carray(_at(state[AT_SPARE]), (1,), np.int32),
+        carray(_at(state[AT_FIRSTS]), (1,), np.int32),
+        carray(_at(state[AT_VISITS]), (1, kernels.VISIT), np.int64),
+        carray(_at(state[AT_LANES]), (kernels.LANES,), np.uint64),
     )  # fmt: skip
 
 

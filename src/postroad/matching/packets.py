@@ -23,7 +23,7 @@ from numba import carray, types
 
 from postroad.filters.nested import TEXT_MAX
 from postroad.jit import njit
-from postroad.matching import kernels, native
+from postroad.matching import fanout, kernels, native
 from postroad.matching.index import PASSED_BITS, Passing
 from postroad.matching.native import (
     AT_ATTRIBUTES,
@@ -43,11 +43,13 @@ from postroad.matching.native import (
     MATCHES,
     NAME,
     NAMES_MET,
+    NONE,
     NULL,
     NULLABLE,
     NULLABLE_COUNT,
     NUMBER,
     OUT_LENGTH,
+    POSITION,
     PREFIX,
     PRESENT,
     SERIAL,
@@ -56,13 +58,10 @@ from postroad.matching.native import (
 
 _LONG = types.int64
 _item = native._python("PyTuple_GetItem", _LONG, _LONG, _LONG)
-_bytes_at = native._python("PyBytes_AsString", _LONG, _LONG)
 _bytes_length = native._python("PyBytes_Size", _LONG, _LONG)
-_new_bytes = native._python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_text = native._python("PyUnicode_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_float = native._python("PyFloat_FromDouble", _LONG, types.float64)
 _is_in = native._python("PySet_Contains", types.int32, _LONG, _LONG)
-_append = native._python("PyList_Append", types.int32, _LONG, _LONG)
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
@@ -73,6 +72,7 @@ _MINUS, _DOT, _ZERO, _NINE = b"-.09"
 _TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
 RUN_BYTES = 4_096  # of packets that are handed out together, unless one alone has more
 LISTED_MAX = 4_096  # matches in one answer, unless the packets of a run have more
+CLOCK_EVERY = 8  # packets, if there is a limit of time
 
 
 @njit
@@ -284,16 +284,15 @@ def _read(data, data_at, at, end, topic, state):
 def _hand_out(wanted, data_at, start, end, before, count, filters):
     """Add a run to what is wanted: these packets, how many were looked at before, the filters."""
     word = native._new_long(end << 2 * PASSED_BITS | before << PASSED_BITS | count)
-    packets = _new_bytes(data_at + start, end - start)
-    for item in (word, packets, filters):
-        _append(wanted, item)
-        native._drop(item)
+    native._add(wanted, word)
+    native._add(wanted, native._new_bytes(data_at + start, end - start))
+    native._add(wanted, filters)
 
 
 @lru_cache(maxsize=1)
 def _function() -> Any:
     """The function to compile: (a state's address, what `Passing` is given) -> its answer."""
-    version = native.version_of(kernels, native)
+    version = native.version_of(kernels, native, fanout)
 
     def pass_over(owner, arguments):
         state = carray(native._at(native._long(owner)), (STATE,), np.int64)
@@ -302,13 +301,25 @@ def _function() -> Any:
         at, most = native._long(_item(arguments, 1)), native._long(_item(arguments, 2))
         longest, old = native._long(_item(arguments, 3)), native._long(_item(arguments, 4))
         ready, apart, wanted = _item(arguments, 5), _item(arguments, 6), _item(arguments, 7)
-        data_at, size = _bytes_at(packets), _bytes_length(packets)
+        fanout_at = native._long(_item(arguments, 8))
+        limit_ns = native._long(_item(arguments, 9))
+        clock_room = native._long(owner) + 8 * POSITION
+        began_ns = native._now_ns(clock_room) if limit_ns > 0 else 0
+        data_at, size = native._bytes_at(packets), _bytes_length(packets)
         data = carray(native._at(data_at), (size,), np.uint8)
         out = carray(native._at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
+        group = carray(native._at(fanout_at), (fanout.STATE,), np.int64)
         looked = listed = 0
         # The run at hand: where it begins and ends, its packets and those before it, its filters.
+        # Before it was handed out nothing is gathered, and the other way round.
         start = stop = count = before = filters = 0
         while looked < most and at + 4 < size and data[at] == 0x30:
+            if (
+                limit_ns > 0
+                and looked % CLOCK_EVERY == CLOCK_EVERY - 1
+                and native._now_ns(clock_room) - began_ns > limit_ns
+            ):
+                break
             body, length = at + 2, np.int64(data[at + 1])
             if length >= 128:
                 if not 0 < data[body] < 128:
@@ -321,7 +332,7 @@ def _function() -> Any:
             topic_end = body + 2 + (np.int64(data[body]) << 8 | np.int64(data[body + 1]))
             if topic_end > end or (old == 0 and (topic_end == end or data[topic_end] != 0)):
                 break
-            field = _new_bytes(data_at + body + 2, topic_end - body - 2)
+            field = native._new_bytes(data_at + body + 2, topic_end - body - 2)
             topic = native._dict_get(ready, field)
             native._drop(field)
             if topic == 0 or _is_in(apart, topic) != 1:
@@ -333,7 +344,24 @@ def _function() -> Any:
             matches, checks = native._run(state, pairs, out)
             if matches < 0 or checks != 0:
                 break
-            if matches > 0:
+            came = fanout.LEFT
+            if matches > 0 and fanout_at != 0:
+                where = (at, topic_end, end, looked)
+                came = fanout.gather(group, out, matches, *where)
+                if came == fanout.FULL:
+                    fanout.hand_over(group, data, old, state[NONE], wanted)
+                    came = fanout.gather(group, out, matches, *where)
+            if came == fanout.GATHERED:
+                if count > 0:
+                    _hand_out(wanted, data_at, start, stop, before, count, filters)
+                    count = 0
+                if group[fanout.BYTES] >= fanout.BYTES_MAX:
+                    looked += 1
+                    at = end
+                    break
+            elif matches > 0:
+                if fanout_at != 0 and group[fanout.PACKETS] > 0:
+                    fanout.hand_over(group, data, old, state[NONE], wanted)
                 if (
                     count > 0
                     and stop == at
@@ -355,6 +383,8 @@ def _function() -> Any:
             at = end
         if count > 0:
             _hand_out(wanted, data_at, start, stop, before, count, filters)
+        if fanout_at != 0 and group[fanout.PACKETS] > 0:
+            fanout.hand_over(group, data, old, state[NONE], wanted)
         return native._new_long(at << PASSED_BITS | looked)
 
     return pass_over
@@ -373,9 +403,10 @@ def is_ready() -> bool:
 def passer(state_at: int) -> Passing:
     """What passes packets over by the state at an address. It is given the packets, the place of
     the first, how many at the most, the bytes of the longest, whether they are of MQTT 3, the
-    topics by their bytes, those whose publications are to be looked at one by one, and a list. It
-    says where to go on, shifted by `PASSED_BITS`, and how many it looked at. Of each run that
-    filters match there are three items in the list: where it ends, shifted by twice `PASSED_BITS`,
-    how many were looked at before it, shifted once, and how many it has; its packets; the ids of
-    the filters."""
+    topics by their bytes, those whose publications are to be looked at one by one, a list, the
+    address of a `Fanout` or 0, and how many ns it may take, if that is not 0. It says where to go
+    on, shifted by `PASSED_BITS`, and how many it looked at. Of each run that filters match there
+    are three items in the list: where it ends, shifted by twice `PASSED_BITS`, how many were looked
+    at before it, shifted once, and how many it has; its packets; the ids of the filters. What the
+    fanout knows the recipients of is there instead as `fanout.hand_over` has it, in order."""
     return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

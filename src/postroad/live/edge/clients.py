@@ -16,7 +16,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqtt5
 import msgspec
@@ -52,7 +52,7 @@ from postroad.live.links.messages import BatchMessage, Handoff, RunMessage
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
-from postroad.matching.index import PASSED_BITS, PASSED_MAX
+from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, PASSED_MAX, PLAIN, Index
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -82,6 +82,9 @@ from postroad.traces.schema import (
     SHUT_DOWN,
 )
 
+if TYPE_CHECKING:
+    from postroad.matching.fanout import Fanout
+
 log = logging.getLogger("postroad.clients")
 
 NOT_HERE = "it is not connected here"
@@ -110,6 +113,7 @@ LATELY_US = 100_000  # broker busy another has sent a little, so long ago at mos
 LITTLE_BYTES = 1_024
 MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
 WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
+LOOK_MAX = 1_024  # publications in one look, if time allows
 AT_ONCE = 8  # clients that are written to without a turn, and whose ways are remembered
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -124,12 +128,14 @@ Whose = dict[int, tuple[Session | BrokerId, ...]]
 
 class RunsTaken(NamedTuple):
     """How runs were handed out: for how many publications the router took a step; if not all were,
-    where the rest begins, how many are before it, and whether the tables have changed."""
+    where the rest begins, how many are before it, and whether the tables have changed; and how many
+    bytes clients got as they were."""
 
     stepped: int
     end: int = 0
     before: int = 0
     outdated: bool = False
+    bytes: int = 0
 
 
 class Clients:
@@ -158,7 +164,8 @@ class Clients:
         # comes from; the latter as of a version of the routes.
         self.topics: dict[bytes, str] = {}
         self._ways: dict[BrokerId | None, dict[str, Way]] = {}
-        self._whose: dict[BrokerId | None, Whose] = {}  # the same of filters
+        self._whose: dict[BrokerId | None, Whose] = {}  # the same of filters,
+        self._fanouts: dict[BrokerId | None, Fanout[Filter, Session | BrokerId]] = {}  # compiled
         self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
@@ -569,8 +576,10 @@ class Clients:
         left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
         ways, given = self._ways_from(None), 0
         match, passing, whose = None, None, self._whose.setdefault(None, {})
+        fanout: Fanout[Filter, Session | BrokerId] | None = None
         if (index := broker.deciding()) is not None:
             match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
+            fanout = None if passing is None else self._fanout(index, None)
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
         runs: list[Any] = []  # what a look found, as `packets.passer` has it
         while at + 4 < size and data[at] == 0x30:
@@ -581,9 +590,12 @@ class Clients:
                     break
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
-            if passing is not None and published >= due:
-                most = look - published if clock is not None else WAIT_MAX
-                answer = passing((data, at, most, longest, old, session.ready, apart, runs))
+            if passing is not None and fanout is not None and published >= due:
+                limit_ns = 0 if clock is None else max(1, min(last_ns, SHARE_NS // 2))
+                answer = passing((
+                    data, at, LOOK_MAX, longest, old, session.ready, apart, runs, fanout.address,
+                    limit_ns,
+                ))  # fmt: skip
                 end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                 if runs:
                     self._count += asked
@@ -591,10 +603,12 @@ class Clients:
                     asked = 0
                     numbers = range(self._count + 1, self._count + 1 + count)
                     taken = self._take_runs(
-                        runs, numbers, None, whose, interested, batch, now, connection
-                    )
+                        runs, numbers, None, whose, fanout, interested, batch, now, connection,
+                        left_bytes,
+                    )  # fmt: skip
                     runs.clear()
                     handed -= taken.stepped
+                    left_bytes -= taken.bytes
                     if taken.end:
                         end, count = taken.end, taken.before
                     if taken.outdated:
@@ -603,10 +617,14 @@ class Clients:
                 published += count
                 asked += count
                 at = end
+                if left_bytes <= 0:
+                    self._end_ns = 0  # it is to be written before there is more
+                    break
                 if connection.stopped:
                     break
+                look = published
                 wait = 1 if count else min(2 * wait, WAIT_MAX)
-                due = published + (wait if count < most else 0)
+                due = published + (wait if count < LOOK_MAX else 0)
                 if count:
                     continue
             body = at + 2
@@ -771,6 +789,7 @@ class Clients:
             self._ways_version = version
             self._ways.clear()
             self._whose.clear()
+            self._fanouts.clear()
         return self._ways.setdefault(sender, {})
 
     def _way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
@@ -861,28 +880,58 @@ class Clients:
             dirty[target] = None
         self.delivered += count * len(targets)
 
+    def _fanout(
+        self, index: Index[Filter], sender: BrokerId | None
+    ) -> Fanout[Filter, Session | BrokerId]:
+        """Who gets what filters match of what comes from there, as far as that was learned."""
+        fanout = self._fanouts.get(sender)
+        if fanout is None:
+            fanout = self._fanouts[sender] = index.fanout()
+        return fanout
+
+    def _learn(
+        self, fanout: Fanout[Filter, Session | BrokerId], filters: list[Filter], whose: Whose
+    ) -> None:
+        """Tell compiled code who gets what these filters match, of those that matched before."""
+        for filter in filters:
+            if fanout.knows(filter) or (wanting := whose.get(id(filter))) is None:
+                continue
+            recipients = [(each, kind) for each in wanting if (kind := _kind(each)) is not None]
+            fanout.learn(filter, recipients if len(recipients) == len(wanting) else None)
+
     def _take_runs(
         self,
         runs: list[Any],
         numbers: Sequence[int],
         sender: BrokerId | None,
         whose: Whose,
+        fanout: Fanout[Filter, Session | BrokerId],
         interested: Callable[[Mapping[str, Scalar]], Recipients | None],
         batch: OutgoingBatch,
         now: TimeUs,
         connection: Connection | None = None,
+        left_bytes: int = sys.maxsize,
     ) -> RunsTaken:
         """Hand out what a look found among publications with these numbers, from a neighbour or
-        from this client."""
+        from this client, until so many bytes went to clients."""
         broker, took_us = self.broker, now - batch.words[2]
         old = connection is not None and connection.level == V3
-        stepped = 0
+        stepped = copied = 0
         for place in range(0, len(runs), 3):
-            word, run, filters = runs[place : place + 3]
+            word, run, matched = runs[place : place + 3]
             before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
-            onward = self._copy_to_all(filters, whose, sender, run, count, old, took_us)
-            if old and onward != []:
-                run = mqtt.run_of_other_level(run, old)
+            onward: list[BrokerId] | None = []
+            if run is None:
+                copied += self._take_pieces(matched, numbers, sender, fanout, batch, now)
+                self._timed(took_us, count)
+                count = 0
+            else:
+                self._learn(fanout, matched, whose)
+                delivered = self.delivered
+                onward = self._copy_to_all(matched, whose, sender, run, count, old, took_us)
+                copied += (self.delivered - delivered) // count * len(run)
+                if old and onward != []:
+                    run = mqtt.run_of_other_level(run, old)
             if onward is None:
                 for number, packet in enumerate(mqtt.usuals(run), before):
                     stepped += self._take_single(
@@ -899,9 +948,72 @@ class Clients:
             if connection is not None and (broker.congested or self.filling):
                 self._pause(connection, now)
             outdated = onward is None and broker.routes_version() != self._ways_version
-            if outdated or (connection is not None and connection.stopped):
-                return RunsTaken(stepped, word >> 2 * PASSED_BITS, before + count, outdated)
-        return RunsTaken(stepped)
+            stopped = connection is not None and connection.stopped
+            if outdated or stopped or copied >= left_bytes:
+                end = word >> 2 * PASSED_BITS
+                return RunsTaken(stepped, end, before + count, outdated, copied)
+        return RunsTaken(stepped, bytes=copied)
+
+    def _take_pieces(
+        self,
+        pieces: list[Any],
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        fanout: Fanout[Filter, Session | BrokerId],
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> int:
+        """Give each recipient its piece of publications with these numbers; how many bytes clients
+        get."""
+        recipients, dirty, size = fanout.recipients, self.dirty, 0
+        delivered, stale = 0, False
+        each = iter(pieces)
+        for word, piece, places in zip(each, each, each, strict=True):
+            recipient = recipients[word >> PASSED_BITS]
+            if isinstance(recipient, int):
+                chosen = [numbers[place] for place in memoryview(places).cast("H")]
+                batch.add(chosen, piece, (recipient,))
+                continue
+            size += len(piece)
+            target = recipient.direct
+            kind = fanout.kinds[word >> PASSED_BITS]
+            if target is not None and not target.full and (target.level == V3) == (kind == OLD):
+                target.out.append(piece)
+                dirty[target] = None
+                delivered += word & PASSED_MAX
+                continue
+            # It has changed since that was learned, or reads too slowly.
+            stale |= target is None or not target.full
+            chosen = [numbers[place] for place in memoryview(places).cast("H")]
+            whole = mqtt.run_of_other_level(piece, True) if kind == OLD else piece
+            self._hand_singly(recipient, whole, chosen, sender, batch, now)
+        self.delivered += delivered
+        if stale:
+            fanout.forget()
+        return size
+
+    def _hand_singly(
+        self,
+        session: Session,
+        run: bytes,
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> None:
+        """Deliver publications with these numbers to one session that needs a further look."""
+        broker, (publisher, boot, time_us) = self.broker, batch.words
+        index = broker.deciding(sender)
+        assert index is not None
+        for number, packet in zip(numbers, mqtt.usuals(run), strict=True):
+            attributes = content.of_kept(packet)
+            names = chain.from_iterable(
+                broker.wanting(filter, sender)[0] for filter in index.match(attributes)
+            )
+            wanted = [held for held in map(self.holders.get, names)
+                      if held is not None and held.session is session]  # fmt: skip
+            single = Publication(publisher, f"{boot}.{number}", attributes, packet, time_us)
+            self._hand(session, wanted, Letter(packet), single, now)
 
     def _take_single(
         self,
@@ -1060,6 +1172,7 @@ class Clients:
         ways, apart, heard = self._ways_from(sender), self._apart, self._heard
         index, whose = broker.deciding(sender), self._whose.setdefault(sender, {})
         passing = None if index is None else index.passing()
+        fanout = None if index is None or passing is None else self._fanout(index, sender)
         numbers, data = batch.numbers, batch.packets
         size, most = len(data), len(numbers)
         at = done = given = singly = 0
@@ -1067,13 +1180,15 @@ class Clients:
         due, wait = 0, 1
         try:
             while done < most:
-                if passing is not None and done >= due:
-                    answer = passing((data, at, most - done, size, False, heard, apart, runs))
+                if passing is not None and fanout is not None and done >= due:
+                    answer = passing((
+                        data, at, most - done, size, False, heard, apart, runs, fanout.address, 0
+                    ))  # fmt: skip
                     end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                     if runs:
                         looked = numbers[done : done + count]
                         taken = self._take_runs(
-                            runs, looked, sender, whose, interested, onward, now
+                            runs, looked, sender, whose, fanout, interested, onward, now
                         )
                         runs.clear()
                         singly += taken.stepped
@@ -1360,6 +1475,9 @@ class Clients:
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
         self._apart.clear()
+        for fanout in self._fanouts.values():
+            if fanout.kept_back:  # whoever needed a further look may not need it any more
+                fanout.forget()
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
@@ -2664,6 +2782,15 @@ def _able(held: Held, qos: int) -> bool:
     if session.ended:
         return False
     return session.connection is not None or bool(session.expiry_s and min(qos, held.terms.qos))
+
+
+def _kind(recipient: Session | BrokerId) -> int | None:
+    """How compiled code writes to a recipient; None to whom it may not."""
+    if isinstance(recipient, int):
+        return NEIGHBOUR
+    if recipient.direct is None:
+        return None
+    return OLD if recipient.direct.level == V3 else PLAIN
 
 
 def _load(held: Held) -> tuple[bool, bool, int]:

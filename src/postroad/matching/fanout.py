@@ -1,0 +1,256 @@
+"""Who gets what filters match, gathered for each recipient in compiled code.
+
+Where publications are matched as they stand in their bytes, looking up in Python who gets each of
+them takes longer than the match. A `Fanout` knows the *recipients* of each row of a compiled table
+(sessions and neighbours, say): `packets` notes for every publication who gets it, each once, and
+Python is handed one piece of bytes for each recipient, however many publications are in it.
+
+What a row leads to is learned from its filter's owner, row by row, as long as the table stays as it
+is. A row that nobody spoke of yet, or that was kept back, leaves its publications to Python.
+
+Layout. `leads`: by row number the place of its route, `UNKNOWN` or `KEPT_BACK`. `routes`: one after
+the other, their length and the numbers of the recipients. `table`: a line per recipient. What is
+gathered: `parts`, a packet for a recipient and the part after it; `packets`, where each is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+import numpy as np
+from numba import carray
+
+from postroad.jit import njit
+from postroad.matching import native
+from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS
+
+Id = TypeVar("Id", bound=Hashable)
+Recipient = TypeVar("Recipient", bound=Hashable)
+
+UNKNOWN, KEPT_BACK = 0, -1
+PIECE_BYTES = 4_096  # that a neighbour gets in one piece, unless one packet alone has more
+PACKETS_MAX, PARTS_MAX = 1_024, 16_384  # that are gathered at a time,
+BYTES_MAX = 1 << 20  # and their bytes, unless one packet goes to so many recipients
+
+# The state: addresses of arrays, the length of one, then what is gathered.
+AT_LEADS, AT_ROUTES, AT_TABLE, AT_PARTS, AT_PACKETS, AT_TOUCHED = range(6)
+ROWS, PARTS, PACKETS, TOUCHED, BYTES, SERVED, SERIAL = range(6, 13)
+STATE = 13
+LAST_SEEN, KIND, FIRST, LAST = range(4)  # columns of `table`,
+RECIPIENT = 4
+PACKET, NEXT = range(2)  # of `parts`,
+PART = 2
+START, TOPIC_END, END, LOOKED = range(4)  # and of `packets`
+WHERE = 4
+FULL, LEFT, GATHERED = range(3)  # what became of a packet
+
+
+class Fanout(Generic[Id, Recipient]):
+    """The recipients of the rows of one table; `rows_of` tells the rows of an id."""
+
+    def __init__(self, rows_of: Callable[[Id], range]) -> None:
+        self._rows_of = rows_of
+        self.recipients: list[Recipient] = []
+        self.kinds: list[int] = []  # of the recipients
+        self.kept_back = False  # whether some rows are
+        self._numbers: dict[Recipient, int] = {}
+        self._known: set[int] = set()  # by identity: the table holds them
+        self._leads = np.zeros(64, dtype=np.int32)
+        self._routes = np.zeros(64, dtype=np.int32)
+        self._end = 1  # of the routes
+        self._table = np.zeros((16, RECIPIENT), dtype=np.int64)
+        self._touched = np.zeros(16, dtype=np.int32)
+        self._parts = np.zeros((PARTS_MAX, PART), dtype=np.int32)
+        self._packets = np.zeros((PACKETS_MAX, WHERE), dtype=np.int64)
+        self._state = np.zeros(STATE, dtype=np.int64)
+        self.address: int = self._state.ctypes.data
+        self._tell()
+
+    def knows(self, name: Id) -> bool:
+        """Whether it was told of this id, the same object, since it forgot."""
+        return id(name) in self._known
+
+    def learn(self, name: Id, recipients: Iterable[tuple[Recipient, int]] | None) -> None:
+        """Whom the rows of an id lead to, and of which kind each is; None to keep them back."""
+        self._known.add(id(name))
+        lead = KEPT_BACK
+        if recipients is None:
+            self.kept_back = True
+        else:
+            numbers = [self._number(each, kind) for each, kind in recipients]
+            lead, end = self._end, self._end + 1 + len(numbers)
+            if end > len(self._routes):
+                self._routes = np.concatenate([self._routes, np.zeros(end, dtype=np.int32)])
+            self._routes[lead:end] = [len(numbers), *numbers]
+            self._end = end
+        rows = self._rows_of(name)
+        if rows.stop > len(self._leads):
+            more = np.zeros(rows.stop, dtype=np.int32)
+            self._leads = np.concatenate([self._leads, more])
+        self._leads[rows.start : rows.stop] = lead
+        self._tell()
+
+    def forget(self) -> None:
+        """Know nothing of any row."""
+        self._leads[:] = UNKNOWN
+        self._known.clear()
+        self._numbers.clear()
+        self.recipients.clear()
+        self.kinds.clear()
+        self._end, self.kept_back = 1, False
+
+    def _number(self, recipient: Recipient, kind: int) -> int:
+        number = self._numbers.setdefault(recipient, len(self.recipients))
+        if number == len(self.recipients):
+            self.recipients.append(recipient)
+            self.kinds.append(kind)
+            if number == len(self._table):
+                self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+                self._touched = np.zeros(len(self._table), dtype=np.int32)
+        self._table[number, KIND] = self.kinds[number] = kind
+        return number
+
+    def _tell(self) -> None:
+        """Say in the state where everything is."""
+        arrays = (
+            self._leads, self._routes, self._table, self._parts, self._packets, self._touched
+        )  # fmt: skip
+        self._state[:ROWS] = [array.ctypes.data for array in arrays]
+        self._state[ROWS] = len(self._leads)
+
+
+@njit
+def gather(state, out, matches, start, topic_end, end, looked):
+    """Note who gets a packet whose rows these are: `GATHERED`, `FULL` where what is gathered has to
+    go first, or `LEFT` to Python."""
+    rows = state[ROWS]
+    leads = carray(native._at(state[AT_LEADS]), (rows,), np.int32)
+    routes = carray(native._at(state[AT_ROUTES]), (1,), np.int32)
+    most = 0
+    for i in range(matches):
+        row = out[i]
+        if row >= rows or leads[row] <= 0:
+            return LEFT
+        most += routes[leads[row]]
+    if state[PACKETS] == PACKETS_MAX or state[PARTS] + most > PARTS_MAX:
+        return FULL if state[PACKETS] > 0 else LEFT
+    table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
+    parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
+    packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
+    touched = carray(native._at(state[AT_TOUCHED]), (1,), np.int32)
+    state[SERIAL] += 1
+    serial = state[SERIAL]
+    packet = state[PACKETS]
+    packets[packet, START], packets[packet, TOPIC_END] = start, topic_end
+    packets[packet, END], packets[packet, LOOKED] = end, looked
+    part = first = state[PARTS]
+    served = 0
+    for i in range(matches):
+        lead = leads[out[i]]
+        for place in range(lead + 1, lead + 1 + routes[lead]):
+            number = routes[place]
+            line = table[number]
+            if line[LAST_SEEN] == serial:
+                continue
+            # What is gathered begins anew with a serial number beyond all that were seen before.
+            if line[LAST_SEEN] <= serial - 1 - packet:
+                line[FIRST] = part
+                touched[state[TOUCHED]] = number
+                state[TOUCHED] += 1
+            else:
+                parts[line[LAST], NEXT] = part
+            line[LAST_SEEN], line[LAST] = serial, part
+            parts[part, PACKET], parts[part, NEXT] = packet, -1
+            part += 1
+            served |= line[KIND] != NEIGHBOUR
+    state[PACKETS] = packet + 1
+    state[PARTS] = part
+    state[BYTES] += (part - first) * (end - start)
+    state[SERVED] += served
+    return GATHERED
+
+
+@njit
+def _other(data, where, old):
+    """Where a packet goes on after its length, and how long the rest is at the other level: the
+    length of its properties, which is none, is there for MQTT 5 alone."""
+    body = where[START] + (2 if data[where[START] + 1] < 128 else 3)
+    return body, where[END] - body + (1 if old else -1)
+
+
+@njit
+def _size(data, where, same, old):
+    if same:
+        return where[END] - where[START]
+    rest = _other(data, where, old)[1]
+    return rest + (2 if rest < 128 else 3)
+
+
+@njit
+def _copy(data, start, end, piece, at):
+    for i in range(end - start):
+        piece[at + i] = data[start + i]
+    return at + end - start
+
+
+@njit
+def _write(data, where, same, old, piece, at):
+    """Write a packet as one level has it; where it ends."""
+    if same:
+        return _copy(data, where[START], where[END], piece, at)
+    body, rest = _other(data, where, old)
+    piece[at] = data[where[START]]
+    if rest < 128:
+        piece[at + 1] = rest
+        at += 2
+    else:
+        piece[at + 1], piece[at + 2] = rest & 127 | 128, rest >> 7
+        at += 3
+    at = _copy(data, body, where[TOPIC_END], piece, at)
+    if old:
+        piece[at] = 0
+        return _copy(data, where[TOPIC_END], where[END], piece, at + 1)
+    return _copy(data, where[TOPIC_END] + 1, where[END], piece, at)
+
+
+@njit
+def hand_over(state, data, old, none, wanted):
+    """Append all that is gathered to a list, and gather anew: a number (where the last packet ends,
+    how many were looked at up to there, how many of these some session gets, each above the other
+    by `PASSED_BITS`), None, and a list with three items for each piece: a number (the recipient's,
+    above how many packets), the bytes, and the packets' places among those looked at, two bytes
+    each."""
+    table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
+    parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
+    packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
+    touched = carray(native._at(state[AT_TOUCHED]), (1,), np.int32)
+    pieces = native._new_list(0)
+    for i in range(state[TOUCHED]):
+        line = table[touched[i]]
+        same = (line[KIND] == OLD) == (old != 0)
+        part = line[FIRST]
+        while part >= 0:
+            first, size, count = part, 0, 0
+            while part >= 0 and (size <= PIECE_BYTES or line[KIND] != NEIGHBOUR):
+                size += _size(data, packets[parts[part, PACKET]], same, old != 0)
+                count += 1
+                part = parts[part, NEXT]
+            whole, places = native._new_bytes(0, size), native._new_bytes(0, 2 * count)
+            piece = carray(native._at(native._bytes_at(whole)), (size,), np.uint8)
+            place = carray(native._at(native._bytes_at(places)), (count,), np.uint16)
+            at, each = 0, first
+            for k in range(count):
+                where = packets[parts[each, PACKET]]
+                place[k] = where[LOOKED]
+                at = _write(data, where, same, old != 0, piece, at)
+                each = parts[each, NEXT]
+            native._add(pieces, native._new_long(np.int64(touched[i]) << PASSED_BITS | count))
+            native._add(pieces, whole)
+            native._add(pieces, places)
+    last = packets[state[PACKETS] - 1]
+    word = last[END] << 2 * PASSED_BITS | (last[LOOKED] + 1) << PASSED_BITS | state[SERVED]
+    native._add(wanted, native._new_long(word))
+    native._append(wanted, none)
+    native._add(wanted, pieces)
+    state[PARTS] = state[PACKETS] = state[TOUCHED] = state[BYTES] = state[SERVED] = 0
