@@ -188,34 +188,32 @@ def _size(data, where, same, old):
 
 
 @njit
-def _copy(data, start, end, piece, at):
-    for i in range(end - start):
-        piece[at + i] = data[start + i]
-    return at + end - start
-
-
-@njit
-def _write(data, where, same, old, piece, at):
+def _write(data, data_at, where, same, old, piece, piece_at, at):
     """Write a packet as one level has it; where it ends."""
+    start, topic_end, end = where[START], where[TOPIC_END], where[END]
     if same:
-        return _copy(data, where[START], where[END], piece, at)
+        native._copy(piece_at + at, data_at + start, end - start)
+        return at + end - start
     body, rest = _other(data, where, old)
-    piece[at] = data[where[START]]
+    piece[at] = data[start]
     if rest < 128:
         piece[at + 1] = rest
         at += 2
     else:
         piece[at + 1], piece[at + 2] = rest & 127 | 128, rest >> 7
         at += 3
-    at = _copy(data, body, where[TOPIC_END], piece, at)
+    native._copy(piece_at + at, data_at + body, topic_end - body)
+    at += topic_end - body
     if old:
         piece[at] = 0
-        return _copy(data, where[TOPIC_END], where[END], piece, at + 1)
-    return _copy(data, where[TOPIC_END] + 1, where[END], piece, at)
+        native._copy(piece_at + at + 1, data_at + topic_end, end - topic_end)
+        return at + 1 + end - topic_end
+    native._copy(piece_at + at, data_at + topic_end + 1, end - topic_end - 1)
+    return at + end - topic_end - 1
 
 
 @njit
-def hand_over(state, data, old, none, wanted):
+def hand_over(state, data, data_at, old, none, wanted):
     """Append all that is gathered to a list, and gather anew: a number (where the last packet ends,
     how many were looked at up to there, how many of these some session gets, each above the other
     by `PASSED_BITS`), None, and a list with three items for each piece: a number (the recipient's,
@@ -237,13 +235,14 @@ def hand_over(state, data, old, none, wanted):
                 count += 1
                 part = parts[part, NEXT]
             whole, places = native._new_bytes(0, size), native._new_bytes(0, 2 * count)
-            piece = carray(native._at(native._bytes_at(whole)), (size,), np.uint8)
+            piece_at = native._bytes_at(whole)
+            piece = carray(native._at(piece_at), (size,), np.uint8)
             place = carray(native._at(native._bytes_at(places)), (count,), np.uint16)
             at, each = 0, first
             for k in range(count):
                 where = packets[parts[each, PACKET]]
                 place[k] = where[LOOKED]
-                at = _write(data, where, same, old != 0, piece, at)
+                at = _write(data, data_at, where, same, old != 0, piece, piece_at, at)
                 each = parts[each, NEXT]
             native._add(pieces, native._new_long(np.int64(touched[i]) << PASSED_BITS | count))
             native._add(pieces, whole)

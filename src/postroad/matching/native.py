@@ -89,7 +89,9 @@ _list_cut = _python("PyList_SetSlice", types.int32, _LONG, _LONG, _LONG, _LONG)
 _append = _python("PyList_Append", types.int32, _LONG, _LONG)
 _bytes_at = _python("PyBytes_AsString", _LONG, _LONG)
 _new_bytes = _python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
-_clock = _python("clock_gettime", types.int32, types.int32, _LONG)  # of C, not of Python
+# Of C's library, which Python uses too.
+_clock = _python("clock_gettime", types.int32, types.int32, _LONG)
+_copy = _python("memcpy", _LONG, _LONG, _LONG, _LONG)
 
 
 @intrinsic

@@ -349,7 +349,7 @@ def _function() -> Any:
                 where = (at, topic_end, end, looked)
                 came = fanout.gather(group, out, matches, *where)
                 if came == fanout.FULL:
-                    fanout.hand_over(group, data, old, state[NONE], wanted)
+                    fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
                     came = fanout.gather(group, out, matches, *where)
             if came == fanout.GATHERED:
                 if count > 0:
@@ -361,7 +361,7 @@ def _function() -> Any:
                     break
             elif matches > 0:
                 if fanout_at != 0 and group[fanout.PACKETS] > 0:
-                    fanout.hand_over(group, data, old, state[NONE], wanted)
+                    fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
                 if (
                     count > 0
                     and stop == at
@@ -384,7 +384,7 @@ def _function() -> Any:
         if count > 0:
             _hand_out(wanted, data_at, start, stop, before, count, filters)
         if fanout_at != 0 and group[fanout.PACKETS] > 0:
-            fanout.hand_over(group, data, old, state[NONE], wanted)
+            fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
         return native._new_long(at << PASSED_BITS | looked)
 
     return pass_over
