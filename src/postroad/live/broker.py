@@ -474,6 +474,11 @@ class Broker:
         longer take runs; None where traces tell of publications."""
         return None if self.traces is not None else self._routes + self.shares.changes
 
+    def content_matters(self, topic: str) -> bool:
+        """Whether publications to this topic may go different ways for what else they say, which
+        holds for one version of the routes."""
+        return self.router.recipients(topic) is None
+
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None
     ) -> Recipients | None:

@@ -156,9 +156,10 @@ class Clients:
         # share for each; otherwise at once.
         self.clock: Callable[[], int] | None = None
         self._end_ns = 1  # of the share at hand
-        # Topics whose publications do not all go the same way, or did not a tick ago: to ask the
-        # router about each is always right.
+        # Topics whose publications do not all go the same way, and those of which that is sure only
+        # until the next tick: to ask the router about each is always right.
         self._apart: set[str] = set()
+        self._apart_briefly: list[str] = []
         self._heard: dict[bytes, str] = {}  # topics by their bytes, that neighbours passed on
         # Topics that can be published to, and where all that is published to one goes, by where it
         # comes from; the latter as of a version of the routes.
@@ -787,16 +788,27 @@ class Clients:
             return None
         if version != self._ways_version:
             self._ways_version = version
+            self._apart.clear()
             self._ways.clear()
             self._whose.clear()
             self._fanouts.clear()
         return self._ways.setdefault(sender, {})
 
+    def _set_apart(self, topic: str) -> None:
+        """Ask about each publication to a topic: until the tables change, if filters want to know
+        what it says, and otherwise, where a client or a neighbour was not ready, until a tick."""
+        if len(self._apart) >= TOPICS_KNOWN:
+            self._apart.clear()
+        self._apart.add(topic)
+        known = self.broker.routes_version() is not None and len(topic) <= TOPIC_BYTES
+        if not (known and self.broker.content_matters(topic)):
+            self._apart_briefly.append(topic)
+
     def _way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
         """Where each publication to a topic goes, if that is the same for all and few clients."""
         found = self.broker.recipients(topic, sender)
         if found is None:
-            self._apart.add(topic)
+            self._set_apart(topic)
             return None
         sessions: dict[Session, None] = {}
         for name in found[0]:
@@ -1069,7 +1081,7 @@ class Clients:
             return None
         found = self.broker.recipients(topic, sender)
         if found is None:
-            self._apart.add(topic)
+            self._set_apart(topic)
             return None
         names, peers = found
         targets: dict[Connection, None] = {}
@@ -1078,7 +1090,7 @@ class Clients:
             held = holders.get(name)
             target = None if held is None else held.session.direct
             if target is None:
-                self._apart.add(topic)
+                self._set_apart(topic)
                 return None
             if target.full:
                 return None
@@ -1145,6 +1157,7 @@ class Clients:
         done without a further look; how far in its bytes, and how many publications."""
         data, count = run.packets, 0
         longest = len(data)
+        self._ways_from(sender)  # if the tables have changed, so may what is apart
         while at < longest and run.topic not in self._apart:
             body, topic_end, end = mqtt.usual(data, at, run.topic)
             first = run.first + number + count
@@ -1474,7 +1487,8 @@ class Clients:
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
-        self._apart.clear()
+        self._apart.difference_update(self._apart_briefly)
+        self._apart_briefly.clear()
         for fanout in self._fanouts.values():
             if fanout.kept_back:  # whoever needed a further look may not need it any more
                 fanout.forget()

@@ -58,6 +58,8 @@ class Host(Protocol):
 
     def routes_version(self) -> int | None: ...
 
+    def content_matters(self, topic: str) -> bool: ...  # besides the topic, to some filter
+
     def passed(self, count: int) -> None: ...
 
     # What tells the same of one publication that says this, of an own client or from a neighbour;
