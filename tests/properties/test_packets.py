@@ -302,8 +302,8 @@ def test_what_is_gathered_is_bounded() -> None:
     passing, fanout = table.passing(), table.fanout()
     assert passing is not None
     short = packet("a", b'{"n": 1}', False)
-    texts = b", ".join(b'"%c": "%s"' % (name, 4_000 * b"x") for name in b"abc")
-    long = packet("a", b'{"n": 1, %s}' % texts, False)
+    long = packet("a", b'{"n": 1, "pad": "%s"}' % (1_000 * b"x"), False)
+    longer = packet("a", b'{"n": 1, "pad": "%s"}' % (4_000 * b"x"), False)
 
     def look(data: bytes, most: int = 5_000, limit_ns: int = 0) -> tuple[int, list[Any]]:
         found: list[Any] = []
@@ -313,11 +313,10 @@ def test_what_is_gathered_is_bounded() -> None:
     fanout.learn("all", [(number, PLAIN) for number in range(20)])
     count, found = look(5_000 * short)
     assert count == 5_000
-    sizes = [
-        len(pieces[2]) // 2 for pieces in found[2::3]
-    ]  # packets of the first recipient's piece
+    sizes = [len(pieces[2]) // 2 for pieces in found[2::3]]  # packets in the pieces of the first
     assert sum(sizes) == 5_000
     assert max(sizes) * 20 <= PARTS_MAX
+    assert look(3 * longer)[1][1::3] == 3 * [longer]  # runs: one object for all
     count, found = look(100 * long)
     assert BYTES_MAX <= count * 20 * len(long) < BYTES_MAX + 20 * len(long)
     fanout.forget()

@@ -33,7 +33,9 @@ Recipient = TypeVar("Recipient", bound=Hashable)
 UNKNOWN, KEPT_BACK = 0, -1
 PIECE_BYTES = 4_096  # that a neighbour gets in one piece, unless one packet alone has more
 PACKETS_MAX, PARTS_MAX = 1_024, 16_384  # that are gathered at a time,
-BYTES_MAX = 1 << 20  # and their bytes, unless one packet goes to so many recipients
+BYTES_MAX = 1 << 20  # and their bytes, unless one packet goes to so many recipients.
+# Of a packet longer than this no more than so many bytes are copied: Python gives one to all.
+LONG_BYTES, COPIED_MAX = 1_024, 64 << 10
 
 # The state: addresses of arrays, the length of one, then what is gathered.
 AT_LEADS, AT_ROUTES, AT_TABLE, AT_PARTS, AT_PACKETS, AT_TOUCHED = range(6)
@@ -150,6 +152,8 @@ def gather(state, out, matches, start, topic_end, end, looked):
         if row >= rows or leads[row] <= 0:
             return LEFT
         most += routes[leads[row]]
+    if end - start > LONG_BYTES and most * (end - start) > COPIED_MAX:
+        return LEFT
     if state[PACKETS] == PACKETS_MAX or state[PARTS] + most > PARTS_MAX:
         return FULL if state[PACKETS] > 0 else LEFT
     table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
