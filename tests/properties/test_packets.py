@@ -25,6 +25,12 @@ TOPICS = ["a", "a/b", "s/é", "x" * 200]
 READY = {topic.encode(): topic for topic in TOPICS}
 
 
+CLASSES = [
+    *(f"= '{topic}'" for topic in TOPICS), "LIKE 'a/%'", "LIKE 'a/%' AND class NOT LIKE 'a/%/%'",
+    "LIKE 's/_'", "LIKE '%x'", "NOT LIKE 'a%'",
+]  # fmt: skip
+
+
 def packet(topic: str, payload: bytes, old: bool) -> bytes:
     field = topic.encode()
     return framed(0x30, len(field).to_bytes(2, "big") + field + (b"" if old else b"\0") + payload)
@@ -78,7 +84,7 @@ def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None
     for number in range(draw.randint(1, 12)):
         text = expression(draw, depth=2)
         if draw.random() < 0.5:
-            text = f"({text}) AND class = '{draw.choice(TOPICS)}'"
+            text = f"({text}) AND class {draw.choice(CLASSES)}"
         id = f"f{number}" if named else number
         table.insert(id, parse(text))
         scan.insert(id, parse(text))
@@ -97,6 +103,9 @@ def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None
         assert count <= most
         assert end == len(b"".join(whole[:count]))
         expected = [scan.match(content.attributes(*each)) for each in sent[:count]]
+        for each in sent[count : count + 1]:  # Python reads that one, and it is remembered
+            said = content.attributes(*each)
+            assert table.match(said) == scan.match(said)
         filters: list[list[int | str]] = [[] for _ in range(count)]
         for before, several, packets, ids in runs:
             assert packets == b"".join(whole[before : before + several])
@@ -189,6 +198,62 @@ def test_packets_in_a_row_that_the_same_filters_match_are_one_run() -> None:
             (12, 1, sent[8], ["high"]),
         ],
     )
+
+
+def test_topics_that_patterns_were_asked_of_need_no_python() -> None:
+    table: Compiled[str] = Compiled()
+    one_level, deeper = "class LIKE 'a/%' AND class NOT LIKE 'a/%/%'", "class LIKE 'a/%/c'"
+    for n in range(300):
+        table.insert(f"one{n}", parse(f"({one_level}) AND n >= {n}"))
+    table.insert("deeper", parse(deeper))
+    table.insert("both", parse(f"({deeper}) AND s NOT LIKE '%x_y%'"))  # asks more than the topic
+    topics = ["a/b", "a/b/c", "a/b/d"]
+    ready = {topic.encode(): topic for topic in topics}
+
+    def look(topic: str, payload: bytes) -> tuple[int, list[Any]]:
+        sent, found = packet(topic, payload, False), []
+        passing = table.passing()
+        assert passing is not None
+        answer = passing((3 * sent, 0, 9, 16_000, False, ready, set(topics), found, 0, 0))
+        return answer & PASSED_MAX, found[2::3]
+
+    first, second = (b'{"n": 1.5}', b'{"n": 0.5, "s": "xay"}')
+    for topic, ids in zip(topics, (["one0", "one1"], ["deeper"], []), strict=True):
+        assert look(topic, first) == (0, [])
+        assert table.match({"class": topic, "n": 1.5}) == ids
+        assert look(topic, first) == (3, [ids] if ids else [])
+    assert look("a/b/c", second) == (0, [])
+    # A test that nobody asks any more gives its number to another.
+    table.remove("deeper")
+    table.insert("other", parse("class LIKE 'a/%/d'"))
+    assert look("a/b/c", first) == (0, [])
+    for topic in topics:
+        table.match({"class": topic, "n": 1.5})
+    assert look("a/b/c", first) == (3, [])
+    assert look("a/b/d", first) == (3, [["other"]])
+    for n in range(300):  # rows are numbered anew
+        table.remove(f"one{n}")
+    table._renumber()
+    for topic in topics:
+        table.match({"class": topic, "n": 1.5})
+    assert look("a/b/d", first) == (3, [["other"]])
+    assert look("a/b", first) == (3, [])
+
+
+def test_more_tests_of_topics_than_are_kept_apart_are_asked_in_python() -> None:
+    table: Compiled[str] = Compiled()
+    scan: LinearScan[str] = LinearScan()
+    for n in range(600):
+        wanted = parse(f"class LIKE 'a/%{n % 300}' AND n >= {n % 7}")
+        table.insert(f"f{n}", wanted)
+        scan.insert(f"f{n}", wanted)
+    for n in range(0, 600, 7):
+        table.remove(f"f{n}")
+        scan.remove(f"f{n}")
+    for n in range(300):
+        said = {"class": f"a/x{n}", "n": 3.0}
+        for _ in range(2):
+            assert table.match(said) == scan.match(said)
 
 
 def test_a_run_and_an_answer_are_bounded() -> None:

@@ -50,6 +50,7 @@ from postroad.matching.fanout import Fanout
 from postroad.matching.grams import Grams
 from postroad.matching.ids import Ids
 from postroad.matching.index import Passing
+from postroad.matching.verdicts import TOPIC, Verdicts
 from postroad.model import Scalar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -130,6 +131,7 @@ class Compiled(Generic[Id]):
         self._homes = np.full(1024, -1, dtype=np.int64)  # By row number: its handle.
         self._ids: Ids[Id] = Ids()
         self._checks: dict[int, Tests] = {}  # By row number: what to ask in Python.
+        self._verdicts = Verdicts(len(self._homes))
         self._grams = Grams()  # Rows that the kernels know nothing of.
         self._live = 0
         self._refiled = 64
@@ -170,7 +172,7 @@ class Compiled(Generic[Id]):
             "places": sum(array.nbytes for array in places),
             "ids": self._ids.nbytes + self._homes.nbytes,
             "codes": sum(map(sys.getsizeof, codes)),
-            "checks": sys.getsizeof(self._checks) + self._grams.nbytes,
+            "checks": sys.getsizeof(self._checks) + self._grams.nbytes + self._verdicts.nbytes,
             "scratch": sum(array.nbytes for array in scratch),
         }
 
@@ -201,7 +203,8 @@ class Compiled(Generic[Id]):
                     self._blocks, self._rows, self._words, self._allocator,
                 )  # fmt: skip
             self._homes[number] = -1
-            self._checks.pop(number, None)
+            if self._checks.pop(number, None) is not None:
+                self._verdicts.drop(number)
         self._live -= len(numbers)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Id]:
@@ -282,6 +285,7 @@ class Compiled(Generic[Id]):
             *(array.ctypes.data for array in arrays),
             len(self._candidates), len(self._out), len(self._couples), len(nullable),
             ids.names.dtype != object,
+            self._verdicts.tests.ctypes.data, id(self._verdicts.of),
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
             self._seen.ctypes.data, self._met.ctypes.data, self._known.get("class", -1),
@@ -368,6 +372,7 @@ class Compiled(Generic[Id]):
         numbers: list[int] = self._out[:matches].tolist()
         if checks:
             doubtful = self._out[len(self._out) - checks :].tolist()
+            self._verdicts.learn(attributes.get(TOPIC), doubtful)
             numbers += [number for number in doubtful if self._check(number, attributes)]
         if checks or more:
             numbers += more
@@ -411,6 +416,7 @@ class Compiled(Generic[Id]):
             return
         demands: list[Demand] = []
         exact = True
+        doubts: dict[str, Constraint] = {}
         sets: list[tuple[int, str, frozenset[Any]]] = []
         for name, constraint in conjunction:
             if isinstance(constraint, (TextSet, NumberSet)) and len(constraint.values) > 1:
@@ -418,7 +424,8 @@ class Compiled(Generic[Id]):
             else:
                 more, sure = self._demands(name, constraint)
                 demands += more
-                exact = exact and sure
+                if not sure:
+                    doubts[name] = constraint
         choices: list[list[Demand]] = [[]]
         if sets:
             sets.sort(key=lambda item: item[:2])
@@ -429,9 +436,10 @@ class Compiled(Generic[Id]):
             if size <= _SPREAD_MAX or not coded:
                 choices = [self._equal(name, value) for value in sorted(values)]
                 sets.pop(0)
-            exact = exact and not sets
+            exact = not sets
+        test = doubts.get(TOPIC) if exact and len(doubts) == 1 else None
         for choice in choices:
-            self._file(id, conjunction, choice + demands, exact)
+            self._file(id, conjunction, choice + demands, exact and not doubts, test)
 
     def _number(self, id: Id) -> int:
         """A number for a new row."""
@@ -441,17 +449,29 @@ class Compiled(Generic[Id]):
             self._stale = True
         if number == len(self._homes):
             self._homes = _grown(self._homes, number * 5 // 4, -1)
+            self._verdicts.grow(len(self._homes))
+            self._stale = True
         return number
 
-    def _file(self, id: Id, conjunction: Conjunction, demands: list[Demand], exact: bool) -> None:
+    def _file(
+        self,
+        id: Id,
+        conjunction: Conjunction,
+        demands: list[Demand],
+        exact: bool,
+        test: Constraint | None,
+    ) -> None:
+        """File a row; `test` is all that the demands leave to be asked, if that is of the topic."""
         number = self._number(id)
         if len(demands) > kernels.DEMANDS:
             # Equalities first: they leave the fewest rows to ask in Python.
             demands = sorted(demands, key=lambda d: (d[3] & kernels.NOT_EQUAL, d[2] - d[1]))
             demands = demands[: kernels.DEMANDS]
-            exact = False
+            exact, test = False, None
         if not exact:
             self._checks[number] = tests_of(conjunction)
+            if test is not None:
+                self._verdicts.add(number, test)
         row = self._row
         values = [float(number + 1 if exact else -number - 1)]
         for channel, low, high, flags in demands:
@@ -781,6 +801,7 @@ class Compiled(Generic[Id]):
         self._homes[: len(kept)] = homes
         self._ids.renumber(kept)
         self._checks = {int(new[number]): tests for number, tests in self._checks.items()}
+        self._verdicts.renumber(kept)
 
 
 _DEMANDS = range(kernels.DEMANDS)

@@ -55,11 +55,12 @@ NULLABLE = 2
     AT_VISITS, AT_LANES, AT_NAMES, AT_PAIRS, AT_ATTRIBUTES, AT_PREFIXES, AT_NULLABLE,
 ) = range(24)  # fmt: skip
 CANDIDATES_LENGTH, OUT_LENGTH, COUPLES_LENGTH, NULLABLE_COUNT, NAMES_ARE_INTS = range(24, 29)
-KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(29, 36)
+AT_TESTS, VERDICTS = range(29, 31)
+KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(31, 38)
 # For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
-AT_SEEN, AT_NAMES_MET, CLASS = range(36, 39)
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(39, 47)
-STATE = 47
+AT_SEEN, AT_NAMES_MET, CLASS = range(38, 41)
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(41, 49)
+STATE = 49
 NAMES_MET = 64
 
 _EXACT = 2**53
@@ -88,6 +89,8 @@ _new_list = _python("PyList_New", _LONG, _LONG)
 _list_cut = _python("PyList_SetSlice", types.int32, _LONG, _LONG, _LONG, _LONG)
 _append = _python("PyList_Append", types.int32, _LONG, _LONG)
 _bytes_at = _python("PyBytes_AsString", _LONG, _LONG)
+_bytearray_at = _python("PyByteArray_AsString", _LONG, _LONG)
+_bytearray_size = _python("PyByteArray_Size", _LONG, _LONG)
 _new_bytes = _python("PyBytes_FromStringAndSize", _LONG, _LONG, _LONG)
 # Of C's library, which Python uses too.
 _clock = _python("clock_gettime", types.int32, types.int32, _LONG)

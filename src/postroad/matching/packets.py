@@ -23,7 +23,7 @@ from numba import carray, types
 
 from postroad.filters.nested import TEXT_MAX
 from postroad.jit import njit
-from postroad.matching import fanout, kernels, native
+from postroad.matching import fanout, kernels, native, verdicts
 from postroad.matching.index import PASSED_BITS, Passing
 from postroad.matching.native import (
     AT_ATTRIBUTES,
@@ -33,6 +33,8 @@ from postroad.matching.native import (
     AT_PAIRS,
     AT_PREFIXES,
     AT_SEEN,
+    AT_SPARE,
+    AT_TESTS,
     ATTRIBUTE,
     CLASS,
     CODE,
@@ -54,7 +56,9 @@ from postroad.matching.native import (
     PRESENT,
     SERIAL,
     STATE,
+    VERDICTS,
 )
+from postroad.matching.verdicts import ACCEPTED, UNKNOWN
 
 _LONG = types.int64
 _item = native._python("PyTuple_GetItem", _LONG, _LONG, _LONG)
@@ -281,6 +285,32 @@ def _read(data, data_at, at, end, topic, state):
 
 
 @njit
+def _decide(state, out, matches, checks, topic):
+    """Add those of the rows to be checked that ask for nothing more than what is known of the
+    topic; the same counts as before if that is not so of all."""
+    known = native._dict_get(state[VERDICTS], topic)
+    if known == 0:
+        return matches, checks
+    size = native._bytearray_size(known)
+    says = carray(native._at(native._bytearray_at(known)), (size,), np.uint8)
+    tests = carray(native._at(state[AT_TESTS]), (1,), np.uint8)
+    first = out.shape[0] - checks
+    for i in range(first, out.shape[0]):
+        test = tests[out[i]]
+        if test >= size or says[test] == UNKNOWN:
+            return matches, checks
+    before = matches
+    for i in range(first, out.shape[0]):
+        row = out[i]
+        out[matches] = row
+        matches += says[tests[row]] == ACCEPTED
+    if matches > max(before, 1):
+        spare = carray(native._at(state[AT_SPARE]), (out.shape[0],), np.int32)
+        kernels._sort(out, matches, spare)
+    return matches, 0
+
+
+@njit
 def _hand_out(wanted, data_at, start, end, before, count, filters):
     """Add a run to what is wanted: these packets, how many were looked at before, the filters."""
     word = native._new_long(end << 2 * PASSED_BITS | before << PASSED_BITS | count)
@@ -292,7 +322,7 @@ def _hand_out(wanted, data_at, start, end, before, count, filters):
 @lru_cache(maxsize=1)
 def _function() -> Any:
     """The function to compile: (a state's address, what `Passing` is given) -> its answer."""
-    version = native.version_of(kernels, native, fanout)
+    version = native.version_of(kernels, native, fanout, verdicts)
 
     def pass_over(owner, arguments):
         state = carray(native._at(native._long(owner)), (STATE,), np.int64)
@@ -342,6 +372,8 @@ def _function() -> Any:
             if pairs < 0:
                 break
             matches, checks = native._run(state, pairs, out)
+            if checks > 0 and matches >= 0:
+                matches, checks = _decide(state, out, matches, checks, topic)
             if matches < 0 or checks != 0:
                 break
             came = fanout.LEFT

@@ -25,6 +25,7 @@ from postroad import __version__
 from postroad.matching import kernels, native
 from postroad.matching.compiled import Compiled, native_works, ready
 from postroad.matching.ids import Ids
+from postroad.matching.verdicts import Verdicts
 
 Array = npt.NDArray[Any]
 _LINE = 64
@@ -46,6 +47,7 @@ class Shared(Compiled[int]):
         self._checks = rest["checks"]
         self._grams = rest["grams"]
         self._channels = rest["channels"]
+        self._verdicts = Verdicts(len(arrays["names"]))
         self._ids = Ids()
         self._ids.names = arrays["names"]
         self._pairs = np.zeros((64, 2))
