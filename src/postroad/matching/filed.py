@@ -45,7 +45,7 @@ class Filed(Generic[Id]):
         homes = []
         for part, conjunction in enumerate(filter.conjunctions):
             home = self._home(conjunction)
-            tests = tests_of(conjunction)
+            tests = _tests(conjunction, home)
             if home is None:
                 self._homeless[number, part] = tests
             else:
@@ -121,6 +121,14 @@ class Filed(Generic[Id]):
 
 
 Home = tuple[str, Iterable[Scalar]] | None
+
+
+def _tests(conjunction: Conjunction, home: Home) -> Tests:
+    """What to ask of a publication that has one of the values of the conjunction's home: of a text
+    nothing more, but a boolean can be found among numbers."""
+    if home is not None and isinstance(dict(conjunction)[home[0]], TextSet):
+        return tests_of(tuple(pair for pair in conjunction if pair[0] != home[0]))
+    return tests_of(conjunction)
 
 
 def _ask(bucket: Bucket, get: Callable[[str], Scalar | None], numbers: list[int]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import Literal
 
 from postroad.filters import Filter, comparing, covers, intersects
 from postroad.filters.constraints import NumberSet, TextSet
@@ -55,12 +56,23 @@ class Meetings:
         self.with_all: frozenset[int] | None = None
 
 
+class Several:
+    """How many tables hold a filter, of which more than one has."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 2
+
+
 class FilterPool:
     """The filters in any table, how many tables hold each, what they match and cover."""
 
     def __init__(self, covering: bool = False) -> None:
         self.covering = covering
-        self.uses: dict[Filter, int] = {}
+        # In a live broker one table holds them, which takes no more than the number; where hundreds
+        # do, to count one more takes no second look-up.
+        self.uses: dict[Filter, Several | Literal[1]] = {}
         self.above: dict[Filter, dict[Filter, None]] = {}
         self.below: dict[Filter, dict[Filter, None]] = {}
         self.recent_max = _RECENT_MAX  # 0 where each publication is asked about once
@@ -91,20 +103,25 @@ class FilterPool:
 
     def enter(self, filter: Filter) -> None:
         """A table begins to hold this filter."""
-        count = self.uses.get(filter, 0)
-        self.uses[filter] = count + 1
-        if count == 0:
-            self.index.insert(filter, filter)
-            self._recent, self._elder = {}, {}
-            self._count_asking(filter, 1)
-            if self.covering:
-                self._relate(filter)
+        uses = self.uses.get(filter)
+        if type(uses) is Several:
+            uses.count += 1
+            return
+        if uses is not None:
+            self.uses[filter] = Several()
+            return
+        self.uses[filter] = 1
+        self.index.insert(filter, filter)
+        self._recent, self._elder = {}, {}
+        self._count_asking(filter, 1)
+        if self.covering:
+            self._relate(filter)
 
     def leave(self, filter: Filter) -> None:
         """A table no longer holds this filter."""
-        count = self.uses[filter] - 1
-        if count:
-            self.uses[filter] = count
+        uses = self.uses[filter]
+        if type(uses) is Several and uses.count > 1:
+            uses.count -= 1
             return
         del self.uses[filter]
         self._meetings.pop(filter, None)

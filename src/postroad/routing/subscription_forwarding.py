@@ -71,7 +71,7 @@ class SubscriptionForwarding(Router):
     def on_subscribe(self, subscription: Subscription, now: TimeUs) -> list[Effect]:
         if not self.table.subscribe(subscription):
             return []
-        return self.refresh([subscription.filter], list(self.outgoing))
+        return self._gained(subscription.filter, LOCAL)
 
     def on_unsubscribe(self, subscription_id: SubscriptionId, now: TimeUs) -> list[Effect]:
         filter = self.table.unsubscribe(subscription_id)
@@ -93,13 +93,14 @@ class SubscriptionForwarding(Router):
         return self.table.wanting([filter], sender)
 
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
-        if isinstance(message, PublicationMessage):
+        if type(message) is PublicationMessage:
             return self._route(message.publication, message.hops, sender)
-        if isinstance(message, SubscriptionMessage):
-            if not self.table.add(message.filter, sender):
-                return [Note(f"dropped: {sender} had already subscribed to {message.filter}")]
-            return self.refresh([message.filter], list(self.outgoing))
-        if isinstance(message, UnsubscriptionMessage):
+        if type(message) is SubscriptionMessage:
+            filter = message.filter
+            if not self.table.add(filter, sender):
+                return [Note(f"dropped: {sender} had already subscribed to {filter}")]
+            return self._gained(filter, sender)
+        if type(message) is UnsubscriptionMessage:
             if not self.table.remove(message.filter, sender):
                 return [Note(f"dropped: {sender} had not subscribed to {message.filter}")]
             return self.refresh([message.filter], list(self.outgoing))
@@ -119,7 +120,19 @@ class SubscriptionForwarding(Router):
         sources = self.table.sources.get(filter)
         if sources is None:
             return []
-        return peers if len(sources) > 1 else [peer for peer in peers if peer not in sources]
+        if len(sources) == 1:
+            (source,) = sources
+            if source in peers:
+                return [peer for peer in peers if peer != source]
+        return peers
+
+    def _gained(self, filter: Filter, source: BrokerId) -> list[Effect]:
+        """What follows when one more source wants a filter: nothing for the source itself, which
+        should know what others want."""
+        peers = list(self.outgoing)
+        if source in self.outgoing:
+            peers.remove(source)
+        return self.refresh([filter], peers)
 
     def refresh(self, filters: list[Filter], peers: list[BrokerId]) -> list[Effect]:
         """Bring what these neighbours have been asked for in line with who wants what now.
@@ -127,6 +140,8 @@ class SubscriptionForwarding(Router):
         Subscriptions go before unsubscriptions, so that no neighbour is for a moment asked
         for less than is wanted.
         """
+        if not peers:
+            return []
         effects: list[Effect] = []
         if len(filters) == 1 and not self.pool.covering:  # nothing else can change with it
             (filter,) = filters

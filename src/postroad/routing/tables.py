@@ -6,9 +6,8 @@ knows what one neighbour has been asked for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -27,7 +26,7 @@ Sources = tuple[BrokerId] | dict[BrokerId, None]
 Subscribed = SubscriptionId | dict[SubscriptionId, None]
 
 
-@lru_cache(maxsize=1024)
+@cache
 def _alone(source: BrokerId) -> tuple[BrokerId]:
     """One tuple for all filters that only this source wants."""
     return (source,)
@@ -41,7 +40,6 @@ class SourceTable:
         self.sources: dict[Filter, Sources] = {}
         self.holders: dict[Filter, Subscribed] = {}
         self.filter_of: dict[SubscriptionId, Filter] = {}
-        self.counts: dict[BrokerId, int] = {}  # of filters, by source
         self.entries_count = 0
 
     def __len__(self) -> int:
@@ -79,18 +77,19 @@ class SourceTable:
 
     def add(self, filter: Filter, source: BrokerId) -> bool:
         """True if this source had not asked for this filter before."""
-        sources = self.sources.get(filter)
-        if sources is None:
+        # Each look-up of a filter asks for its hash: one tells whether it is new, and who wants it.
+        sources_of = self.sources
+        count = len(sources_of)
+        sources = sources_of.setdefault(filter, _alone(source))
+        if len(sources_of) > count:
             self.pool.enter(filter)
-            self.sources[filter] = _alone(source)
         elif source in sources:
             return False
         elif isinstance(sources, dict):
             sources[source] = None
         else:
-            self.sources[filter] = {sources[0]: None, source: None}
+            sources_of[filter] = {sources[0]: None, source: None}
         self.entries_count += 1
-        self.counts[source] = self.counts.get(source, 0) + 1
         return True
 
     def remove(self, filter: Filter, source: BrokerId) -> bool:
@@ -99,9 +98,6 @@ class SourceTable:
         if sources is None or source not in sources:
             return False
         self.entries_count -= 1
-        self.counts[source] -= 1
-        if not self.counts[source]:
-            del self.counts[source]
         if isinstance(sources, dict):
             del sources[source]
             if sources:
@@ -139,9 +135,12 @@ class SourceTable:
 
     def wanting(self, filters: list[Filter], sender: BrokerId | None) -> Recipients:
         """The local subscriptions with these filters, and the neighbours but for `sender`."""
-        # Most filters are none of this table's, or lead the same way: sets and iterators go through
-        # them without a step of Python for each.
-        wanted = set(chain.from_iterable(filter(None, map(self.sources.get, filters))))
+        if len(filters) == 1:
+            wanted = set(self.sources.get(filters[0], ()))
+        else:
+            # Most filters are none of this table's, or lead the same way: sets and iterators go
+            # through them without a step of Python for each.
+            wanted = set(chain.from_iterable(filter(None, map(self.sources.get, filters))))
         if not wanted:
             return [], []
         names: list[SubscriptionId] = []
@@ -178,7 +177,6 @@ class SourceTable:
 
     def check(self) -> None:
         assert self.entries_count == sum(map(len, self.sources.values()))
-        assert self.counts == Counter(chain.from_iterable(self.sources.values()))
         assert self.sources.keys() <= self.pool.uses.keys()
         local = {filter for filter, sources in self.sources.items() if LOCAL in sources}
         assert local == set(self.holders) == set(self.filter_of.values())
@@ -229,7 +227,7 @@ class Outgoing:
         number = self._next
         if self.asked.setdefault(filter, number) != number:
             return False
-        self._next += 1
+        self._next = number + 1
         return True
 
     def remove(self, filter: Filter) -> tuple[list[Filter], list[Filter]]:

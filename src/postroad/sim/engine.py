@@ -48,6 +48,7 @@ from postroad.routing.base import (
     LinkUp,
     Measure,
     Measured,
+    Message,
     Migrate,
     Move,
     Note,
@@ -215,6 +216,43 @@ class Agenda(dict[TimeUs, list[Event]]):
 
 
 class Simulator:
+    # Python looks up attributes, and methods, faster in slots than in a dict of more than thirty.
+    __slots__ = (
+        "_acts",
+        "_agenda",
+        "_arrived",
+        "_chatter",
+        "_look",
+        "_movers",
+        "_pending",
+        "_planned",
+        "_sent",
+        "_under_way",
+        "_watched",
+        "aside_loss",
+        "asides",
+        "brokers",
+        "buffer_max",
+        "check",
+        "clients",
+        "copy_us",
+        "costs",
+        "deliveries",
+        "links",
+        "measured",
+        "moves",
+        "notes",
+        "now",
+        "observer",
+        "plan",
+        "refused",
+        "seed",
+        "sending_us",
+        "service_us",
+        "steps_count",
+        "tracing",
+    )
+
     def __init__(
         self,
         plan: Plan,
@@ -238,7 +276,7 @@ class Simulator:
         self.observer = observer
         self.check = check
         self.tracing = tracing
-        self._watched = check or observer is not None or tracing is not None
+        self._watched = check or bool(copy_us) or observer is not None or tracing is not None
         self.measured = measured
         # While the network is set up in haste: messages in the order in which they were sent.
         self._under_way: deque[tuple[Received, Link]] | None = deque() if hasty else None
@@ -431,7 +469,7 @@ class Simulator:
     def _arrive(self, input: Received, link: Link, epoch: int) -> None:
         message, number = input.message, link.target
         self._arrived += 1
-        if message.chatter:
+        if self._chatter and message.chatter:
             self._chatter -= 1
         if link.epoch != epoch:
             self._lose_message(link, input, DOWN)
@@ -546,15 +584,16 @@ class Simulator:
         broker = self.brokers[number]
         effects = broker.router.step(input, self.now)
         self.steps_count += 1
-        if self._watched:
-            self._watch(number, broker.router, input, effects)
-        late_us = self.copy_us * _copies(effects) if self.copy_us else 0
+        late_us = self._watch(number, broker.router, input, effects) if self._watched else 0
         if effects:
             self._perform(number, broker, effects, late_us)
-        if type(input) is Received and input.message.carries:
-            if not effects:
+        if type(input) is Received:
+            carries = input.message.carries
+            if carries and not effects:
                 broker.false_sends += 1
-        elif type(input) is not Publish:
+        else:
+            carries = type(input) is Publish
+        if not carries:
             entries = broker.router.table_entries()
             if entries > broker.table_entries_max:
                 broker.table_entries_max = entries
@@ -562,8 +601,8 @@ class Simulator:
 
     def _watch(
         self, number: BrokerId, router: Router, input: Input, effects: Sequence[Effect]
-    ) -> None:
-        """Show a step to those who look on."""
+    ) -> TimeUs:
+        """Show a step to those who look on; how long its copies take."""
         if self.observer is not None:
             self.observer(self.now, number, input, effects)
         if self.tracing is not None:
@@ -571,6 +610,7 @@ class Simulator:
             self.tracing.stepped()
         if self.check:
             router.check()
+        return self.copy_us * _copies(effects) if self.copy_us else 0
 
     def _perform(
         self, number: BrokerId, broker: Broker, effects: Sequence[Effect], late_us: TimeUs
@@ -579,27 +619,28 @@ class Simulator:
         now, links, agenda = self.now, self.links[number], self._agenda
         forwards, delivered = False, broker.deliveries
         laborious: list[tuple[Link, Received]] = []
-        input: Received | None = None
+        message: Message | None = None
         for effect in effects:
             if type(effect) is Send:  # by far the most frequent effects first
-                message = effect.message
-                if input is None or input.message is not message:  # else it goes to several
+                if effect.message is not message:  # else it goes to several
+                    message = effect.message
                     input, kind = Received(message, number), message.kind
-                    copies = message.size if message.carries else 0
-                    forwards = forwards or message.forwards
-                    plain = not (message.chatter or message.laborious)
+                    plain, copies = not message.chatter, 0
+                    if message.carries:
+                        plain, copies = plain and not message.laborious, message.size
+                        forwards = forwards or message.forwards
                 link = links.get(effect.peer) or self._aside(number, effect.peer)
                 if plain and link.plain:
                     link.messages[kind] += 1
-                    link.copies += copies
+                    if copies:
+                        link.copies += copies
                     self._sent += 1
                     agenda[now + link.latency_us].append((input, link, link.epoch))
                 elif message.laborious and self.sending_us[number] and self._under_way is None:
                     laborious.append((link, input))
                 else:
                     self._send(link, input, late_us)
-                continue
-            if type(effect) is Deliver:
+            elif type(effect) is Deliver:
                 publication = effect.publication
                 self.deliveries.append(
                     (
@@ -608,27 +649,31 @@ class Simulator:
                     )
                 )  # fmt: skip
                 broker.deliveries += 1
-                continue
-            match effect:
-                case Send() | Deliver():
-                    pass  # seen to above
-                case SetTimer(name, after_us):
-                    self._acts += 1
-                    broker.timers[name] = self._acts
-                    self._push(now + after_us, self._fire, (number, name, self._acts, broker.life))
-                case CancelTimer(name):
-                    broker.timers.pop(name, None)
-                case Note(text):
-                    self.notes.append((now, number, text))
-                case Move() | Resume() | Ping():
-                    self._say(number, effect)
-                case Measure():
-                    self._pending += 1
-                    self._push(now, self._measure, (number, broker.life))
+            else:
+                self._perform_other(number, broker, effect)
         if laborious:
             self._queue(number, broker, Sends(laborious), None, 0)
         if forwards and broker.deliveries == delivered:
             broker.pure_forwards += 1
+
+    def _perform_other(self, number: BrokerId, broker: Broker, effect: Effect) -> None:
+        """An effect that is neither a message nor a delivery."""
+        match effect:
+            case Send() | Deliver():
+                pass  # seen to by `_perform`
+            case SetTimer(name, after_us):
+                self._acts += 1
+                broker.timers[name] = self._acts
+                self._push(self.now + after_us, self._fire, (number, name, self._acts, broker.life))
+            case CancelTimer(name):
+                broker.timers.pop(name, None)
+            case Note(text):
+                self.notes.append((self.now, number, text))
+            case Move() | Resume() | Ping():
+                self._say(number, effect)
+            case Measure():
+                self._pending += 1
+                self._push(self.now, self._measure, (number, broker.life))
 
     def _aside(self, source: BrokerId, target: BrokerId) -> Link:
         """The way to a broker that is no neighbour, opened when it is first used."""

@@ -38,3 +38,20 @@ def test_publications_of_the_last_generations_are_remembered_and_no_more() -> No
         pool.match(publication)
     kept = [each for each, _ in (*pool._elder.values(), *pool._recent.values())]
     assert kept == publications[6:]
+
+
+def test_a_filter_goes_with_the_last_table_that_holds_it() -> None:
+    pool = FilterPool()
+    wanted = parse("x = 1")
+    publication = Publication("p", "1", {"x": 1})
+    for _ in range(3):
+        pool.enter(wanted)
+    for _ in range(2):
+        pool.leave(wanted)
+        assert pool.match(publication) == [wanted]
+    pool.enter(wanted)
+    pool.leave(wanted)
+    assert pool.match(publication) == [wanted]
+    pool.leave(wanted)
+    assert not pool.uses
+    assert pool.match(publication) == []
