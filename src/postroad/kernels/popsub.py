@@ -202,11 +202,13 @@ class _Inputs(NamedTuple):
     neighbours: Ints  # per link
     latencies: Ints
     direct: Ints  # between any two brokers
-    above: Ints  # per home and broker, the way to the home
+    above: Ints  # per home and broker, the next on the way to the home
+    first_link: Ints  # and the link by which what goes there leaves the home
+    path_us: Ints  # the same by columns of `reach`: how long the way is
     depths: Ints  # and how many links it has
-    path_us: Ints  # and how long they are
     inward: Ints  # and the link by which what comes from the home arrives
-    first_link: Ints  # and by which it leaves the home
+    entry: Ints  # and that by which it leaves the home
+    inwards: npt.NDArray[np.int32]  # and, the furthest first, each column and the next one's
     homes: Ints  # per advertisement
     rows: Ints  # per advertisement, the place of its home in `above`
     ratio: Floats  # per advertisement and link, the gain G
@@ -215,14 +217,12 @@ class _Inputs(NamedTuple):
     slot_offer: Ints
     listed: Ints  # per broker, the slots with subscriptions behind them
     ranked: Ints  # the same by descending gain
-    passing: npt.NDArray[np.int32]  # per advertisement and link the slot that only fills, or -1
+    passing: npt.NDArray[np.int32]  # per slot that only fills, its column of `forwards`
     listed_of: Ints  # per broker, where they begin
     counting: npt.NDArray[np.bool_]  # per broker, whether it counts what it forwards for others
     column: Ints  # per broker, its column of `reach`: those that are not calm come first
     inner: Ints  # per broker, its links to brokers that are not calm
     inner_of: Ints
-    outer: Ints  # and those to calm ones
-    outer_of: Ints
     calm: npt.NDArray[np.int32]  # the calm brokers behind each other broker, outwards
     calm_of: Ints  # per broker that is not calm, where those behind it begin
     calm_from: Ints  # per link to a calm broker, where those behind it begin
@@ -231,12 +231,11 @@ class _Inputs(NamedTuple):
     member_slot: Ints
     members_of: Ints
     starts: Ints  # per advertisement, its first subscription
-    sub_broker: Ints
-    low: Ints
-    high: Ints
+    sub_column: npt.NDArray[np.int32]  # of `reach`
+    boxes: npt.NDArray[np.int32]  # the least and the greatest of either attribute: four rows
     pub_time: Ints
     pub_offer: Ints
-    values: Ints
+    values: npt.NDArray[np.int32]
     cost: Floats
     gossip_cost: Floats
     capacity: Floats  # per broker
@@ -265,7 +264,7 @@ class _Kept(NamedTuple):
 
     items: Ints
     far: Ints  # a heap of (time, turn, item)
-    reach: npt.NDArray[np.int16]
+    reach: npt.NDArray[np.unsignedinteger]  # 8 bits wide if that is enough
     rows: Ints
     nodes: Ints
     bundles: Ints
@@ -283,12 +282,13 @@ class _Kept(NamedTuple):
     waiting: Ints  # per advertisement: what its next round gossips
     stack: Ints
     handled_us: Ints  # per calm broker, when it handles what is passed on now; last, who passes it
-    matches: Ints  # the subscriptions that the publication taken last matches, and one more
-    touched: Ints  # the brokers that the publication taken last has to reach
+    matches: npt.NDArray[np.uint8]  # which subscriptions the publication taken last matches
+    touched: Ints  # the columns of the brokers that it has to reach, and one more
     open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
-    parting: npt.NDArray[np.bool_]  # per broker, whether it passes the publication on
+    parting: npt.NDArray[np.uint8]  # per column, whether the broker passes it on
     streams: Ints  # per calm broker: what comes from each home directly, then along the tree
-    earliest: Ints  # per calm broker, the first of what comes directly, or -1
+    first_us: Ints  # and when the first of each arrives, or never
+    earliest: Ints  # per calm broker, the home whose direct send arrives first, or -1
 
 
 def simulate(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> PopSubCounts:
@@ -366,23 +366,22 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
     if behind.max(initial=0) >= np.iinfo(np.int16).max:
         raise Unsupported("more than 32,766 subscriptions to one advertisement at one broker")
     ratio, ways = _gains(peers, pointers, homes, rows, above, behind)
-    first_link = ways[-1]
+    first_link, path_us, depths, inward = ways
 
     slot_of = np.concatenate([[0], np.cumsum(degrees)])
     slot_offer = np.repeat(np.arange(offers), degrees)
     slot_link = pointers[workload.homes][slot_offer] + np.arange(slot_of[-1]) - slot_of[slot_offer]
     slot_home = workload.homes[slot_offer]
-    passing = np.full(ratio.shape, -1, np.int32)
+    filling = np.empty(0, np.int64)  # the links of slots that only fill
     if settings.entries == "all":
         link_at = np.repeat(np.arange(len(peers)), np.diff(pointers))
         others = ratio > 0
         others &= np.isin(link_at, homes)[None, :]
         others &= workload.homes[:, None] != link_at[None, :]
-        further, links = np.nonzero(others)
-        passing[further, links] = len(slot_link) + np.arange(len(further))
+        further, filling = np.nonzero(others)
         slot_offer = np.concatenate([slot_offer, further])
-        slot_link = np.concatenate([slot_link, links])
-        slot_home = np.concatenate([slot_home, link_at[links]])
+        slot_link = np.concatenate([slot_link, filling])
+        slot_home = np.concatenate([slot_home, link_at[filling]])
     gains = ratio[slot_offer, slot_link]
     listed = np.flatnonzero(gains > 0)
     listed = listed[np.lexsort((slot_offer[listed], slot_link[listed], slot_home[listed]))]
@@ -402,9 +401,15 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         raise Unsupported("brokers of which only some take time")
     batch_cost = np.arange(1.0, 2.0) if settings.batch_cost is None else settings.batch_cost
     unit_us = np.round(service_us * batch_cost[0]).astype(np.int64)
-    column, inner, inner_of, outer, outer_of, calm, calm_of, calm_from, calm_until = _calm(
+    column, inner, inner_of, calm, calm_of, calm_from, calm_until = _calm(
         peers, pointers, homes, above, unit_us
     )
+    counted = len(calm) + np.arange(pointers[-1])
+    counted[calm[:, _LINK]] = np.arange(len(calm))
+    by_column = np.argsort(column)
+    ahead = np.argsort(-depths, axis=1, kind="stable")[:, :-1]  # not the home
+    behind_it = np.take_along_axis(above, ahead, axis=1)
+    boxes, values = _narrowed(workload.low[order], workload.high[order], workload.values)
     none = np.empty(0, np.int64)
     return _Inputs(
         pointers,
@@ -412,7 +417,12 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         latencies,
         direct,
         above,
-        *ways,
+        first_link,
+        np.take(path_us, by_column, axis=1),
+        np.take(depths, by_column, axis=1),
+        np.take(inward, by_column, axis=1),
+        np.take(first_link, by_column, axis=1),
+        np.stack([column[ahead], column[behind_it]], axis=2).astype(np.int32),
         workload.homes,
         rows,
         ratio,
@@ -421,14 +431,12 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         slot_offer,
         listed,
         ranked,
-        passing,
+        counted[filling].astype(np.int32),
         np.searchsorted(slot_home[listed], np.arange(len(peers) + 1)),
         np.isin(np.arange(len(peers)), homes) & (settings.entries == "all"),
         column,
         inner,
         inner_of,
-        outer,
-        outer_of,
         calm,
         calm_of,
         calm_from,
@@ -437,12 +445,11 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         np.concatenate([none, *member_slot]),
         np.cumsum(sizes),
         starts,
-        sub_broker,
-        workload.low[order],
-        workload.high[order],
+        column[sub_broker].astype(np.int32),
+        boxes,
         workload.time_us,
         workload.advertisement,
-        workload.values,
+        values,
         batch_cost,
         batch_cost if settings.gossip_cost is None else settings.gossip_cost,
         np.broadcast_to(np.asarray(settings.capacity_per_s, np.float64), len(peers)).copy(),
@@ -490,7 +497,21 @@ def _gains(
             ratio[offers, inward[row, broker]] = count[broker] ** 2 / np.maximum(1, far[broker])
             count[up] += count[broker]
             far[up] += far[broker]
-    return ratio, (depths, path_us, inward, first_link)
+    return ratio, (first_link, path_us, depths, inward)
+
+
+def _narrowed(
+    low: Ints, high: Ints, values: Ints
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Boxes, as four rows, and values in 32 bits: if they do not fit, their ranks."""
+    bounds = np.stack([low[:, 0], high[:, 0], low[:, 1], high[:, 1]])
+    at = np.array(values).reshape(-1, 2)
+    parts = (bounds, at)
+    widest = np.iinfo(np.int32)
+    if any(((part < widest.min) | (part > widest.max)).any() for part in parts):
+        known = np.unique(np.concatenate([bounds.ravel(), at.ravel()]))
+        bounds, at = np.searchsorted(known, bounds), np.searchsorted(known, at)
+    return bounds.astype(np.int32), at.astype(np.int32)
 
 
 def _calm(
@@ -499,26 +520,23 @@ def _calm(
     homes: Ints,
     above: Ints,
     unit_us: Ints,
-) -> tuple[Ints, Ints, Ints, Ints, Ints, npt.NDArray[np.int32], Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Ints, npt.NDArray[np.int32], Ints, Ints, Ints]:
     """The brokers that hear from one link only, and where they are: see `_Inputs`."""
     count = len(peers)
     calm = (above == above[0]).all(axis=0)
     calm[homes] = False
     inner: list[int] = []
-    outer: list[int] = []
     rows: list[tuple[int, ...]] = []
-    inner_of, outer_of, calm_of = np.zeros((3, count + 1), np.int64)
+    inner_of, calm_of = np.zeros((2, count + 1), np.int64)
     calm_from, calm_until = np.zeros((2, pointers[-1]), np.int64)
     for broker in range(count):
-        inner_of[broker], outer_of[broker] = len(inner), len(outer)
-        calm_of[broker] = len(rows)
+        inner_of[broker], calm_of[broker] = len(inner), len(rows)
         if calm[broker]:
             continue
         for link, peer in enumerate(peers[broker], int(pointers[broker])):
             if not calm[peer]:
                 inner.append(link)
                 continue
-            outer.append(link)
             calm_from[link] = len(rows)
             waiting = [(peer, calm.sum(), link, peers[broker][peer], 1, broker)]
             for at, up, entry, entry_us, depth, before in waiting:
@@ -531,12 +549,12 @@ def _calm(
                 last = calm_from[link] + len(waiting)
                 rows.append((at, up, entry, entry_us, depth, unit_us[at], first, last))
             calm_until[link] = len(rows)
-    inner_of[count], outer_of[count], calm_of[count] = len(inner), len(outer), len(rows)
+    inner_of[count], calm_of[count] = len(inner), len(rows)
     table = np.array(rows, np.int32).reshape(-1, 8)
     column = np.empty(count, np.int64)
     column[np.concatenate([np.flatnonzero(~calm), table[:, _BROKER]])] = np.arange(count)
-    links = np.array(inner, np.int64), np.array(outer, np.int64)
-    return column, links[0], inner_of, links[1], outer_of, table, calm_of, calm_from, calm_until
+    links = np.array(inner, np.int64)
+    return column, links, inner_of, table, calm_of, calm_from, calm_until
 
 
 def _kept(inputs: _Inputs) -> _Kept:
@@ -545,6 +563,9 @@ def _kept(inputs: _Inputs) -> _Kept:
     subscriptions = np.diff(inputs.starts)
     deliveries = min(_DELAYS, int(subscriptions[inputs.pub_offer].sum()))
     deliveries += 2 * int(subscriptions.max(initial=0)) + 2
+    most = np.bincount(  # the most subscriptions to one advertisement at one broker
+        np.repeat(np.arange(offers), subscriptions) * brokers + inputs.sub_column
+    ).max(initial=0)
     state = np.zeros(_STATES, np.int64)
     for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES):
         state[empty] = -1
@@ -556,7 +577,7 @@ def _kept(inputs: _Inputs) -> _Kept:
     return _Kept(
         items=np.empty((1 << 14, 8), np.int64),
         far=np.empty((1 << 10, 3), np.int64),
-        reach=np.empty((1 << 8, brokers), np.int16),
+        reach=np.empty((1 << 8, brokers), np.uint8 if most < 255 else np.uint16),
         rows=np.empty((1 << 8, 3), np.int64),
         nodes=np.empty((1 << 10, 3), np.int64),
         bundles=np.empty((1 << 8, 5), np.int64),
@@ -574,11 +595,12 @@ def _kept(inputs: _Inputs) -> _Kept:
         waiting=np.zeros((len(inputs.homes), 4), np.int64),
         stack=np.empty(brokers, np.int64),
         handled_us=np.empty(len(inputs.calm) + 1, np.int64),
-        matches=np.empty(int(subscriptions.max(initial=0)) + 1, np.int64),
+        matches=np.empty(int(subscriptions.max(initial=0)), np.uint8),
         touched=np.empty(brokers, np.int64),
         open=np.zeros(len(inputs.neighbours), np.bool_),
-        parting=np.zeros(brokers, np.bool_),
+        parting=np.zeros(brokers, np.uint8),
         streams=np.full((len(inputs.calm), len(inputs.above) + 1, 2), -1),
+        first_us=np.full((len(inputs.calm), len(inputs.above) + 1), _NEVER),
         earliest=np.full(len(inputs.calm), -1),
     )
 
@@ -598,8 +620,8 @@ def _limits(inputs: _Inputs, rules: _Rules, kept: _Kept) -> Ints:
             len(kept.rows) - 1,
             len(kept.nodes) - 4 * brokers - 2,
             len(kept.bundles) - brokers,
-            len(kept.popular_us) - 2 * matches,
-            len(kept.other_us) - matches * (_held_most(kept.state) + 2),
+            len(kept.popular_us) - 2 * matches - 1,  # `_deliver` writes one more
+            len(kept.other_us) - matches * (_held_most(kept.state) + 2) - 1,
             matches,
         ]
     )
@@ -771,12 +793,12 @@ def _let_go(state, rows, nodes, bundles, bundle):
 
 @_compiled
 def _deliver(state, delays, kind, delay_us, count, hop):
-    if count > 0:
-        at = state[kind]
-        for n in range(at, at + count):
-            delays[n] = delay_us
-        state[kind] += count
-        state[_HOPS] += count * hop
+    at = state[kind]
+    delays[at] = delay_us  # if there is none, the next one writes here: no branch to mispredict
+    for n in range(at + 1, at + count):
+        delays[n] = delay_us
+    state[kind] = at + count
+    state[_HOPS] += count * hop
 
 
 @_compiled
@@ -809,32 +831,28 @@ def _served_alike(state, brokers, broker, now, sent_us, took_us):
 
 
 @_compiled
-def _tree_on(
-    state, calm, brokers, nodes, handled_us, popular_us, reach, row, published_us, first, last,
-    hop, timed, alike,
-):  # fmt: skip
-    """A publication along the tree to the calm brokers from `first` to `last`.
+def _tree_on(inputs, rules, kept, row, count, published_us, hop):
+    """A publication along the tree to so many calm brokers, which are on the stack.
 
     Whoever they are behind has it since the last of `handled_us`, after so many hops.
     """
-    columns = reach.shape[1] - len(calm)
+    state, calm, stack, handled_us = kept.state, inputs.calm, kept.stack, kept.handled_us
+    columns = kept.reach.shape[1] - len(calm)
     latest = state[_END]
-    for place in range(first, last):
-        here = reach[row, columns + place] - 1
-        if here < 0:
-            continue
+    for n in range(count):
+        place = stack[n]
+        here = kept.reach[row, columns + place] - 1
         sent_us = handled_us[calm[place, _UP]]
         done = sent_us + calm[place, _ENTRY_US]
         broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
-        if alike and timed:
-            done = _served_alike(state, brokers, broker, done, sent_us, took_us)
-        elif timed:
-            done = _served(state, nodes, brokers, broker, done, sent_us, took_us)
+        if rules.timed and rules.alike:
+            done = _served_alike(state, kept.brokers, broker, done, sent_us, took_us)
+        elif rules.timed:
+            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us)
         handled_us[place] = done
         latest = max(latest, done)
-        _deliver(
-            state, popular_us, _POPULAR_DELAYS, done - published_us, here, hop + calm[place, _DEPTH]
-        )
+        depth = hop + calm[place, _DEPTH]
+        _deliver(state, kept.popular_us, _POPULAR_DELAYS, done - published_us, here, depth)
     state[_END] = latest
 
 
@@ -850,18 +868,21 @@ def _count_on(state, cells, forwards):
     state[_FORWARDS] += sent
     state[_SENT] += sent
     state[_PURE] += pure
+    return sent
 
 
 @_compiled
 def _to_stream(
-    state, items, streams, place, stream, row, matches, hop, since_us, arrives_us, sent_us, turn
+    state, items, streams, first_us, place, stream, row, matches, hop, since_us, arrives_us,
+    sent_us, turn,
 ):  # fmt: skip
     """A message to a calm broker, which arrives after those sent before from the same side."""
     item = _new(state, _ITEMS, items)
     items[item, _NEXT], items[item, _STREAM], items[item, _LOAD] = -1, stream, row
     items[item, _MATCHES], items[item, _SINCE] = matches | hop << 16, since_us
     items[item, _ARRIVES], items[item, _DUE], items[item, _TURN_OF] = arrives_us, sent_us, turn
-    if streams[place, stream, _HEAD_OF] < 0:
+    if first_us[place, stream] == _NEVER:
+        first_us[place, stream] = arrives_us
         streams[place, stream, _HEAD_OF] = item
     else:
         items[streams[place, stream, _TAIL_OF], _NEXT] = item
@@ -872,9 +893,7 @@ def _to_stream(
 
 @_compiled
 def _before(items, item, other):
-    """Whether an item comes before another, either of which may be none."""
-    if item < 0 or other < 0:
-        return item >= 0
+    """Whether an item comes before another."""
     if items[item, _ARRIVES] != items[other, _ARRIVES]:
         return items[item, _ARRIVES] < items[other, _ARRIVES]
     if items[item, _DUE] != items[other, _DUE]:
@@ -890,104 +909,115 @@ def _turn(state):
 
 
 @_compiled
-def _earliest(items, streams, place):
-    """The first of the heads of a calm broker's streams, except that along the tree."""
-    first = _NONE
-    for home in range(streams.shape[1] - 1):
-        head = streams[place, home, _HEAD_OF]
-        if _before(items, head, first):
-            first = head
+def _earliest(items, heads, first_us):
+    """The home whose stream to a calm broker has the first of all heads, or -1."""
+    least = _NEVER
+    for home in range(len(first_us)):
+        least = min(least, first_us[home])
+    if least == _NEVER:
+        return _NONE
+    first, ties = _NONE, 0
+    for home in range(len(first_us)):  # no branch to mispredict
+        first = np.int64(home) if first_us[home] == least else first
+        ties += first_us[home] == least
+    if ties > 1:
+        for home in range(len(first_us)):
+            if first_us[home] == least and _before(items, heads[home], heads[first]):
+                first = np.int64(home)
     return first
 
 
 @_compiled
-def _send_directly_to(state, items, streams, earliest, place, home, matches, since_us, arrives_us):
+def _send_directly_to(
+    state, items, streams, first_us, earliest, place, home, matches, since_us, arrives_us
+):
     """A publication from a home to a calm broker."""
+    first = earliest[place]
     item = _to_stream(
-        state, items, streams, place, home, _NONE, matches, _ONE, since_us, arrives_us,
-        state[_NOW],
-        _turn(state),
+        state, items, streams, first_us, place, home, _NONE, matches, _ONE, since_us, arrives_us,
+        state[_NOW], _turn(state),
     )  # fmt: skip
-    if _before(items, item, earliest[place]):
-        earliest[place] = item
+    if first < 0 or _before(items, item, streams[place, first, _HEAD_OF]):
+        earliest[place] = home
 
 
 @_compiled
-def _send_on(state, items, streams, rows, calm, place, row, matches, hop, since_us, sent_us, turn):
+def _send_on(
+    state, items, streams, first_us, rows, calm, place, row, matches, hop, since_us, sent_us, turn
+):
     """A publication along the tree to a calm broker, which needs its row to pass it on."""
     tree = streams.shape[1] - 1
     arrives_us = sent_us + calm[place, _ENTRY_US]
     _to_stream(
-        state, items, streams, place, tree, row, matches, hop, since_us, arrives_us, sent_us, turn
+        state, items, streams, first_us, place, tree, row, matches, hop, since_us, arrives_us,
+        sent_us, turn,
     )  # fmt: skip
     if calm[place, _BELOW] < calm[place, _BELOW_END]:
         rows[row, _REFS] += 1
 
 
 @_compiled
-def _catch_up(
-    state, items, streams, earliest, rows, nodes, brokers, reach, popular_us, other_us, calm,
-    limits, alike, place, until_us, sent_us, turn,
-):  # fmt: skip
+def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
     """A calm broker serves what comes to it before something else; False if room runs out.
 
     Whoever it is behind has done so already.
     """
-    columns = reach.shape[1] - len(calm)
-    tree = streams.shape[1] - 1
+    state, items, brokers, calm = kept.state, kept.items, kept.brokers, inputs.calm
+    heads, first_us = kept.streams[place, :, _HEAD_OF], kept.first_us[place]
+    columns = kept.reach.shape[1] - len(calm)
+    tree = len(first_us) - 1
     broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
     below, below_end = np.int64(calm[place, _BELOW]), np.int64(calm[place, _BELOW_END])
     while True:
-        item = streams[place, tree, _HEAD_OF]
-        if _before(items, earliest[place], item):
-            item = earliest[place]
-        if item < 0:
+        stream, now, home = tree, first_us[tree], kept.earliest[place]
+        if home >= 0 and (
+            first_us[home] < now
+            or (first_us[home] == now and _before(items, heads[home], heads[tree]))
+        ):
+            stream, now = home, first_us[home]
+        if now > until_us or now == _NEVER:
             return True
-        now, sent = items[item, _ARRIVES], items[item, _DUE]
-        if now >= until_us and (
-            now > until_us
-            or sent > sent_us
-            or (sent == sent_us and items[item, _TURN_OF] > turn)
-        ):  # fmt: skip
+        item = heads[stream]
+        sent = items[item, _DUE]
+        if now == until_us and (
+            sent > sent_us or (sent == sent_us and items[item, _TURN_OF] > turn)
+        ):
             return True
         if _full(state, limits):
             return False
-        stream, row, since_us = items[item, _STREAM], items[item, _LOAD], items[item, _SINCE]
+        row, since_us, following = items[item, _LOAD], items[item, _SINCE], items[item, _NEXT]
         matches, hop = items[item, _MATCHES] & 0xFFFF, items[item, _MATCHES] >> 16
-        streams[place, stream, _HEAD_OF] = items[item, _NEXT]
+        heads[stream] = following
+        first_us[stream] = items[following, _ARRIVES] if following >= 0 else _NEVER
         state[_STREAMED] -= 1
         _free(state, _ITEMS, items, item)
-        if alike:
+        if rules.calm_alike:
             done = _served_alike(state, brokers, broker, now, sent, took_us)
         else:
-            done = _served(state, nodes, brokers, broker, now, sent, took_us)
+            done = _served(state, kept.nodes, brokers, broker, now, sent, took_us)
         state[_END] = max(state[_END], done)
         if stream < tree:
-            earliest[place] = _earliest(items, streams, place)
-            _deliver(state, other_us, _OTHER_DELAYS, done - since_us, matches, hop)
+            kept.earliest[place] = _earliest(items, heads, first_us[:-1])
+            _deliver(state, kept.other_us, _OTHER_DELAYS, done - since_us, matches, hop)
             state[_STEPS] += 1
             continue
-        _deliver(state, popular_us, _POPULAR_DELAYS, done - since_us, matches, hop)
+        _deliver(state, kept.popular_us, _POPULAR_DELAYS, done - since_us, matches, hop)
         for to in range(below, below_end):
-            beyond = reach[row, columns + to] - 1
+            beyond = kept.reach[row, columns + to] - 1
             if beyond >= 0:
                 _send_on(
-                    state, items, streams, rows, calm, to, row, beyond, hop + 1, since_us, done,
-                    _ZERO,
+                    state, items, kept.streams, kept.first_us, kept.rows, calm, to, row, beyond,
+                    hop + 1, since_us, done, _ZERO,
                 )  # fmt: skip
         if below < below_end:
-            _release(state, rows, row)
+            _release(state, kept.rows, row)
 
 
 @_compiled
 def _catch_up_all(inputs, rules, kept, limits, until_us):
     """All calm brokers do, outwards, up to a time; whether there was room."""
     for place in range(len(inputs.calm)):
-        if not _catch_up(
-            kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
-            kept.brokers, kept.reach, kept.popular_us, kept.other_us, inputs.calm, limits,
-            rules.calm_alike, place, until_us, _NONE, _ZERO,
-        ):  # fmt: skip
+        if not _catch_up(inputs, rules, kept, limits, place, until_us, _NONE, _ZERO):
             return False
     kept.state[_CATCH_UP] = until_us + _WINDOW_US
     return True
@@ -1008,36 +1038,40 @@ def _catch_up_for(inputs, rules, kept, limits, gossip):
         place = calm[place, _UP]
     while depth > 0:
         depth -= 1
-        if not _catch_up(
-            kept.state, kept.items, kept.streams, kept.earliest, kept.rows, kept.nodes,
-            kept.brokers, kept.reach, kept.popular_us, kept.other_us, calm, limits,
-            rules.calm_alike, stack[depth], now, sent_us if depth == 0 else _NONE, turn,
-        ):  # fmt: skip
+        before_us = sent_us if depth == 0 else _NONE
+        if not _catch_up(inputs, rules, kept, limits, stack[depth], now, before_us, turn):
             return False
     return True
 
 
 @_compiled
-def _over_calm_link(inputs, rules, kept, row, link, hop):
-    """A publication goes along the tree over a link to a calm broker, from who is so far away."""
-    state, calm = kept.state, inputs.calm
-    first, last = inputs.calm_from[link], inputs.calm_until[link]
+def _over_calm(inputs, rules, kept, row, first, last, hop):
+    """A publication goes along the tree to the calm brokers from `first` to `last`; if to any.
+
+    Who sends it there is so many hops away from its home.
+    """
+    state, calm, stack = kept.state, inputs.calm, kept.stack
     columns = kept.reach.shape[1] - len(calm)
     number = kept.rows[row, _PUBLICATION]
     offer, since_us = inputs.pub_offer[number], inputs.pub_time[number]
     cells = kept.reach[row, columns + first : columns + last]
-    _count_on(state, cells, kept.forwards[offer, first:last])
+    sent = _count_on(state, cells, kept.forwards[offer, first:last])
+    every = not rules.streams  # or those next to who sends it
+    count = 0
+    for n in range(len(cells)):  # no branch to mispredict
+        stack[count] = first + n
+        count += (cells[n] > 0) & (every | (calm[first + n, _UP] == len(calm)))
     if rules.streams:
-        _send_on(
-            state, kept.items, kept.streams, kept.rows, calm, first, row, cells[0] - 1, hop + 1,
-            since_us, state[_NOW], _turn(state),
-        )  # fmt: skip
-        return
-    kept.handled_us[len(calm)] = state[_NOW]
-    _tree_on(
-        state, calm, kept.brokers, kept.nodes, kept.handled_us, kept.popular_us, kept.reach, row,
-        since_us, first, last, hop, rules.timed, rules.alike,
-    )  # fmt: skip
+        for n in range(count):
+            here = cells[stack[n] - first] - 1
+            _send_on(
+                state, kept.items, kept.streams, kept.first_us, kept.rows, calm, stack[n], row,
+                here, hop + 1, since_us, state[_NOW], _turn(state),
+            )  # fmt: skip
+    else:
+        kept.handled_us[len(calm)] = state[_NOW]
+        _tree_on(inputs, rules, kept, row, count, since_us, hop)
+    return sent > 0
 
 
 @_compiled
@@ -1103,14 +1137,20 @@ def _evaluate(inputs, rules, kept, home):
     """Algorithm 1 at one broker; whether anything was counted since that before the last."""
     capacity = inputs.capacity[home]
     slots, rate = kept.slots, kept.rate
+    own = inputs.slot_of[-1]
     first, last = inputs.listed_of[home], inputs.listed_of[home + 1]
     active = False
     filled = 0.0
     for at in range(first, last):
         slot = inputs.listed[at]
-        active = active or slots[slot, _OFFERED] > 0 or rate[slot] > 0
-        rate[slot] = slots[slot, _OFFERED] / (rules.period_us / 1e6)
+        offered = slots[slot, _OFFERED]
         slots[slot, _OFFERED] = 0
+        if slot >= own:  # of another home: what went on over the link so far, and had before
+            forwarded = kept.forwards[inputs.slot_offer[slot], inputs.passing[slot - own]]
+            slots[slot, _OFFERED] = forwarded
+            offered = forwarded - offered
+        active = active or offered > 0 or rate[slot] > 0
+        rate[slot] = offered / (rules.period_us / 1e6)
         if slots[slot, _POPULAR]:
             filled += rate[slot]
     fresh = kept.brokers[home, _FRESH]
@@ -1138,15 +1178,6 @@ def _evaluate(inputs, rules, kept, home):
         if slots[slot, _POPULAR]:
             kept.least[home] = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
     return active
-
-
-@_compiled
-def _count_forwarded(inputs, rules, kept, broker, offer, link, count):
-    """Publications of another home go on over a link: what this home can do is filled with them."""
-    slot = inputs.passing[offer, link]
-    if slot >= 0:
-        kept.slots[slot, _OFFERED] += count
-        _evaluate_later(rules, kept, broker)
 
 
 @_compiled
@@ -1248,8 +1279,8 @@ def _send_directly_behind(inputs, rules, kept, row, offer, leaves, first, last):
         way = calm[first + n, _ENTRY_US] if near else inputs.direct[home, at]
         if rules.timed:
             _send_directly_to(
-                state, kept.items, kept.streams, kept.earliest, first + n, inputs.rows[offer],
-                here, published_us, state[_NOW] + way,
+                state, kept.items, kept.streams, kept.first_us, kept.earliest, first + n,
+                inputs.rows[offer], here, published_us, state[_NOW] + way,
             )  # fmt: skip
         else:
             _deliver_at_once(state, kept.other_us, way, published_us, here)
@@ -1270,21 +1301,21 @@ def _pass_on(inputs, kept, row, offer):
     state, reach, forwards = kept.state, kept.reach, kept.forwards
     touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
     home = inputs.rows[offer]
-    first_link, inward = inputs.first_link[home], inputs.inward[home]
+    entry, inward = inputs.entry[home], inputs.inward[home]
     path_us, depths = inputs.path_us[home], inputs.depths[home]
     calm = len(inputs.calm)
     sent, pure, furthest_us = 0, 0, 0
     for n in range(state[_TOUCHED]):
-        broker = touched[n]
-        if not kept.open[first_link[broker]]:
+        at = touched[n]
+        if not kept.open[entry[at]]:
             continue
         sent += 1
-        forwards[offer, calm + inward[broker]] += 1
-        furthest_us = max(furthest_us, path_us[broker])
-        here = reach[row, inputs.column[broker]] - 1
+        forwards[offer, calm + inward[at]] += 1
+        furthest_us = max(furthest_us, path_us[at])
+        here = reach[row, at] - 1
         if here > 0:
-            _deliver(state, popular_us, _POPULAR_DELAYS, path_us[broker], here, depths[broker])
-        elif parting[broker]:
+            _deliver(state, popular_us, _POPULAR_DELAYS, path_us[at], here, depths[at])
+        elif parting[at]:
             pure += 1
     state[_STEPS] += sent
     state[_FORWARDS] += sent
@@ -1340,8 +1371,9 @@ def _publish(inputs, rules, kept, row):
         if over_tree and rules.at_once:
             forwarded = True
         elif over_tree and inputs.calm_from[link] < inputs.calm_until[link]:
-            _over_calm_link(inputs, rules, kept, row, link, _ZERO)
-            forwarded = True
+            forwarded = _over_calm(
+                inputs, rules, kept, row, inputs.calm_from[link], inputs.calm_until[link], _ZERO
+            )
         elif over_tree:
             kept.rows[row, _REFS] += 1
             state[_FORWARDS] += 1
@@ -1434,17 +1466,14 @@ def _on_batch(inputs, rules, kept, item):
                 state, items, kept.near, kept.far, inputs.latencies[link],
                 _BATCH, peer, broker, hop + 1, bundle, size,
             )  # fmt: skip
-            _count_forwarded(inputs, rules, kept, broker, offer, link, size)
+            if inputs.counting[broker]:
+                _evaluate_later(rules, kept, broker)
             forwarded = True
     first, last = inputs.calm_of[broker], inputs.calm_of[broker + 1]
     if first < last:
         forwarded |= _batch_on(inputs, rules, kept, bundle, first, last, hop) > 0
-        if inputs.counting[broker]:
-            for link in range(inputs.pointers[broker], inputs.pointers[broker + 1]):
-                if inputs.calm_from[link] < inputs.calm_until[link]:
-                    size = _wanted(kept, bundle, inputs.column[inputs.neighbours[link]])
-                    if size > 0:
-                        _count_forwarded(inputs, rules, kept, broker, offer, link, size)
+        if forwarded and inputs.counting[broker]:
+            _evaluate_later(rules, kept, broker)
     _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
     return delivered, forwarded
 
@@ -1542,35 +1571,36 @@ def _on_gossip(inputs, rules, kept, item):
 @_compiled
 def _take(inputs, kept):
     """The next publication as an item, with its row: who leads to a match, and how many."""
-    state, reach, column = kept.state, kept.reach, inputs.column
+    state, column = kept.state, inputs.column
     number = state[_PUBLISHED]
     state[_PUBLISHED] += 1
     offer = inputs.pub_offer[number]
-    home, up = inputs.homes[offer], inputs.rows[offer]
+    home = inputs.homes[offer]
     row = _new(state, _ROWS, kept.rows)
-    reach[row, :] = 0
-    kept.parting[:] = False
-    state[_TOUCHED] = 0
-    reach[row, column[home]] = 1
     kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
     x, y = inputs.values[number, 0], inputs.values[number, 1]
-    low, high, matches = inputs.low, inputs.high, kept.matches
-    count = 0
-    for s in range(inputs.starts[offer], inputs.starts[offer + 1]):  # no branch to mispredict
-        matches[count] = s
-        count += (
-            (low[s, 0] <= x) & (x <= high[s, 0]) & (low[s, 1] <= y) & (y <= high[s, 1])
-        )  # fmt: skip
-    for n in range(count):
-        broker = inputs.sub_broker[matches[n]]
-        at = broker
-        while reach[row, column[at]] == 0:
-            reach[row, column[at]] = 1
-            kept.touched[state[_TOUCHED]] = at
-            state[_TOUCHED] += 1
-            at = inputs.above[up, at]
-            kept.parting[at] = True
-        reach[row, column[broker]] += 1
+    first, last = inputs.starts[offer], inputs.starts[offer + 1]
+    boxes, matches, columns = inputs.boxes, kept.matches, inputs.sub_column[first:last]
+    low_x, high_x = boxes[0, first:last], boxes[1, first:last]
+    low_y, high_y = boxes[2, first:last], boxes[3, first:last]
+    for n in range(len(columns)):  # nothing here is a branch to mispredict
+        matches[n] = (low_x[n] <= x) & (x <= high_x[n]) & (low_y[n] <= y) & (y <= high_y[n])
+    cells, parting = kept.reach[row], kept.parting
+    cells[:] = 0
+    parting[:] = 0
+    for n in range(len(columns)):
+        cells[columns[n]] += matches[n]
+    cells[column[home]] += 1
+    inwards = inputs.inwards[inputs.rows[offer]]
+    touched = 0
+    for n in range(len(inwards)):
+        at, up = inwards[n, 0], inwards[n, 1]
+        leads = parting[at] | (cells[at] > 0)
+        cells[at] += leads
+        parting[up] |= leads
+        kept.touched[touched] = at
+        touched += leads
+    state[_TOUCHED] = touched
     item = _new(state, _ITEMS, kept.items)
     kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
     kept.items[item, _SENDER], kept.items[item, _HOP] = -1, 0
@@ -1695,27 +1725,27 @@ def _run(inputs, rules, kept, limits):
     pub_time, pub_offer = inputs.pub_time, inputs.pub_offer
     forwards, popular_us, other_us = kept.forwards, kept.popular_us, kept.other_us
     column, counting = inputs.column, inputs.counting
-    calm, outer, outer_of = inputs.calm, inputs.outer, inputs.outer_of
+    calm, calm_of = inputs.calm, inputs.calm_of
     columns = reach.shape[1] - len(calm)
     while True:
         if _full(state, limits):
             return False
-        if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 2) > other_us.shape[0]:
+        if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 2) >= other_us.shape[0]:
             return False
         item = state[_PUT_OFF]
         if item == _END_OF_RUN:
             item = _next_item(state, items, near, far, pub_time)
         state[_PUT_OFF] = _END_OF_RUN
-        if item == _END_OF_RUN:
-            if state[_STREAMED] == 0:
-                return True
-            if not _catch_up_all(inputs, rules, kept, limits, _NEVER):
+        over = item == _END_OF_RUN
+        if over and state[_STREAMED] == 0:
+            return True
+        if over or (rules.streams and state[_CLOCK] >= state[_CATCH_UP]):
+            until_us = _NEVER if over else state[_CLOCK]
+            if not _catch_up_all(inputs, rules, kept, limits, until_us):
+                state[_PUT_OFF] = item
                 return False
+        if over:
             continue
-        due = rules.streams and state[_CLOCK] >= state[_CATCH_UP]
-        if due and not _catch_up_all(inputs, rules, kept, limits, state[_CLOCK]):
-            state[_PUT_OFF] = item
-            return False
         if item == _NEXT_PUBLICATION:
             item = _take(inputs, kept)
         now = state[_CLOCK]
@@ -1771,15 +1801,13 @@ def _run(inputs, rules, kept, limits):
                         row, _ONE,
                     )  # fmt: skip
                     if counting[broker]:
-                        _count_forwarded(inputs, rules, kept, broker, offer, link, _ONE)
+                        _evaluate_later(rules, kept, broker)
                     forwarded = True
-            for at in range(outer_of[broker], outer_of[broker + 1]):
-                link = outer[at]
-                if reach[row, column[neighbours[link]]] > 0:
-                    _over_calm_link(inputs, rules, kept, row, link, hop)
-                    if counting[broker]:
-                        _count_forwarded(inputs, rules, kept, broker, offer, link, _ONE)
-                    forwarded = True
+            first, last = calm_of[broker], calm_of[broker + 1]
+            if _over_calm(inputs, rules, kept, row, first, last, hop):
+                if counting[broker]:
+                    _evaluate_later(rules, kept, broker)
+                forwarded = True
             _release(state, rows, row)
         elif kind == _PUBLISH:
             row = items[item, _LOAD]
