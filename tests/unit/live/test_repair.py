@@ -6,8 +6,17 @@ from pathlib import Path
 
 from live_harness import write_network
 from postroad.filters import parse
-from postroad.live.links.messages import Codec, WantsChange
-from postroad.live.links.repair import Choose, Hand, Owe, Probe, Repair, Route, Spread
+from postroad.live.links.messages import Codec, Wants, WantsChange, WantsVersions
+from postroad.live.links.repair import (
+    Choose,
+    Hand,
+    Owe,
+    Probe,
+    Repair,
+    Route,
+    Spread,
+    Transmit,
+)
 from postroad.live.network import load
 from postroad.live.store import Journal
 from postroad.model import Publication, Subscription
@@ -93,6 +102,34 @@ def test_what_clients_want_is_spread_when_it_changes(tmp_path: Path) -> None:
     assert one.local(Unsubscribe("s"), NOW) == []
     change = WantsChange(0, NOW, NOW + 1, "n > 0", False)
     assert one.local(Unsubscribe("t"), NOW) == [Spread(change, None)]
+
+
+def test_a_broker_that_is_not_in_the_file_yet_is_waited_for(tmp_path: Path) -> None:
+    """B has a newer file, and D a session that was at B."""
+    one, given = repair(tmp_path), publication(0, 1)
+    one.turn(joined(one))
+    one.answered(one.tree.id, True, NOW)
+    wants = Wants(3, NOW, ["n > 0"])
+    assert one.on_message(wants, 1, NOW) == [Spread(wants, 1)]
+    assert one.on_message(Wants(2**40, NOW, ["n > 0"]), 1, NOW) == []  # no broker's number
+    one.turn(joined(one))
+    one.publish(given)
+    one.chosen(1, {}, False)
+    one.let_go(lambda onward: True)
+    assert one.holds(given)
+    pairs = [("A", "B"), ("B", "C"), ("C", "A"), ("B", "D")]
+    newer = write_network(tmp_path, ["A", "B", "C", "D"], pairs, top='store = "store"')
+    one.change(load(newer))
+    assert one.wants[3] == {"n > 0": None}
+
+
+def test_what_came_last_is_told_last(tmp_path: Path) -> None:
+    one = repair(tmp_path)
+    for broker, version in ((1, NOW + 5), (2, NOW + 3)):
+        one.on_message(Wants(broker, version, []), 1, NOW)
+    orders = one.on_message(WantsVersions({}, True), 1, NOW) or []
+    told = [order.message for order in orders if isinstance(order, Transmit)]
+    assert [message.broker for message in told if isinstance(message, Wants)] == [2, 1]
 
 
 def test_what_was_sent_in_this_tree_is_delivered_once(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ ONCE_FAILED = (
     31137,  # what one had for a group went to another when the one was removed
     32064,  # one was removed that had something for others
     33077,  # one that had given a session away fell, and who was to have it never heard of it
+    72133,  # a session moved to a broker that a third did not know of yet
     *(7039, 7060),  # what waited for a session is at the broker that is away
 )
 

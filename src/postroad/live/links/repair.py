@@ -67,6 +67,7 @@ log = logging.getLogger("postroad.repair")
 BEAT_US = 500_000  # something is said over every connection so often
 SILENT_US = 3_000_000  # and one that has been silent for so long is dead
 BEGUN = 1  # who owns, in the store's table of trees, those of `begun`
+NEW_MAX = 1_000  # brokers that others may know of and this one does not yet
 ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
@@ -306,16 +307,24 @@ class Repair:
         self.acquainted |= self.settled() and self._all_in()
         self._choose_again()
         for table, known in (("seen", self.seen), ("wants", self.wants), ("share", self.handed)):
-            for gone in known.keys() - self.spanning.members:
-                del known[gone]
-                if self.journal is not None:
-                    self.journal.clear(table, gone)
-        for gone in self.versions.keys() - self.spanning.members:
-            del self.versions[gone]
+            for gone in list(known):
+                if not self._counts(gone):
+                    del known[gone]
+                    if self.journal is not None:
+                        self.journal.clear(table, gone)
+        for gone in list(self.versions):
+            if not self._counts(gone):
+                del self.versions[gone]
         for gone in self.begun.keys() - self.spanning.members:
             del self.begun[gone]
             if self.journal is not None:
                 self.journal.drop("tree", BEGUN, gone)
+
+    def _counts(self, broker: BrokerId) -> bool:
+        """Whether a broker is in the network, or may be once this one has the newest file: others
+        that have it already tell of sessions that have moved to it."""
+        count = len(self.network.names)
+        return broker in self.spanning.members or count <= broker < count + NEW_MAX
 
     def _choose_again(self) -> None:
         """What was to be handed to brokers that are removed goes to others."""
@@ -657,9 +666,11 @@ class Repair:
         return WantsVersions(dict(self.versions), self.acquainted or self._met)
 
     def _on_versions(self, theirs: WantsVersions, sender: BrokerId) -> list[Order]:
+        # The latest change last: a session that moves wants something at its new broker before it
+        # does not at its old one any more, and the link may break in between.
         orders: list[Order] = [
             Transmit(sender, Wants(broker, version, list(self.wants.get(broker, {}))))
-            for broker, version in self.versions.items()
+            for broker, version in sorted(self.versions.items(), key=lambda item: item[1])
             if version > theirs.versions.get(broker, 0)
         ]
         if theirs.acquainted and not (self.acquainted or self._met):
@@ -682,8 +693,9 @@ class Repair:
                 return None
 
     def _learn(self, wants: Wants, sender: BrokerId | None, now: TimeUs) -> list[Order]:
-        known = wants.broker in self.spanning.members
-        if not known or wants.version <= self.versions.get(wants.broker, 0):
+        if not self._counts(wants.broker):
+            return []
+        if wants.version <= self.versions.get(wants.broker, 0):
             return []
         if wants.broker == self.number and sender is not None:
             # Of a store that this broker had before it was reset: what counts is what is so now.
@@ -701,7 +713,7 @@ class Repair:
 
     def _apply(self, change: WantsChange, sender: BrokerId | None) -> list[Order]:
         # What is newer than this and was missed comes whole: a link that starts compares versions.
-        if change.before != self.versions.get(change.broker, 0):
+        if change.before != self.versions.get(change.broker, 0) or not self._counts(change.broker):
             return []
         known, journal = self.wants.setdefault(change.broker, {}), self.journal
         self._as_of(change.broker, change.version)
@@ -730,7 +742,7 @@ class Repair:
             texts = {
                 text
                 for broker, known in self.wants.items()
-                if broker in self.spanning.members and broker not in self.tree.members
+                if self._counts(broker) and broker not in self.tree.members
                 for text in known
             }
             self._absent = [parse(text) for text in sorted(texts)]
