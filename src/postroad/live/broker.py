@@ -930,7 +930,7 @@ class Broker:
                 self._learn_members(members, None)
 
     def _on_members(self, members: Members, sender: BrokerId) -> None:
-        if members.broker not in self.network.members:
+        if not self.network.has(members.broker):
             return
         if members.broker != self.number:
             self._learn_members(members, sender)
@@ -957,7 +957,7 @@ class Broker:
 
     def _restore_members(self, kept: Kept) -> None:
         for owner, rows in kept.by_owner("share").items():
-            if owner < 0 and -1 - owner in self.network.members:
+            if owner < 0 and self.network.has(-1 - owner):
                 version, groups = 0, {}
                 for name, data in rows:
                     if name:
@@ -1457,8 +1457,8 @@ class Broker:
                     self._part(peer, now)  # one in the tree leaves with it
         if self.repair is not None:
             self.repair.change(network)
-        self.clients.luggage.forget(network.members, now)
-        for broker in [b for b in self.shares.versions if b not in network.members]:
+        self.clients.luggage.forget(now)
+        for broker in [b for b in self.shares.versions if not network.has(b)]:
             self.shares.forget(broker)
             if self.journal is not None:
                 self.journal.clear("share", -1 - broker)

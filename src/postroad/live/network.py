@@ -69,6 +69,7 @@ DURABLE = tuple(name for name, scheme in SCHEMES.items() if scheme.durable)
 LOOPBACK = "127.0.0.1"
 LATENCY_US = 1000  # what plans assume of a link that the file does not describe
 WORKERS_MAX = 64
+NEW_MAX = 1_000  # brokers that a newer file may have more
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,12 @@ class Network:
     @property
     def members(self) -> list[BrokerId]:
         return [broker for broker in range(len(self.names)) if broker not in self.removed]
+
+    def has(self, broker: BrokerId) -> bool:
+        """Whether a broker is a member, or may be one of a newer file: others have it already and
+        tell of what has moved there, and what is not listened to now is not said again."""
+        count = len(self.names)
+        return broker in self.members if broker < count else broker < count + NEW_MAX
 
     @property
     def revision(self) -> int:

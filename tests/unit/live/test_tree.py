@@ -26,7 +26,8 @@ ONCE_FAILED = (
     31137,  # what one had for a group went to another when the one was removed
     32064,  # one was removed that had something for others
     33077,  # one that had given a session away fell, and who was to have it never heard of it
-    72133,  # a session moved to a broker that a third did not know of yet
+    *(72133, 81167),  # a session moved to a broker that others had not in their files yet
+    80863,  # a broker asked before said that it had no session, which meanwhile came from another
     *(7039, 7060),  # what waited for a session is at the broker that is away
 )
 

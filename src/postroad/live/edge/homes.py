@@ -197,8 +197,8 @@ class Homes:
 
     # What is kept.
 
-    def restore(self, kept: Kept, members: Iterable[BrokerId]) -> None:
-        known, residents = set(members), kept.by_owner("resident")
+    def restore(self, kept: Kept, has: Callable[[BrokerId], bool]) -> None:
+        residents = kept.by_owner("resident")
         for owner, rows in residents.items():
             clients: dict[str, Residence] = {}
             version = 0
@@ -207,7 +207,7 @@ class Homes:
                     clients[client] = msgspec.msgpack.decode(data, type=Residence)
                 else:
                     version = msgspec.msgpack.decode(data, type=int)
-            if owner in known:
+            if has(owner):
                 self._take(Residents(owner, version, clients))
         self.mine = dict(self.stated.get(self.number, {}))
         self.acquainted = EVERYBODY in residents
@@ -607,8 +607,13 @@ class Homes:
                 asking.stamp = max(asking.stamp, refused.known + 1)
                 if asking.stamp != refused.stamp:
                     return self._ask(client, asking)
-        elif coming is not None and coming.stamp == refused.stamp and refused.reason == GONE:
-            # It ended there, or its broker fell and had no store: what waited there is gone.
+        elif (
+            coming is not None
+            and (coming.broker, coming.stamp) == (refused.origin, refused.stamp)
+            and refused.reason == GONE
+        ):
+            # It ended there, or its broker fell and had no store: what waited there is gone. (From
+            # another broker, asked before under the same stamp, it would only mean "not here".)
             self._forget(client, self.coming)
             return [Merge(client, None)]
         return []

@@ -48,7 +48,7 @@ class Luggage:
 
     def restore(self, kept: Kept) -> None:
         """Before the sessions are restored."""
-        self.homes.restore(kept, self.broker.network.members)
+        self.homes.restore(kept, self.broker.network.has)
 
     def restored(self, kept: Kept, now: TimeUs) -> None:
         """After them: those that were on their way go on."""
@@ -64,7 +64,7 @@ class Luggage:
             elif client not in self.homes.mine:  # of a store that knew of no others
                 self.homes.holds(client, True, self._owner(session.username), now)
         self.follow(self.homes.restored(sessions), now)
-        self.forget(self.broker.network.members, now)
+        self.forget(now)
 
     def news(self, now: TimeUs) -> None:
         """Once a turn."""
@@ -80,23 +80,24 @@ class Luggage:
     def on_message(
         self, message: SessionMessage | Residents | ResidentsVersions, sender: BrokerId, now: TimeUs
     ) -> None:
-        members = self.broker.network.members
+        network = self.broker.network
         if isinstance(message, ResidentsVersions):
             if now >= self.until_us and not self.homes.acquainted:
                 self.homes.acquaint()
-            self.follow(self.homes.on_versions(message, sender, members), now)
+            self.follow(self.homes.on_versions(message, sender, network.members), now)
             if self.homes.acquainted:
                 self._let_in(now)
         elif isinstance(message, Residents):
-            if message.broker in members:
+            if network.has(message.broker):
                 self.follow(self.homes.learn(message, sender, now), now)
-        elif message.origin in members:
+        elif message.origin in network.members:
             self.follow(self.homes.on_message(message, now), now)
 
-    def forget(self, members: Iterable[BrokerId], now: TimeUs) -> None:
-        """Only these brokers are left: others were removed."""
-        for broker in self.homes.known_brokers() - set(members):
-            self.follow(self.homes.forget(broker), now)
+    def forget(self, now: TimeUs) -> None:
+        """Brokers may have been removed."""
+        for broker in self.homes.known_brokers():
+            if not self.broker.network.has(broker):
+                self.follow(self.homes.forget(broker), now)
 
     # What clients bring.
 

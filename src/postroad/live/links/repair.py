@@ -67,7 +67,6 @@ log = logging.getLogger("postroad.repair")
 BEAT_US = 500_000  # something is said over every connection so often
 SILENT_US = 3_000_000  # and one that has been silent for so long is dead
 BEGUN = 1  # who owns, in the store's table of trees, those of `begun`
-NEW_MAX = 1_000  # brokers that others may know of and this one does not yet
 ONE = -1  # stands for a neighbour's number: a publication of the outbox
 
 
@@ -308,23 +307,17 @@ class Repair:
         self._choose_again()
         for table, known in (("seen", self.seen), ("wants", self.wants), ("share", self.handed)):
             for gone in list(known):
-                if not self._counts(gone):
+                if not self.network.has(gone):
                     del known[gone]
                     if self.journal is not None:
                         self.journal.clear(table, gone)
         for gone in list(self.versions):
-            if not self._counts(gone):
+            if not self.network.has(gone):
                 del self.versions[gone]
         for gone in self.begun.keys() - self.spanning.members:
             del self.begun[gone]
             if self.journal is not None:
                 self.journal.drop("tree", BEGUN, gone)
-
-    def _counts(self, broker: BrokerId) -> bool:
-        """Whether a broker is in the network, or may be once this one has the newest file: others
-        that have it already tell of sessions that have moved to it."""
-        count = len(self.network.names)
-        return broker in self.spanning.members or count <= broker < count + NEW_MAX
 
     def _choose_again(self) -> None:
         """What was to be handed to brokers that are removed goes to others."""
@@ -693,7 +686,7 @@ class Repair:
                 return None
 
     def _learn(self, wants: Wants, sender: BrokerId | None, now: TimeUs) -> list[Order]:
-        if not self._counts(wants.broker):
+        if not self.network.has(wants.broker):
             return []
         if wants.version <= self.versions.get(wants.broker, 0):
             return []
@@ -713,7 +706,9 @@ class Repair:
 
     def _apply(self, change: WantsChange, sender: BrokerId | None) -> list[Order]:
         # What is newer than this and was missed comes whole: a link that starts compares versions.
-        if change.before != self.versions.get(change.broker, 0) or not self._counts(change.broker):
+        if change.before != self.versions.get(change.broker, 0) or not self.network.has(
+            change.broker
+        ):
             return []
         known, journal = self.wants.setdefault(change.broker, {}), self.journal
         self._as_of(change.broker, change.version)
@@ -742,7 +737,7 @@ class Repair:
             texts = {
                 text
                 for broker, known in self.wants.items()
-                if self._counts(broker) and broker not in self.tree.members
+                if self.network.has(broker) and broker not in self.tree.members
                 for text in known
             }
             self._absent = [parse(text) for text in sorted(texts)]
