@@ -359,6 +359,39 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
         if draw.random() < 0.1:
             fanout.forget()
             known.clear()
+        if draw.random() < 0.2:
+            fanout.try_again()
+            known = {name: numbers for name, numbers in known.items() if numbers is not None}
+
+
+def test_a_recipient_of_another_kind_waits_until_all_is_forgotten() -> None:
+    table: Compiled[str] = Compiled()
+    table.insert("one", parse("n >= 0"))
+    table.insert("other", parse("m >= 0"))
+    passing, fanout = table.passing(), table.fanout()
+    assert passing is not None
+    fanout.learn("one", [(7, PLAIN)])
+    fanout.learn("other", [(7, OLD)])
+    sent = packet("a", b'{"n": 1}', False), packet("a", b'{"n": 1, "m": 1}', False)
+
+    def look() -> tuple[list[Any], list[Any]]:
+        found: list[Any] = []
+        passing((b"".join(sent), 0, 9, 16_000, False, READY, set(TOPICS), found, fanout.address, 0))
+        return found[1::3], found[2::3]
+
+    packets, items = look()
+    assert packets == [None, sent[1]]
+    assert items[0][1] == sent[0]
+    recipients = fanout.recipients
+    fanout.forget()
+    assert recipients == [7]  # of pieces that were made before
+    fanout.learn("one", [(7, OLD)])
+    fanout.learn("other", [(7, OLD)])
+    packets, items = look()
+    assert (packets, items[0][1]) == (
+        [None],
+        b"".join(packet("a", body, True) for body in (b'{"n": 1}', b'{"n": 1, "m": 1}')),
+    )
 
 
 def test_what_is_gathered_is_bounded() -> None:

@@ -64,7 +64,7 @@ class Fanout(Generic[Id, Recipient]):
         self._rows_of = rows_of
         self.recipients: list[Recipient] = []
         self.kinds: list[int] = []  # of the recipients
-        self.kept_back = False  # whether some rows are
+        self._kept_back: list[tuple[int, range]] = []  # ids by identity, and their rows
         self._numbers: dict[Recipient, int] = {}
         self._known: set[int] = set()  # by identity: the table holds them
         # Written one by one, which takes half as long by way of their buffers.
@@ -82,47 +82,57 @@ class Fanout(Generic[Id, Recipient]):
         return id(name) in self._known
 
     def learn(self, name: Id, recipients: Iterable[tuple[Recipient, int]] | None) -> None:
-        """Whom the rows of an id lead to, and of which kind each is; None to keep them back."""
+        """Whom the rows of an id lead to, and of which kind each is; None to keep them back. They
+        are also if a recipient was of another kind before: pieces are made for that one."""
         self._known.add(id(name))
-        lead = KEPT_BACK
-        if recipients is None:
-            self.kept_back = True
+        rows = self._rows_of(name)
+        asked = [] if recipients is None else [self._number(*each) for each in recipients]
+        numbers = [number for number in asked if number is not None]
+        if recipients is None or len(numbers) < len(asked):
+            lead = KEPT_BACK
+            self._kept_back.append((id(name), rows))
         else:
-            numbers = [self._number(each, kind) for each, kind in recipients]
             lead = self._end
             self._end += 1 + len(numbers)
             if self._end > len(self._routes):
                 self._routes = _grown(self._routes, self._end)
                 self._tell()
             self._routes[lead : self._end] = array("i", [len(numbers), *numbers])
-        rows = self._rows_of(name)
         if rows.stop > len(self._leads):
             self._leads = _grown(self._leads, rows.stop)
             self._tell()
         for row in rows:
             self._leads[row] = lead
 
+    def try_again(self) -> None:
+        """Know nothing of the rows that were kept back."""
+        for known, rows in self._kept_back:
+            self._known.discard(known)
+            for row in rows:
+                self._leads[row] = UNKNOWN
+        self._kept_back.clear()
+
     def forget(self) -> None:
-        """Know nothing of any row."""
+        """Know nothing of any row; pieces that were made still go by the lists of before."""
         np.asarray(self._leads)[:] = UNKNOWN
         self._known.clear()
+        self._kept_back.clear()
         self._numbers.clear()
-        self.recipients.clear()
-        self.kinds.clear()
-        self._end, self.kept_back = 1, False
+        self.recipients, self.kinds = [], []
+        self._end = 1
 
-    def _number(self, recipient: Recipient, kind: int) -> int:
+    def _number(self, recipient: Recipient, kind: int) -> int | None:
+        """The number of a recipient; None if it was of another kind."""
         number = self._numbers.setdefault(recipient, len(self.recipients))
         if number == len(self.recipients):
             self.recipients.append(recipient)
-            self.kinds.append(-1)
+            self.kinds.append(kind)
             if number == len(self._table):
                 self._table = np.concatenate([self._table, np.zeros_like(self._table)])
                 self._touched = np.zeros(len(self._table), dtype=np.int32)
                 self._tell()
-        if kind != self.kinds[number]:
-            self._table[number, KIND] = self.kinds[number] = kind
-        return number
+            self._table[number, KIND] = kind
+        return number if self.kinds[number] == kind else None
 
     def _tell(self) -> None:
         """Say in the state where everything is."""

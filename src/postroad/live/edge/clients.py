@@ -167,6 +167,7 @@ class Clients:
         self._ways: dict[BrokerId | None, dict[str, Way]] = {}
         self._whose: dict[BrokerId | None, Whose] = {}  # the same of filters,
         self._fanouts: dict[BrokerId | None, Fanout[Filter, Session | BrokerId]] = {}  # compiled
+        self._retried_us: TimeUs = 0  # when rows that were kept back there were last let go
         self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
@@ -929,12 +930,18 @@ class Clients:
         broker, took_us = self.broker, now - batch.words[2]
         old = connection is not None and connection.level == V3
         stepped = copied = 0
+        recipients, kinds = fanout.recipients, fanout.kinds  # as of this look
         for place in range(0, len(runs), 3):
             word, run, matched = runs[place : place + 3]
             before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
             onward: list[BrokerId] | None = []
             if run is None:
-                copied += self._take_pieces(matched, numbers, sender, fanout, batch, now)
+                size, stale = self._take_pieces(
+                    matched, numbers, sender, recipients, kinds, batch, now
+                )
+                copied += size
+                if stale:
+                    fanout.forget()
                 self._timed(took_us, count)
                 count = 0
             else:
@@ -971,13 +978,14 @@ class Clients:
         pieces: list[Any],
         numbers: Sequence[int],
         sender: BrokerId | None,
-        fanout: Fanout[Filter, Session | BrokerId],
+        recipients: list[Session | BrokerId],
+        kinds: list[int],
         batch: OutgoingBatch,
         now: TimeUs,
-    ) -> int:
-        """Give each recipient its piece of publications with these numbers; how many bytes clients
-        get."""
-        recipients, dirty, size = fanout.recipients, self.dirty, 0
+    ) -> tuple[int, bool]:
+        """Give each recipient its piece of publications with these numbers: how many bytes clients
+        get, and whether one is not as was learned."""
+        dirty, size = self.dirty, 0
         delivered, stale = 0, False
         each = iter(pieces)
         for word, piece, places in zip(each, each, each, strict=True):
@@ -988,7 +996,7 @@ class Clients:
                 continue
             size += len(piece)
             target = recipient.direct
-            kind = fanout.kinds[word >> PASSED_BITS]
+            kind = kinds[word >> PASSED_BITS]
             if target is not None and not target.full and (target.level == V3) == (kind == OLD):
                 target.out.append(piece)
                 dirty[target] = None
@@ -1000,9 +1008,7 @@ class Clients:
             whole = mqtt.run_of_other_level(piece, True) if kind == OLD else piece
             self._hand_singly(recipient, whole, chosen, sender, batch, now)
         self.delivered += delivered
-        if stale:
-            fanout.forget()
-        return size
+        return size, stale
 
     def _hand_singly(
         self,
@@ -1489,9 +1495,10 @@ class Clients:
         """Close connections that have been silent for too long."""
         self._apart.difference_update(self._apart_briefly)
         self._apart_briefly.clear()
-        for fanout in self._fanouts.values():
-            if fanout.kept_back:  # whoever needed a further look may not need it any more
-                fanout.forget()
+        if now - self._retried_us >= SECOND_US:
+            self._retried_us = now
+            for fanout in self._fanouts.values():
+                fanout.try_again()  # whoever needed a further look may not need it any more
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
