@@ -563,6 +563,65 @@ class Broker:
             if neighbour.link.full:
                 self.congested = True
 
+    def clear(self, peers: Iterable[BrokerId], lasting: bool) -> bool:
+        """Whether a publication would leave for these neighbours at once, as a run or a batch."""
+        version = links.RUNS if lasting else links.BATCHES
+        for peer in peers:
+            neighbour = self.peers[peer]
+            wire = neighbour.wire
+            if wire is None or wire.out or wire.closing or not neighbour.link.clear:
+                return False
+            if not self._takes(peer, version):
+                return False
+        return not self.congested
+
+    def forward_at_once(
+        self, run: RunMessage, peers: list[BrokerId], lasting: bool
+    ) -> list[tuple[Wire, bytes]]:
+        """Pass on a run of one over clear links, where not all to its topic go the same way as a
+        batch: what is to be written to which connections now."""
+        message: RunMessage | BatchMessage = run
+        if not lasting:
+            message = BatchMessage(
+                run.publisher, run.boot, [run.first], run.packets, run.time_us, run.hops
+            )
+        data = self.codec.encode(message)
+        written = []
+        for peer in peers:
+            neighbour = self.peers[peer]
+            assert neighbour.wire is not None
+            written.append((neighbour.wire, neighbour.link.at_once(data, self.now)))
+            neighbour.sent[run.kind] = neighbour.sent.get(run.kind, 0) + 1
+        return written
+
+    def arrived_alone(self, wire: Wire, data: bytes) -> tuple[links.Data, RunMessage] | None:
+        """The publication that came alone over a connection, as a run, with its frame; None if it
+        is anything else, or there is more to do for it than to hand it out. Nothing is changed."""
+        link = wire.link
+        if link is None or wire.closing or wire.buffer or self.journal is not None:
+            return None
+        frame = links.only(data)
+        if type(frame) is not links.Data or not link.continues(frame):
+            return None
+        message = self.codec.together(frame.messages[0])
+        if type(message) is BatchMessage and len(message.numbers) == 1:
+            publisher, boot, packet = message.publisher, message.boot, message.packets
+            topic = self.clients.topic_of(packet)
+            if topic is not None:
+                number, time_us, hops = message.numbers[0], message.time_us, message.hops
+                message = RunMessage(publisher, boot, number, topic, packet, time_us, hops)
+        return (frame, message) if type(message) is RunMessage else None
+
+    def took_at_once(self, wire: Wire, frame: links.Data, run: RunMessage, now: TimeUs) -> bool:
+        """A run of one that came in this frame is dealt with; whether it is to be acknowledged."""
+        link = wire.link
+        assert link is not None
+        self.now = wire.heard_us = now
+        link.on_frame(frame, now)
+        received = self.peers[link.peer].received
+        received[run.kind] = received.get(run.kind, 0) + 1
+        return link.acknowledges_soon
+
     def _on_run(self, neighbour: Neighbour, run: RunMessage, now: TimeUs) -> None:
         """Hand on a run as it is, or one publication after the other where that cannot be."""
         sender, kind = neighbour.link.peer, run.kind

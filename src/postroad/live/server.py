@@ -19,18 +19,19 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 
 from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
 from postroad.live.broker import Broker
-from postroad.live.edge import system, users
+from postroad.live.edge import mqtt, system, users
+from postroad.live.edge.clients import Destinations
 from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
 from postroad.live.links import certificates, secret
-from postroad.live.links.messages import BadMessage
+from postroad.live.links.messages import BadMessage, RunMessage
 from postroad.live.links.neighbour import Wire
 from postroad.live.network import Network
 from postroad.live.operations import http, logs, reload, workers
@@ -64,8 +65,13 @@ FRAME_MORE = 64 << 10  # a WebSocket frame may hold so much more than the larges
 M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 512 << 10  # what is larger is given back when it is freed
 CLOSE_S = 2.0  # how long closing connections may take to be written
 
-# Where publications of a client go without a turn: the field of their topic, who gets them, how.
-Way = tuple[bytes, list[tuple[Connection, Callable[[bytes], None]]]]
+
+class Writes(NamedTuple):
+    """How publications of a client, or from a neighbour, are written without a turn."""
+
+    to: Destinations
+    level: int  # of MQTT, as they come
+    writes: Sequence[tuple[Connection, Callable[[bytes], None], bool]]  # to whom, if as they come
 
 
 def clock() -> Callable[[], TimeUs]:
@@ -130,7 +136,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us: TimeUs = 0  # when it fires
         self._turned_us: TimeUs = 0  # when the last turn was over
-        self._ways: dict[ClientProtocol, Way] = {}  # since then
+        self._ways: dict[Connection | Wire, Writes] = {}  # since then
         self._tasks: set[asyncio.Task[None]] = set()
         self._agreeing: dict[Wire, asyncio.Task[None]] = {}  # on TLS
         self.asked: dict[http.Protocol, None] = {}
@@ -433,40 +439,90 @@ class Server:
         """Write a publication that came alone to a quiet broker to whoever gets it, and count it
         afterwards; False if it takes a turn."""
         now = self.now()
-        if self._scheduled or now - self._turned_us <= QUIET_US:
+        connection = protocol.connection
+        if self._scheduled or now - self._turned_us <= QUIET_US or connection is None:
             return False
-        way, size = self._ways.get(protocol), len(data)
-        if (
-            way is None
-            or size < 2
-            or data[0] != 0x30
-            or data[1] != size - 2
-            or not data.startswith(way[0], 2)
-        ):
-            way = self._way(protocol, data)
-            if way is None:
+        way = self._ways.get(connection)
+        if way is None or not mqtt.goes_alone(data, way.to.field):
+            if len(data) > QUIET_BYTES:
                 return False
-        targets = way[1]
-        for target, _ in targets:
-            if target.full or target.out:
+            to = protocol.clients.at_once(connection, data)
+            if to is None:
                 return False
-        for _, write in targets:
-            write(data)
+            way = self._way(connection, to, connection.level)
+        if not self._clear(way):
+            return False
         self._turned_us = now
-        assert protocol.connection is not None
-        protocol.clients.went_at_once(protocol.connection, size, len(targets), now)
+        self._write(way, data)
+        protocol.clients.went_at_once(connection, data, len(way.writes), now)
+        if way.to.peers:
+            run = protocol.clients.run_of_one(connection, data, way.to.topic)
+            self._forward(run, way.to)
         return True
 
-    def _way(self, protocol: ClientProtocol, data: bytes) -> Way | None:
-        if protocol.connection is None or len(data) > QUIET_BYTES:
-            return None
-        route = protocol.clients.at_once(protocol.connection, data)
-        if route is None:
-            return None
-        topic, targets = route
-        way: Way = (topic, [(target, self.transports[target].write) for target in targets])
-        self._ways[protocol] = way
+    def passed_on(self, wire: Wire, data: bytes) -> bool:
+        """The same of a publication that came alone from a neighbour."""
+        now = self.now()
+        if self._scheduled or now - self._turned_us <= QUIET_US or len(data) > QUIET_BYTES:
+            return False
+        arrived = None if self.inbox else self.broker.arrived_alone(wire, data)
+        if arrived is None:
+            return False
+        frame, run = arrived
+        clients, way = self.broker.clients, self._ways.get(wire)
+        if way is None or way.to.topic != run.topic:
+            assert wire.link is not None
+            to = clients.at_once_from(wire.link.peer, run)
+            if to is None:
+                return False
+            way = self._way(wire, to, mqtt.V5)
+        if not mqtt.goes_alone(run.packets, way.to.field) or not self._clear(way):
+            return False
+        self._turned_us = now
+        acknowledges = self.broker.took_at_once(wire, frame, run, now)
+        self._write(way, run.packets)
+        clients.copied_at_once(len(way.writes), now - run.time_us)
+        if way.to.peers:
+            publisher, boot, first, topic = run.publisher, run.boot, run.first, run.topic
+            onward = RunMessage(
+                publisher, boot, first, topic, run.packets, run.time_us, run.hops + 1
+            )
+            self._forward(onward, way.to)
+        if acknowledges:
+            self.soon()
+        return True
+
+    def _way(self, source: Connection | Wire, to: Destinations, level: int) -> Writes:
+        """How what comes from there at this MQTT level is written to whom."""
+        writes = [
+            (target, self.transports[target].write, target.level == level) for target in to.targets
+        ]
+        way = Writes(to, level, writes)
+        if to.lasting:
+            self._ways[source] = way
         return way
+
+    def _clear(self, way: Writes) -> bool:
+        """Whether nothing else waits for anybody who gets a publication."""
+        for target, _, _ in way.writes:
+            if target.full or target.out:
+                return False
+        to = way.to
+        return not to.peers or self.broker.clear(to.peers, to.lasting)
+
+    def _write(self, way: Writes, data: bytes) -> None:
+        other, size = b"", 0
+        for _, write, same in way.writes:
+            if not same:
+                other = other or mqtt.as_of_other_level(data, way.level == mqtt.V3)
+            written = data if same else other
+            write(written)
+            size += len(written)
+        self.broker.clients.wrote(size)
+
+    def _forward(self, run: RunMessage, to: Destinations) -> None:
+        for wire, frame in self.broker.forward_at_once(run, to.peers, to.lasting):
+            self.transports[wire].write(frame)
 
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""
@@ -772,6 +828,8 @@ class WireProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         server = self.server
+        if server.passed_on(self.wire, data):
+            return
         server.inbox[self.wire] = server.inbox.get(self.wire, b"") + data
         server.came(len(data), server.now())
 

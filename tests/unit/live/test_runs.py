@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import mqtt5
+import msgspec
 import pytest
 
 from filter_texts import expression, row
@@ -21,12 +22,20 @@ from postroad.live.edge import clients as edge
 from postroad.live.edge import mqtt
 from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
-from postroad.live.links.messages import BatchMessage
+from postroad.live.links.messages import BatchMessage, Echo, RunMessage
 from postroad.live.network import load
 from postroad.matching.index import PASSED_MAX
 from postroad.matching.packets import RUN_BYTES
 from postroad.model import Publication, Subscription
-from postroad.routing.base import Deliver, LinkUp, Publish, Subscribe, Unsubscribe
+from postroad.routing.base import (
+    Deliver,
+    LinkUp,
+    Message,
+    PublicationMessage,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from postroad.routing.pool import FilterPool
 from postroad.routing.subscription_forwarding import Config, SubscriptionForwarding
 
@@ -117,10 +126,13 @@ class Quiet(Side):
         route = clients.at_once(connection, data)
         if route is not None:
             self.at_once += 1
-            assert data.startswith(route[0], 2 if data[1] < 128 else 3)
-            for target in route[1]:
-                self.written[target] = self.written.get(target, b"") + data
-            clients.went_at_once(connection, len(data), len(route[1]), 1_000_000)
+            assert mqtt.goes_alone(data, route.field)
+            old = connection.level == mqtt.V3
+            for target in route.targets:
+                same = target.level == connection.level
+                written = data if same else mqtt.as_of_other_level(data, old)
+                self.written[target] = self.written.get(target, b"") + written
+            clients.went_at_once(connection, data, len(route.targets), 1_000_000)
             return
         clients.received(connection, data, 1_000_000)
         while clients.busy:
@@ -747,3 +759,54 @@ def test_through_a_repair_runs_come_once_and_in_order(tmp_path: Path) -> None:
     assert {*range(1000), *range(3900, 4000)} <= {*got}  # before the first repair, after the last
     sent = net.brokers[0].peers[2].link.base + net.brokers[0].peers[1].link.base
     assert sent < 2000
+
+
+def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+    net.run(100_000)
+    broker = net.brokers[1]
+    (wire,) = broker.wires
+    link, codec = wire.link, broker.codec
+    assert link is not None
+    before = link.received
+
+    def frame(*messages: Message, first: int = 1, ack: int = 0, safe: int = 0) -> bytes:
+        raws = [msgspec.Raw(codec.encode(each)) for each in messages]
+        return links.pack(links.Data(before + first, link.base + ack, 9_000, raws, safe))
+
+    packet = mqtt5.PublishPacket("a", b'{"n": 1}').write()
+    run = RunMessage("p", "0-1", 7, "a", packet, 0, 1)
+    batch = BatchMessage("p", "0-1", [7], packet, 0, 1)
+    single = Publication("p", "0-1.7", {"class": "a"}, packet, 0)
+    for message in (run, batch):
+        arrived = broker.arrived_alone(wire, frame(message))
+        assert arrived is not None
+        assert arrived[1] == run
+    whole = frame(run)
+    for data in (
+        whole[:-1],
+        whole + whole[:1],
+        whole[:4] + b"\xc1" + whole[5:],
+        frame(run, run),
+        frame(run, first=2),
+        frame(run, ack=9),
+        frame(run, safe=10**9),
+        frame(PublicationMessage(single, 1)),
+        frame(Echo(0, 1)),
+        frame(BatchMessage("p", "0-1", [7, 8], packet * 2, 0, 1)),
+        frame(BatchMessage("p", "0-1", [7], packet[:-1], 0, 1)),
+        links.pack(links.Data(before + 1, link.base, 9_000, [msgspec.Raw(b"\x92\xa0\x80")])),
+        links.pack(links.Ack(link.base, 9_000)),
+        links.pack(links.Bye("no")),
+    ):
+        assert broker.arrived_alone(wire, data) is None
+    clients = broker.clients
+    for packets, topic in ((packet, "b"), (packet * 2, "a"), (b"\x31" + packet[1:], "a")):
+        assert clients.at_once_from(0, RunMessage("p", "0-1", 7, topic, packets, 0, 1)) is None
+    assert clients.at_once_from(0, run) is not None
+    wire.buffer += whole[:1]
+    assert broker.arrived_alone(wire, whole) is None
+    wire.buffer.clear()
+    link.on_cut(net.now)
+    assert broker.arrived_alone(wire, whole) is None
+    assert link.received == before

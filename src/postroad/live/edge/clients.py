@@ -126,6 +126,17 @@ Way = tuple[tuple[Session, ...], list[BrokerId]]
 Whose = dict[int, tuple[Session | BrokerId, ...]]
 
 
+class Destinations(NamedTuple):
+    """Where a publication goes at once: the clients that get it, and neighbours. One that is
+    `lasting` is that of all to this topic, which begin with this field."""
+
+    topic: str
+    field: bytes
+    lasting: bool
+    targets: list[Connection]
+    peers: list[BrokerId]
+
+
 class RunsTaken(NamedTuple):
     """How runs were handed out: for how many publications the router took a step; if not all were,
     where the rest begins, how many are before it, and whether the tables have changed; and how many
@@ -732,9 +743,9 @@ class Clients:
         before, self._handed = self._handed, self._handed + count
         self.latency.add(took_us, self._handed // TIMED - before // TIMED)
 
-    def at_once(self, connection: Connection, data: bytes) -> tuple[bytes, list[Connection]] | None:
-        """A publication came alone while there was nothing to do: whom to write it to as it is, and
-        the field of its topic, by which another of this client goes there too until the next turn.
+    def at_once(self, connection: Connection, data: bytes) -> Destinations | None:
+        """A publication came alone while there was nothing to do: where it goes as it is, as does
+        another of this client to its topic until the next turn.
 
         None if it has to go through a turn.
         """
@@ -751,36 +762,65 @@ class Clients:
         if not old and not data.startswith(b"\0", topic_end):  # it has properties
             return None
         topic = session.ready.get(data[body + 2 : topic_end])
-        if topic is None or topic in self._apart:
+        if topic is None or not connection.reading or self.limits.bytes_per_s:
             return None
-        if not connection.reading or self.limits.bytes_per_s:
-            return None
-        ways = self._ways_from(None)
-        way = None if ways is None else ways.get(topic) or self._way(topic, None, ways)
-        if way is None or way[1]:
-            return None
-        targets: list[Connection] = []
-        for each in way[0]:
-            target = each.direct
-            if target is None or target.full or target.out or (target.level == V3) != old:
-                return None
-            targets.append(target)
-        return data[body : topic_end if old else topic_end + 1], targets
+        payload = topic_end if old else topic_end + 1
+        return self._route_of(topic, data[body:payload], data[payload:], None)
 
-    def went_at_once(self, connection: Connection, size: int, copies: int, now: TimeUs) -> None:
-        """A publication of this size was written to so many clients without a turn."""
+    def at_once_from(self, sender: BrokerId, run: RunMessage) -> Destinations | None:
+        """The same of a run of one from a neighbour."""
+        name = run.topic.encode()
+        field = len(name).to_bytes(2, "big") + name + b"\0"
+        if not mqtt.goes_alone(run.packets, field):
+            return None
+        payload = run.packets[(2 if run.packets[1] < 128 else 3) + len(field) :]
+        return self._route_of(run.topic, field, payload, sender)
+
+    def _route_of(
+        self, topic: str, field: bytes, payload: bytes, sender: BrokerId | None
+    ) -> Destinations | None:
+        ways = self._ways_from(sender)
+        if ways is None:
+            return None
+        if topic not in self._apart:
+            way = ways.get(topic) or self._way(topic, sender, ways)
+            if way is not None:
+                targets = [each.direct for each in way[0] if each.direct is not None]
+                if len(targets) < len(way[0]):
+                    return None
+                return Destinations(topic, field, True, targets, way[1])
+        index = self.broker.deciding(sender)
+        if index is None:
+            return None
+        filters = index.match(content.plain_attributes(topic, payload))
+        gets = self._who_gets(filters, self._whose.setdefault(sender, {}), sender)
+        return None if gets is None else Destinations(topic, field, False, *gets)
+
+    def went_at_once(self, connection: Connection, data: bytes, copies: int, now: TimeUs) -> None:
+        """A client's publication goes to so many clients without a turn."""
         self.broker.advance(now)
-        self.broker.passed(1)
         connection.heard_us = now
-        self.bytes_received += size
-        self.bytes_sent += size * copies
+        self.bytes_received += len(data)
         self._count += 1
         self.published += 1
+        self.copied_at_once(copies, 0)
+
+    def copied_at_once(self, copies: int, took_us: TimeUs) -> None:
+        """A publication went to so many clients without a turn, so long after it was published."""
+        self.broker.passed(1)
         self.delivered += copies
         if copies:
             self._handed += 1
             if self._handed % TIMED == 0:
-                self.latency.add(0)
+                self.latency.add(took_us)
+
+    def run_of_one(self, connection: Connection, data: bytes, topic: str) -> RunMessage:
+        """The publication that went at once last, for neighbours."""
+        session = connection.session
+        assert session is not None
+        packet = mqtt.as_of_other_level(data, True) if connection.level == V3 else data
+        boot, now = self.broker.boot, self.broker.now
+        return RunMessage(session.client_id, boot, self._count, topic, packet, now, 1)
 
     def _ways_from(self, sender: BrokerId | None) -> dict[str, Way] | None:
         """The known ways of publications that come from there; None where there may be none."""
@@ -850,6 +890,20 @@ class Clients:
     ) -> list[BrokerId] | None:
         """The same of so many packets in a row for all who want what one of these filters matches:
         the neighbours that do too; None if somebody needs a further look."""
+        gets = self._who_gets(filters, whose, sender)
+        if gets is None:
+            return None
+        targets, onward = gets
+        if targets:
+            self._write_to(targets, run, count, old)
+            self._timed(took_us, count)
+        return onward
+
+    def _who_gets(
+        self, filters: list[Filter], whose: Whose, sender: BrokerId | None
+    ) -> tuple[list[Connection], list[BrokerId]] | None:
+        """The clients and the neighbours that want what one of these filters matches; None if one
+        of these clients needs a further look."""
         try:
             wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
         except KeyError:
@@ -867,12 +921,9 @@ class Clients:
             if target is None or target.full:
                 return None
             targets.append(target)
-        if targets:
-            self._write_to(targets, run, count, old)
-            self._timed(took_us, count)
         if len(onward) > 1:
             onward.sort()
-        return onward
+        return targets, onward
 
     def _whose_is(self, filter: Filter, sender: BrokerId | None) -> tuple[Session | BrokerId, ...]:
         """Whom a match with this filter names. A subscription that nobody holds any more will soon
@@ -1275,6 +1326,13 @@ class Clients:
                     self._heard.clear()
                 self._heard[field] = topic
         return topic
+
+    def topic_of(self, packet: bytes) -> str | None:
+        """The topic of the first packet of a batch; None if it is not one."""
+        try:
+            return self._heard_topic(mqtt.next_usual(packet, 0)[0])
+        except Malformed:
+            return None
 
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""

@@ -286,6 +286,18 @@ def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
     return body, topic_end, end
 
 
+def goes_alone(data: bytes, field: bytes) -> bool:
+    """Whether some bytes are one PUBLISH of quality 0, its length in at most two bytes, that begins
+    with this field of a topic (and, of MQTT 5, no properties)."""
+    size = len(data)
+    if size < 5 or data[0] != 0x30:
+        return False
+    if data[1] < 128:
+        return data[1] == size - 2 and data.startswith(field, 2)
+    length = data[1] & 127 | data[2] << 7
+    return 0 < data[2] < 128 and length == size - 3 and data.startswith(field, 3)
+
+
 def alike(data: bytes, at: int, length: int, head: int, most: int) -> int:
     """How many whole packets of this length, in a row from this place on, begin with the same bytes
     as the first, up to `head`; at least that one, and at most so many.

@@ -25,6 +25,7 @@ that so has every broker that it had to be passed on to.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -108,7 +109,7 @@ class News(msgspec.Struct, array_like=True, tag="news", frozen=True):
 
 Frame = Hello | Challenge | Data | Ack | Bye | News
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Frame).decode
+_decode: Callable[[bytes], Frame] = msgspec.msgpack.Decoder(Frame).decode
 
 
 class Refused(Exception):
@@ -139,6 +140,16 @@ def unpack(buffer: bytearray, bytes_max: int = FRAME_MAX) -> list[Frame]:
             at += 4 + length
     del buffer[:at]
     return frames
+
+
+def only(data: bytes) -> Frame | None:
+    """The frame that some bytes are; None if they are more, less or something else."""
+    if int.from_bytes(data[:4], "big") != len(data) - 4:
+        return None
+    try:
+        return _decode(data[4:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @dataclass(slots=True)
@@ -374,10 +385,7 @@ class Link:
                 size += len(message)
                 if size >= BATCH_BYTES:
                     break
-            grant = self._grant()
-            out.append(pack(Data(self.sent + 1, self.received, grant, batch, self.settled)))
-            self.sent += len(batch)
-            self.carried = max(self.carried, self.sent)
+            out.append(self._data(batch))
         probe = now if now - self.probed_us >= HEARTBEAT_US else 0
         if probe or self.probe is not None or (not out and self._ack_owed(now)):
             reply = 0 if self.probe is None else self.probe[0] + now - self.probe[1]
@@ -385,15 +393,47 @@ class Link:
             self.probe = None
             self.probed_us = probe or self.probed_us
         if out:
-            self.spoke_us = now
-            self.acked = self.received
-            self.said = self.settled
-            self.ack_due_us = None
+            self._spoke(now)
         return out
+
+    @property
+    def clear(self) -> bool:
+        """Whether a message would leave at once: nothing waits, and the peer takes one more."""
+        return self.connected and self.base + len(self.queue) == self.sent < self.granted
+
+    def at_once(self, message: bytes, now: TimeUs) -> bytes:
+        """Send a message over a clear link: its frame, to be written now."""
+        self.send(message)
+        self._spoke(now)
+        return self._data([msgspec.Raw(message)])
+
+    def continues(self, frame: Data) -> bool:
+        """Whether a frame is one message, the next, and says nothing that could be refused."""
+        acked = self.base <= frame.ack <= self.base + len(self.queue)
+        next_one = frame.first == self.received + 1 and len(frame.messages) == 1
+        return self.connected and next_one and acked and frame.safe <= frame.ack
+
+    def _data(self, messages: list[msgspec.Raw]) -> bytes:
+        """The frame of the next messages to be sent."""
+        frame = Data(self.sent + 1, self.received, self._grant(), messages, self.settled)
+        self.sent += len(messages)
+        self.carried = max(self.carried, self.sent)
+        return pack(frame)
+
+    def _spoke(self, now: TimeUs) -> None:
+        self.spoke_us = now
+        self.acked = self.received
+        self.said = self.settled
+        self.ack_due_us = None
+
+    @property
+    def acknowledges_soon(self) -> bool:
+        """Whether so much came that the peer should hear of it before the next tick."""
+        return self.received - self.acked >= ACK_EVERY
 
     def _ack_owed(self, now: TimeUs) -> bool:
         return (
-            self.received - self.acked >= ACK_EVERY
+            self.acknowledges_soon
             or self.settled > self.said
             or (self.ack_due_us is not None and now >= self.ack_due_us)
             or (self.open and self.allowed < self.received + WINDOW // 2)

@@ -351,6 +351,9 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 
 
+_RUN, _BATCH = (_encode((kind.wire, None))[:-1] for kind in (RunMessage, BatchMessage))
+
+
 class Codec:
     """Encodes and decodes the messages of every scheme and relocation, and the brokers' own."""
 
@@ -364,6 +367,19 @@ class Codec:
 
     def encode(self, message: Message) -> bytes:
         return _encode((self._names[type(message)], message))
+
+    def together(self, data: msgspec.Raw) -> RunMessage | BatchMessage | None:
+        """The run or the batch that some bytes are; None if they are anything else."""
+        view = memoryview(data)
+        for kind, begins in ((RunMessage, _RUN), (BatchMessage, _BATCH)):
+            if view[: len(begins)] == begins:
+                try:
+                    message = self._decoders[kind.wire](view[len(begins) :])
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    return None
+                assert isinstance(message, RunMessage | BatchMessage)
+                return message
+        return None
 
     def decode(self, data: Any) -> Message:
         try:
