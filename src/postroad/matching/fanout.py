@@ -32,12 +32,12 @@ Recipient = TypeVar("Recipient", bound=Hashable)
 
 UNKNOWN, KEPT_BACK = 0, -1
 PIECE_BYTES = 4_096  # that a neighbour gets in one piece, unless one packet alone has more
-PACKETS_MAX, PARTS_MAX = 1_024, 16_384  # that are gathered at a time,
-BYTES_MAX = 1 << 20  # and their bytes, unless one packet goes to so many recipients.
+PACKETS_MAX, PARTS_MAX = 1_024, 16_384  # that are gathered at a time.
+BYTES_MAX = 1 << 20  # in one look, unless one packet goes to so many recipients
 # Of a packet longer than this no more than so many bytes are copied: Python gives one to all.
 LONG_BYTES, COPIED_MAX = 1_024, 64 << 10
 
-# The state: addresses of arrays, the length of one, then what is gathered.
+# The state: addresses of arrays, the length of one, then what is gathered (of bytes, what may be).
 AT_LEADS, AT_ROUTES, AT_TABLE, AT_PARTS, AT_PACKETS, AT_TOUCHED = range(6)
 ROWS, PARTS, PACKETS, TOUCHED, BYTES, SERVED, SERIAL = range(6, 13)
 STATE = 13
@@ -76,6 +76,11 @@ class Fanout(Generic[Id, Recipient]):
         self._state = np.zeros(STATE, dtype=np.int64)
         self.address: int = self._state.ctypes.data
         self._tell()
+
+    def allow(self, count: int) -> None:
+        """The next look may gather so many bytes; what goes beyond that comes with the last
+        packet."""
+        self._state[BYTES] = min(count, BYTES_MAX)
 
     def knows(self, name: Id) -> bool:
         """Whether it was told of this id, the same object, since it forgot."""
@@ -197,7 +202,7 @@ def gather(state, out, matches, start, topic_end, end, looked):
             served |= line[KIND] != NEIGHBOUR
     state[PACKETS] = packet + 1
     state[PARTS] = part
-    state[BYTES] += (part - first) * (end - start)
+    state[BYTES] -= (part - first) * (end - start)
     state[SERVED] += served
     return GATHERED
 
@@ -283,4 +288,4 @@ def hand_over(state, data, data_at, old, none, wanted):
     native._add(wanted, native._new_long(word))
     native._append(wanted, none)
     native._add(wanted, pieces)
-    state[PARTS] = state[PACKETS] = state[TOUCHED] = state[BYTES] = state[SERVED] = 0
+    state[PARTS] = state[PACKETS] = state[TOUCHED] = state[SERVED] = 0

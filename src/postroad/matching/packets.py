@@ -387,7 +387,7 @@ def _function() -> Any:
                 if count > 0:
                     _hand_out(wanted, data_at, start, stop, before, count, filters)
                     count = 0
-                if group[fanout.BYTES] >= fanout.BYTES_MAX:
+                if group[fanout.BYTES] <= 0:
                     looked += 1
                     at = end
                     break
@@ -440,5 +440,6 @@ def passer(state_at: int) -> Passing:
     on, shifted by `PASSED_BITS`, and how many it looked at. Of each run that filters match there
     are three items in the list: where it ends, shifted by twice `PASSED_BITS`, how many were looked
     at before it, shifted once, and how many it has; its packets; the ids of the filters. What the
-    fanout knows the recipients of is there instead as `fanout.hand_over` has it, in order."""
+    fanout knows the recipients of is there instead as `fanout.hand_over` has it, in order, and as
+    much as it was told by `Fanout.allow`."""
     return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

@@ -627,6 +627,7 @@ def test_a_run_that_is_none_is_refused() -> None:
         (whole[:-1], "a"),
         (whole, "b"),
         (whole[:1], "a"),
+        (whole, "a" * 65_536),
         (b"\x31" + whole[1:], "a"),
         (mqtt5.PublishPacket("a", b"", message_expiry_interval=1).write(), "a"),
         (b"\x30\x02\x00\x01", "a"),
@@ -801,7 +802,12 @@ def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Pa
     ):
         assert broker.arrived_alone(wire, data) is None
     clients = broker.clients
-    for packets, topic in ((packet, "b"), (packet * 2, "a"), (b"\x31" + packet[1:], "a")):
+    for packets, topic in (
+        (packet, "b"),
+        (packet, "a" * 65_536),
+        (packet * 2, "a"),
+        (b"\x31" + packet[1:], "a"),
+    ):
         assert clients.at_once_from(0, RunMessage("p", "0-1", 7, topic, packets, 0, 1)) is None
     assert clients.at_once_from(0, run) is not None
     wire.buffer += whole[:1]

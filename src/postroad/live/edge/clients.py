@@ -113,7 +113,7 @@ LATELY_US = 100_000  # broker busy another has sent a little, so long ago at mos
 LITTLE_BYTES = 1_024
 MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
 WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
-LOOK_MAX = 1_024  # publications in one look, if time allows
+LOOK_MAX = 2_048  # publications in one look, if time allows
 AT_ONCE = 8  # clients that are written to without a turn, and whose ways are remembered
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -604,7 +604,8 @@ class Clients:
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
             if passing is not None and fanout is not None and published >= due:
-                limit_ns = 0 if clock is None else max(1, min(last_ns, SHARE_NS // 2))
+                limit_ns = 0 if clock is None else max(1, min(end_ns - clock(), SHARE_NS))
+                fanout.allow(left_bytes)
                 answer = passing((
                     data, at, LOOK_MAX, longest, old, session.ready, apart, runs, fanout.address,
                     limit_ns,
@@ -769,8 +770,10 @@ class Clients:
 
     def at_once_from(self, sender: BrokerId, run: RunMessage) -> Destinations | None:
         """The same of a run of one from a neighbour."""
-        name = run.topic.encode()
-        field = len(name).to_bytes(2, "big") + name + b"\0"
+        try:
+            field = mqtt.topic_field(run.topic) + b"\0"
+        except Malformed:
+            return None
         if not mqtt.goes_alone(run.packets, field):
             return None
         payload = run.packets[(2 if run.packets[1] < 128 else 3) + len(field) :]
@@ -1251,6 +1254,7 @@ class Clients:
         try:
             while done < most:
                 if passing is not None and fanout is not None and done >= due:
+                    fanout.allow(sys.maxsize)
                     answer = passing((
                         data, at, most - done, size, False, heard, apart, runs, fanout.address, 0
                     ))  # fmt: skip

@@ -16,6 +16,7 @@ from mqtt5 import Packet, PublishPacket, QoS
 V3: Final = 4  # the protocol level that MQTT 3.1.1 writes into CONNECT
 V5: Final = 5
 PACKET_IDS: Final = 65_535
+TOPIC_MAX: Final = 65_535  # bytes
 PROPERTIES_MAX: Final = 32_768  # bytes, of a PUBLISH
 NEVER: Final = 0xFFFFFFFF  # a session expiry that means never
 EXPIRY: Final = 0x02  # the property of a PUBLISH that says when it expires
@@ -278,12 +279,19 @@ def usual(data: bytes, at: int, topic: str) -> tuple[int, int, int]:
     body = at + 2
     while body <= end and data[body - 1] > 127:
         body += 1
-    name = topic.encode()
-    topic_end = body + 2 + len(name)
-    field = len(name).to_bytes(2, "big") + name
+    field = topic_field(topic)
+    topic_end = body + len(field)
     if not end or data[at] != 0x30 or data[body : topic_end + 1] != field + b"\0":
         raise Malformed("not a publication of a run")
     return body, topic_end, end
+
+
+def topic_field(topic: str) -> bytes:
+    """A topic as it stands in a PUBLISH."""
+    name = topic.encode()
+    if len(name) > TOPIC_MAX:
+        raise Malformed("a topic is too long")
+    return len(name).to_bytes(2, "big") + name
 
 
 def goes_alone(data: bytes, field: bytes) -> bool:
