@@ -16,16 +16,19 @@ Data. Everything is an array of integers; a thing is its row number in a table.
   it receives; it is a row of `calm`, after the one it is behind. Where direct sends or gossip come
   to it too, and it takes time, its messages wait in *streams*: one along the tree, one from each
   home, each in the order of arrival.
-- A *bundle* is a list of rows, for a batch or gossip; its links are *nodes*.
+- A *bundle* is a list of rows, for a batch or gossip; its links are *nodes*. When a round gossips
+  one, what matches at each member is written to `other_us` at once, as times of publication, and
+  the list is done; `spans` says where. The times become delays when the gossip comes (`_gather`).
 - `state` holds the clock, counters, and per table the first free place. Freed places are used
   again, so memory follows what is in flight. When a table may be too small for the next step,
   `_run` returns, Python doubles it, and `_run` goes on.
 
 Items due within `_HORIZON` wait in a ring with a list per microsecond (`near`), later ones in a
-heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first. Of
-the messages in a broker's line only the first is among them: see `_LINED`. What a step of the core
-puts on its heap a step here puts among the items, in the same order, so that ties between items are
-settled as they are there.
+heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first. The
+ring is as large as a cache; behind it a bit per microsecond says whether there is a list, so that
+to begin one nothing is read that is not at hand. Of the messages in a broker's line only the first
+is among the items: see `_LINED`. What a step of the core puts on its heap a step here puts among
+the items, in the same order, so that ties between items are settled as they are there.
 
 Steps. `_run` takes the next item (`_next_item`), lets it wait in its broker's line (`_join`), and
 does what its kind asks: deliver and pass on along the tree, publish (`_publish`: each slot sends
@@ -99,8 +102,8 @@ _GROUPED = 3  # of what waits for a round
 _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers, and the items in line:
 _LINED, _LINE_HEAD, _LINE_TAIL = range(8, 11)  # how many, and those behind the first
 _BUSY_SINCE = _FIRST  # instead of a list
-_ARRIVES, _MATCHES, _SINCE, _STREAM = _WHAT, _TARGET, _SENDER, _SIZE  # of items in a stream,
-_TURN_OF = _HOP  # whose hops are in the upper bits of their matches
+_ARRIVES, _MATCHES, _SINCE, _TURN_OF = range(1, 5)  # of items in a stream, whose hops are in the
+_NEXT_ARRIVES = _SIZE  # upper bits of their matches; the next one's time is at hand, or `_NEVER`
 
 # Of calm brokers; `_UP` is the row of the one they hear from, or how many there are if it is none.
 # They have 32 bits, and are widened as arguments: other types would be another function.
@@ -123,7 +126,7 @@ _GROWING = (
     ("far",),
     ("rows", "reach"),
     ("nodes",),
-    ("bundles", "reached"),
+    ("bundles", "spans"),
     ("popular_us",),
     ("other_us",),
 )
@@ -268,11 +271,12 @@ class _Kept(NamedTuple):
     rows: Ints
     nodes: Ints
     bundles: Ints
-    reached: npt.NDArray[np.uint8]  # per bundle that is gossiped, who has it or needs it not
+    spans: Ints  # per bundle that is gossiped and broker: from where to where in `other_us`, or -1
     popular_us: Ints  # a delay per delivery
     other_us: Ints
     state: Ints
     near: npt.NDArray[np.int32]  # the ring: per microsecond the last of a circular list, or -1
+    # and, 32 microseconds to a number, bits for those with a list
     slots: Ints
     rate: Floats  # per slot
     brokers: Ints
@@ -581,11 +585,11 @@ def _kept(inputs: _Inputs) -> _Kept:
         rows=np.empty((1 << 8, 3), np.int64),
         nodes=np.empty((1 << 10, 3), np.int64),
         bundles=np.empty((1 << 8, 5), np.int64),
-        reached=np.empty((1 << 8, brokers), np.uint8),
+        spans=np.empty((1 << 8, brokers, 2), np.int64),
         popular_us=np.empty(deliveries, np.int64),
         other_us=np.empty(deliveries, np.int64),
         state=state,
-        near=np.full(_HORIZON, -1, np.int32),
+        near=np.repeat(np.array([-1, 0], np.int32), [_HORIZON, _HORIZON >> 5]),
         slots=slots,
         rate=np.zeros(len(slots)),
         brokers=columns,
@@ -642,7 +646,7 @@ def _grown(kept: _Kept, limits: Ints) -> _Kept:
 
 @_entry
 def _held_most(state):
-    """How many publications a step may deliver in batches at one broker."""
+    """How many publications a step may deliver in batches at one broker, or gather for gossip."""
     return state[_BUFFERED] + state[_LARGEST]
 
 
@@ -718,11 +722,12 @@ def _schedule(state, items, near, far, time, item, sent_us):
         return
     place = time & (_HORIZON - 1)
     state[_NEAR] += 1
-    before = near[place]
-    if before < 0:
+    if not near[_HORIZON + (place >> 5)] >> (place & 31) & 1:
+        near[_HORIZON + (place >> 5)] |= 1 << (place & 31)
         items[item, _NEXT] = item
         near[place] = item
         return
+    before = near[place]
     if items[before, _DUE] <= sent_us:
         near[place] = item
     else:  # what a calm broker will serve was put here early
@@ -782,13 +787,19 @@ def _let_go(state, rows, nodes, bundles, bundle):
     """A message with this bundle is done."""
     bundles[bundle, _HOLDERS] -= 1
     if bundles[bundle, _HOLDERS] == 0:
-        node = bundles[bundle, _HEAD]
-        while node >= 0:
-            following = nodes[node, _NEXT]
-            _release(state, rows, nodes[node, _ROW])
-            _free(state, _NODES, nodes, node)
-            node = following
+        _empty(state, rows, nodes, bundles, bundle)
         _free(state, _BUNDLES, bundles, bundle)
+
+
+@_compiled
+def _empty(state, rows, nodes, bundles, bundle):
+    """What a bundle lists is done."""
+    node = bundles[bundle, _HEAD]
+    while node >= 0:
+        following = nodes[node, _NEXT]
+        _release(state, rows, nodes[node, _ROW])
+        _free(state, _NODES, nodes, node)
+        node = following
 
 
 @_compiled
@@ -878,14 +889,15 @@ def _to_stream(
 ):  # fmt: skip
     """A message to a calm broker, which arrives after those sent before from the same side."""
     item = _new(state, _ITEMS, items)
-    items[item, _NEXT], items[item, _STREAM], items[item, _LOAD] = -1, stream, row
+    items[item, _NEXT], items[item, _NEXT_ARRIVES], items[item, _LOAD] = -1, _NEVER, row
     items[item, _MATCHES], items[item, _SINCE] = matches | hop << 16, since_us
     items[item, _ARRIVES], items[item, _DUE], items[item, _TURN_OF] = arrives_us, sent_us, turn
     if first_us[place, stream] == _NEVER:
         first_us[place, stream] = arrives_us
         streams[place, stream, _HEAD_OF] = item
     else:
-        items[streams[place, stream, _TAIL_OF], _NEXT] = item
+        last = streams[place, stream, _TAIL_OF]
+        items[last, _NEXT], items[last, _NEXT_ARRIVES] = item, arrives_us
     streams[place, stream, _TAIL_OF] = item
     state[_STREAMED] += 1
     return item
@@ -985,10 +997,9 @@ def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
             return True
         if _full(state, limits):
             return False
-        row, since_us, following = items[item, _LOAD], items[item, _SINCE], items[item, _NEXT]
+        row, since_us = items[item, _LOAD], items[item, _SINCE]
         matches, hop = items[item, _MATCHES] & 0xFFFF, items[item, _MATCHES] >> 16
-        heads[stream] = following
-        first_us[stream] = items[following, _ARRIVES] if following >= 0 else _NEVER
+        heads[stream], first_us[stream] = items[item, _NEXT], items[item, _NEXT_ARRIVES]
         state[_STREAMED] -= 1
         _free(state, _ITEMS, items, item)
         if rules.calm_alike:
@@ -1510,62 +1521,86 @@ def _tell(inputs, rules, kept, broker, bundle, size, crowd):
 @_compiled
 def _on_round(inputs, rules, kept, broker, offer):
     """What has waited since the last round goes out; who misses it asks at its own next round."""
-    state, waiting = kept.state, kept.waiting
+    state, bundles, waiting, stack = kept.state, kept.bundles, kept.waiting, kept.stack
     size = waiting[offer, _HELD]
     if size == 0:
         return
-    bundle = _bundle(state, kept.bundles, waiting, offer, offer)
-    kept.bundles[bundle, _ANY_LINKS] = 0
-    node = kept.bundles[bundle, _HEAD]
+    bundle = _bundle(state, bundles, waiting, offer, offer)
+    bundles[bundle, _ANY_LINKS] = 0
+    node = bundles[bundle, _HEAD]
     while node >= 0:
-        kept.bundles[bundle, _ANY_LINKS] |= kept.nodes[node, _LINKS]
+        bundles[bundle, _ANY_LINKS] |= kept.nodes[node, _LINKS]
         node = kept.nodes[node, _NEXT]
     crowd = _crowd(inputs, kept, bundle, broker)
-    for other in range(kept.reached.shape[1]):
-        kept.reached[bundle, other] = 1  # whoever is no member needs nothing
+    for other in range(kept.spans.shape[1]):
+        kept.spans[bundle, other, 0] = -1  # whoever is no member needs nothing
     for m in range(crowd):
-        kept.reached[bundle, kept.stack[m]] = 0
+        _gather(inputs, kept, bundle, stack[m])
+    state[_RECEIVED] += crowd * size
+    _empty(state, kept.rows, kept.nodes, bundles, bundle)
+    if crowd == 0:  # nobody is left to tell
+        _free(state, _BUNDLES, bundles, bundle)
+        return
     for m in range(crowd):
-        to = kept.stack[m]
+        to = stack[m]
         state[_DRAWN] += 1
         pause = keyed.below(rules.interval_us, rules.key, broker, state[_DRAWN])
-        kept.bundles[bundle, _HOLDERS] += 1
+        bundles[bundle, _HOLDERS] += 1
         _send(
             state, kept.items, kept.near, kept.far, pause + 2 * inputs.direct[broker, to],
             _PULL, to, broker, _ONE, bundle, size,
         )  # fmt: skip
     _tell(inputs, rules, kept, broker, bundle, size, crowd)
-    if crowd == 0:  # nobody is left to tell
-        kept.bundles[bundle, _HOLDERS] = 1
-        _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+
+
+@_compiled
+def _gather(inputs, kept, bundle, broker):
+    """What of a bundle matches at a member, for when it comes there.
+
+    Rows are read here, one member after the other, while they are in the cache.
+    """
+    state, nodes, other_us = kept.state, kept.nodes, kept.other_us
+    offer, column = kept.bundles[bundle, _OFFER], inputs.column[broker]
+    link = inputs.first_link[inputs.rows[offer], broker] - inputs.pointers[inputs.homes[offer]]
+    first = state[_OTHER_DELAYS]
+    last, unwanted = first, 0
+    node = kept.bundles[bundle, _HEAD]
+    while node >= 0:
+        row = nodes[node, _ROW]
+        published_us = inputs.pub_time[kept.rows[row, _PUBLICATION]]
+        cell = np.int64(kept.reach[row, column])
+        here = (cell - (cell > 0)) * ((nodes[node, _LINKS] >> link) & 1)
+        unwanted += here == 0
+        other_us[last] = published_us  # as in `_deliver`
+        for n in range(last + 1, last + here):
+            other_us[n] = published_us
+        last += here
+        node = nodes[node, _NEXT]
+    kept.spans[bundle, broker, 0], kept.spans[bundle, broker, 1] = first, last
+    state[_OTHER_DELAYS] = last
+    state[_HOPS] += last - first
+    state[_FALSE] += unwanted
 
 
 @_compiled
 def _on_gossip(inputs, rules, kept, item):
     state, items = kept.state, kept.items
     broker, bundle = items[item, _TARGET], items[item, _LOAD]
-    if kept.reached[bundle, broker] == 0 or items[item, _WHAT] != _PULL:
-        state[_HEARD] += 1  # who has it already does not ask for it
-    if kept.reached[bundle, broker] == 0:
-        kept.reached[bundle, broker] = 1
+    first, last = kept.spans[bundle, broker]
+    if first < 0:
+        state[_HEARD] += items[item, _WHAT] != _PULL  # who has it already does not ask for it
+    else:
+        state[_HEARD] += 1
+        kept.spans[bundle, broker, 0] = -1
         if items[item, _WHAT] == _PULL:
             state[_SENT + 3] += 2  # the request and the answer
-        offer = kept.bundles[bundle, _OFFER]
-        link = inputs.first_link[inputs.rows[offer], broker] - inputs.pointers[inputs.homes[offer]]
-        node = kept.bundles[bundle, _HEAD]
-        while node >= 0:
-            row = kept.nodes[node, _ROW]
-            here = kept.reach[row, inputs.column[broker]] - 1
-            state[_RECEIVED] += 1
-            if here > 0 and (kept.nodes[node, _LINKS] >> link) & 1:
-                delay_us = state[_NOW] - inputs.pub_time[kept.rows[row, _PUBLICATION]]
-                _deliver(state, kept.other_us, _OTHER_DELAYS, delay_us, here, _ONE)
-            else:
-                state[_FALSE] += 1
-            node = kept.nodes[node, _NEXT]
+        for n in range(first, last):
+            kept.other_us[n] = state[_NOW] - kept.other_us[n]
         crowd = _crowd(inputs, kept, bundle, broker)
         _tell(inputs, rules, kept, broker, bundle, items[item, _SIZE], crowd)
-    _let_go(state, kept.rows, kept.nodes, kept.bundles, bundle)
+    kept.bundles[bundle, _HOLDERS] -= 1
+    if kept.bundles[bundle, _HOLDERS] == 0:
+        _free(state, _BUNDLES, kept.bundles, bundle)
 
 
 @_compiled
@@ -1632,6 +1667,7 @@ def _next_item(state, items, near, far, pub_time):
         item = items[last, _NEXT]
         if item == last:
             near[place] = -1
+            near[_HORIZON + (place >> 5)] ^= 1 << (place & 31)
         else:
             items[last, _NEXT] = items[item, _NEXT]
         state[_NEAR] -= 1
