@@ -2,9 +2,10 @@
 
 A part runs in a process of its own, as it would alone. Beside it this one reads the CPU times of
 it and of all that it starts from /proc, five times a second, and py-spy looks at the stacks of
-those that are Python. py-spy stops nobody for that and takes about a twentieth of a core, which is
-a row of the table; a look that meets a changing stack is lost. A sample counts for the innermost
-function of `postroad` on the stack, so that compiled code and libraries count for their caller.
+those that are Python. py-spy stops nobody for that and takes a twentieth of a core, with many
+brokers a tenth, which is a row of the table; a look that meets a changing stack is lost. A sample
+counts for the innermost function of `postroad` on the stack, so that compiled code and libraries
+count for their caller; what is sampled while a module is imported counts for `<module>`.
 """
 
 from __future__ import annotations
