@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_name_with_blanks_and_brackets_does_not_shift_what_is_read_of_a_proces
     fields = "S 41 1 1 0 -1 4194560 9 0 0 0 250 50 0 0 20 0 4 0 8800 1 1"
     born, parent, cpu_s = where.stat(f"42 (a (b) c) {fields}")
     assert (born, parent) == (8800, 41)
-    assert cpu_s == pytest.approx(300 / where.os.sysconf("SC_CLK_TCK"))
+    assert cpu_s == pytest.approx(300 / os.sysconf("SC_CLK_TCK"))
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,4 @@ def test_a_program_and_what_it_starts_are_looked_at(
     assert float(busy[1]) >= 1.0
     if where.ABSENT in text or where.BLIND in text:
         pytest.skip(text.splitlines()[-1].strip())
-    assert shutil.which("py-spy") or "py-spy" in text
     assert ": filters." in text
