@@ -84,9 +84,9 @@ fuzz: setup  ## Fuzz codecs, link frames and the filter parser, a minute each (S
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m postroad.bench.fuzz --seconds $(or $(SECONDS),60)
 
-bench: setup  ## Benchmarks; each prints ratios measured in one run.
+bench: setup  ## Benchmarks: ratios measured in one run, how cost grows, where time goes (PARTS="live").
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	$(BIN)/python -m postroad.bench
+	$(BIN)/python -m postroad.bench $(PARTS)
 
 bench-peers: setup  ## Postroad beside its peers; those that are missing are named (ROWS="latency chain").
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'

@@ -1,7 +1,8 @@
 """`python -m postroad.bench [part …]`: run all parts, or the named ones.
 
-With `--against REF` each runs in turn with an older version's, and ratios are printed; `--times N`
-says how often (3).
+After each, where its time went is printed (`where`); `--no-where` runs it in this process with
+nothing beside it. With `--against REF` each runs so in turn with an older version's, and ratios
+are printed; `--times N` says how often (3).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import importlib
 import sys
 
-from postroad.bench import against
+from postroad.bench import against, where
 
 PARTS = {
     "beaconvey": "postroad.bench.beaconvey",
@@ -48,17 +49,22 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parser.add_argument("--against", metavar="REF", help="an older version, as git names it")
     parser.add_argument("--times", type=int, default=3, help="that both run, with --against")
+    parser.add_argument(
+        "--no-where", action="store_true", help="nothing runs beside a part to see where time goes"
+    )
     chosen = parser.parse_args()
     wanted = chosen.parts or list(PARTS)
     unknown = [part for part in wanted if part not in PARTS]
     if unknown:
         sys.exit(f"bench: no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
     for part in wanted:
-        if chosen.against is None:
-            importlib.import_module(PARTS[part]).main()
-        else:
+        if chosen.against is not None:
             print(f"{part}, this version beside {chosen.against}")
             print(against.run(part, chosen.against, max(1, chosen.times)), flush=True)
+        elif chosen.no_where:
+            importlib.import_module(PARTS[part]).main()
+        else:
+            where.run(part)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The older version is checked out into a temporary folder, with the benchmarks of this one. Both run
 in turn, several times; of each number that both print in the same place the medians are compared.
-`!` marks those that differ by more than a tenth: whether that is better, the line says.
+`!` marks those that differ by more than a tenth: whether that is better, the line says. Of how cost
+grows the exponents are compared, by their difference, and where time goes is not looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from postroad.bench import growth
 
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 TENTH = 1.1
@@ -74,7 +77,8 @@ def _lines(text: str) -> dict[tuple[str, int], tuple[str, list[float]]]:
     seen: dict[str, int] = {}
     lines = {}
     for line in text.splitlines():
-        values = numbers(line)
+        before, grows, after = line.partition(growth.WORDS)
+        values = numbers(after)[:1] if grows else numbers(before)
         if values:
             key = skeleton(line)
             seen[key] = seen.get(key, 0) + 1
@@ -85,8 +89,11 @@ def _lines(text: str) -> dict[tuple[str, int], tuple[str, list[float]]]:
 def show(compared: list[list[Pair]]) -> str:
     lines = []
     for row in compared:
-        ratios = "  ".join(f"{pair.ratio:.2f}{'!' if pair.marked else ''}" for pair in row)
-        lines.append(f"{row[0].line.rstrip()}\n      new to old: {ratios}")
+        change = "new to old: "
+        change += "  ".join(f"{pair.ratio:.2f}{'!' if pair.marked else ''}" for pair in row)
+        if growth.WORDS in row[0].line:
+            change = f"new less old: {row[0].new - row[0].old:+.2f}"
+        lines.append(f"{row[0].line.rstrip()}\n      {change}")
     return "\n".join(lines)
 
 
@@ -117,7 +124,7 @@ def run(part: str, ref: str, times: int) -> str:
 
 
 def _output(part: str, source: Path) -> str:
-    command = [sys.executable, "-m", "postroad.bench", part]
+    command = [sys.executable, "-m", "postroad.bench", part, "--no-where"]
     ran = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(source)}
     )

@@ -2,6 +2,10 @@
 
 Seconds are processor time of this process. Social interests are communities of 40 nodes whose
 members mostly follow each other, 36 topics a node on average.
+
+A plan takes a step for each node and looks at those that share a topic: as many whatever the size,
+but with Zipf's popularity a share of all nodes. A hop of a kernel should cost the same on any ring,
+but for what the caches no longer hold.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from postroad.bench import growth
 from postroad.kernels import beaconvey, swico
 from postroad.overlay.small_world import SmallWorld, chord
 from postroad.papers.beaconvey.runs import publications
@@ -51,6 +56,7 @@ def planning() -> None:
     )
     swico.build(synthetic("unif", 100, 100, 20, 1), "SL", "chord", 1)  # compile
     for kind in ("unif", "zipf", "social"):
+        costs = []
         for nodes in SIZES:
             wanted = interests(kind, nodes)
             order, ring_s = timed(swico.greedy_ring, wanted, 1)
@@ -61,6 +67,9 @@ def planning() -> None:
                 f"{kind:<10}{nodes:>8,}{ring_s:>9.2f}{fingers_s:>11.2f}"
                 f"{support(wanted, components):>10.4f}{support(wanted, plain):>9.4f}"
             )
+            costs.append(ring_s + fingers_s)
+        expected = "2" if kind == "zipf" else "1"
+        print("  " + growth.said(f"{kind}: cost of a plan by nodes", SIZES, costs, expected))
 
 
 def approximation() -> None:
@@ -94,6 +103,7 @@ def routing() -> None:
     print("beaconvey: million hops a second of the routing kernels, overlay SL")
     print(f"{'interests':<10}{'nodes':>8}" + "".join(f"{scheme:>9}" for scheme in SCHEMES))
     for kind in ("unif", "zipf", "social"):
+        costs = []
         for nodes in SIZES:
             wanted = interests(kind, nodes)
             world = swico.build(wanted, "SL", "chord", 1)
@@ -106,7 +116,10 @@ def routing() -> None:
                     beaconvey.route, world, wanted, scheme, topics, publishers, roots
                 )
                 line += f"{outcome.messages.sum() / seconds / 1e6:>9.1f}"
+                if scheme == "pie":
+                    costs.append(seconds / float(outcome.messages.sum()))
             print(line)
+        print("  " + growth.said(f"{kind}, pie: cost of a hop by nodes", SIZES, costs, "0"))
 
 
 def replaced_nodes(

@@ -1,5 +1,6 @@
 """What an open page of the dashboard costs a broker: it asks for `/status` every two seconds,
-however many pages are open. CPU time of the broker for an answer, and as a share of a core."""
+however many pages are open. CPU time of the broker for an answer, and as a share of a core: a part
+that is always there and one for each client."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from postroad.bench import live
+from postroad.bench import growth, live
 
 ASKED = 200
 EVERY_S = 2.0  # what the page does
@@ -23,6 +24,7 @@ def main() -> None:
         live.brokers(1, Path(name)) as ((port,), (http,), (pid,)),
     ):
         clients: list[live.Raw] = []
+        costs = []
         for count in SESSIONS:
             clients += [live.Raw(port, f"c{n}") for n in range(len(clients), count)]
             before_s = live.cpu_s(pid)
@@ -30,4 +32,6 @@ def main() -> None:
                 with urllib.request.urlopen(f"http://127.0.0.1:{http}/status", timeout=10) as said:
                     said.read()
             each_s = (live.cpu_s(pid) - before_s) / ASKED
+            costs.append(each_s)
             print(f"| {count:,} | {1000 * each_s:.2f} | {each_s / EVERY_S:.2%} |")
+        print("  " + growth.said("cost of an answer by clients", SESSIONS, costs, "0 to 1"))

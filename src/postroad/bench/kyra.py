@@ -1,6 +1,10 @@
 """Kyra's evaluation: seconds for one point of the paper's size, scheme by scheme.
 
 Seconds are of the clock, the least of three, in this process, once everything is compiled.
+
+Cliques are merged at most once for each server, and each time the nearest two of all pairs are
+looked for: up to the third power of the servers. Kyra asks the servers that its publications reach,
+which are a share of all.
 """
 
 from __future__ import annotations
@@ -9,18 +13,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from postroad.bench import growth
 from postroad.overlay.transit_stub import transit_stub
 from postroad.papers.kyra import runs
 from postroad.papers.kyra.published import CONFIGURATION, RATES
 from postroad.planning import kyra as planning
 
+SERVERS = (100, 200, 300, 400, 500)
 
-def least(work: Callable[[], Any]) -> float:
+
+def least(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     took = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = clock()
         work()
-        took.append(time.perf_counter() - began)
+        took.append(clock() - began)
     return min(took)
 
 
@@ -62,6 +69,24 @@ def points() -> None:
         print(f"{rate:<10.0%}{line}{sum(each) - shared:>8.2f}")
 
 
+def grown() -> None:
+    """Processor time by servers, on networks of as many domains for each."""
+    planned, routed = [], []
+    rate = RATES[0]
+    clique_ms, trees = CONFIGURATION[rate]
+    for servers in SERVERS:
+        direct_us = transit_stub(1, servers, domains=servers // 25).direct_us
+        planned.append(least(lambda: planning.cliques(direct_us, 500_000), time.process_time))  # noqa: B023
+        setting = runs.setting(1, servers, 0.0, "zipf", rate, 0)
+        grouped = runs.cliques(1, servers, 0.0, clique_ms)
+        routed.append(
+            least(lambda: runs.evaluate(setting, "kyra", grouped, trees), time.process_time)  # noqa: B023
+        )
+    print("  " + growth.said("cost of cliques by servers", SERVERS, planned, "2 to 3"))
+    print("  " + growth.said("cost of a point of Kyra by servers", SERVERS, routed, "1"))
+
+
 def main() -> None:
     network()
     points()
+    grown()

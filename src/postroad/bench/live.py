@@ -5,6 +5,9 @@ would carry, also when the machine is busy with other things. The load comes fro
 this process with packets encoded beforehand, so that the brokers, one process each, are what is
 measured. mosquitto, where it is installed, runs the same fan-out and latency loads for
 comparison; it has no content filters. RabbitMQ, where it is installed, has as many bindings.
+
+By the number of filters a publication should cost between nothing more (it is looked up, not
+compared with each) and in proportion (as many more match it and have it delivered).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import IO, Any
 import mqtt5
 
 from postroad import draws
-from postroad.bench import rabbitmq
+from postroad.bench import growth, rabbitmq
 from postroad.live.broker import Broker
 from postroad.live.edge import content, mqtt
 from postroad.live.edge.session import Connection
@@ -37,6 +40,7 @@ from postroad.matching.index import Passing
 from postroad.routing.base import NOBODY
 
 FILTERS = 10_000
+GROWING = (1_000, 2_000, 5_000, 10_000)  # filters
 HOLDERS = 100  # connections that hold the filters
 SYMBOLS = 500
 PUBLICATIONS = 200_000
@@ -237,9 +241,9 @@ def quote(n: int) -> tuple[str, bytes]:
     return f"quotes/S{symbol}", b'{"price": %.1f, "volume": %d}' % (price, n)
 
 
-def wanted(holder: int, n: int) -> tuple[str, str]:
-    """The topic and the filter of a holder's n-th subscription."""
-    symbol = (holder * (FILTERS // HOLDERS) + n) % SYMBOLS
+def wanted(holder: int, n: int, each: int = FILTERS // HOLDERS) -> tuple[str, str]:
+    """The topic and the filter of a holder's n-th subscription, of so many that each has."""
+    symbol = (holder * each + n) % SYMBOLS
     low = 90 + draws.below(100, 2, "bench.live.low", holder, n) / 10
     return f"quotes/S{symbol}", f"price >= {low}"
 
@@ -379,9 +383,9 @@ def idle(port: int, pid: int) -> int:
     return used
 
 
-def parts_us(path: Path) -> list[tuple[str, float]]:
-    """Where the time of a filtered publication goes, in µs: a broker without sockets, in this
-    process, is given the same load; then what it does is done alone."""
+def inside(path: Path, filters: int) -> tuple[Broker, Callable[[list[bytes]], Callable[[], None]]]:
+    """A broker without sockets, in this process, with so many filters of the same holders; and what
+    gives it packets of a publisher."""
     compiled.ready_passing()  # which a broker does beside what is looked at here
     broker = Broker(load(path), 0, 0, None, None)
     clients = broker.clients
@@ -394,13 +398,10 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
 
     for h in range(HOLDERS):
         holder = client(f"h{h}")
-        for n in range(FILTERS // HOLDERS):
-            clients.received(holder, subscribe_packet(n + 1, *wanted(h, n)), 0)
+        for n in range(filters // HOLDERS):
+            asked = subscribe_packet(n + 1, *wanted(h, n, filters // HOLDERS))
+            clients.received(holder, asked, 0)
     publisher = client("p")
-    quotes = [quote(n) for n in range(20_000)]
-    packets = [mqtt5.PublishPacket(*each).write() for each in quotes]
-    asking = broker.asking()
-    wants = [asking(content.plain_attributes(*each)) is not NOBODY for each in quotes]
 
     def in_broker(sent: list[bytes]) -> Callable[[], None]:
         chunks = [b"".join(sent[at : at + 1000]) for at in range(0, len(sent), 1000)]
@@ -413,21 +414,34 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
 
         return act
 
-    def best(act: Callable[[], object], count: int) -> float:
-        act()
-        times = []
-        for _ in range(5):
-            started = time.perf_counter()
-            act()
-            times.append(time.perf_counter() - started)
-        return 1e6 * min(times) / count
+    return broker, in_broker
 
+
+def best_us(act: Callable[[], object], count: int) -> float:
+    """CPU time of one of so many, the least of five rounds after one to get warm."""
+    act()
+    times = []
+    for _ in range(5):
+        started = time.process_time()
+        act()
+        times.append(time.process_time() - started)
+    return 1e6 * min(times) / count
+
+
+def parts_us(path: Path) -> list[tuple[str, float]]:
+    """Where the time of a filtered publication goes, in µs: a broker without sockets is given the
+    same load; then what it does is done alone."""
+    broker, in_broker = inside(path, FILTERS)
+    quotes = [quote(n) for n in range(20_000)]
+    packets = [mqtt5.PublishPacket(*each).write() for each in quotes]
+    asking = broker.asking()
+    wants = [asking(content.plain_attributes(*each)) is not NOBODY for each in quotes]
     of_wanted = [packet for packet, wanting in zip(packets, wants, strict=True) if wanting]
     of_others = [packet for packet, wanting in zip(packets, wants, strict=True) if not wanting]
-    wanted_us = best(in_broker(of_wanted), len(of_wanted))
+    wanted_us = best_us(in_broker(of_wanted), len(of_wanted))
     rows = [
-        ("a publication in a broker", best(in_broker(packets), len(packets))),
-        ("one that nobody wants", best(in_broker(of_others), len(of_others))),
+        ("a publication in a broker", best_us(in_broker(packets), len(packets))),
+        ("one that nobody wants", best_us(in_broker(of_others), len(of_others))),
         (f"one of the {len(of_wanted) / len(quotes):.0%} that somebody wants", wanted_us),
     ]
     index, compiled_s = broker.router.deciding(), 0.0
@@ -460,6 +474,12 @@ def parts_us(path: Path) -> list[tuple[str, float]]:
     ]
 
 
+def growing_us(path: Path) -> list[float]:
+    """What a publication costs in a broker without sockets, by the number of filters."""
+    packets = [mqtt5.PublishPacket(*quote(n)).write() for n in range(20_000)]
+    return [best_us(inside(path, count)[1](packets), len(packets)) for count in GROWING]
+
+
 def beside_rabbitmq(folder: Path, ours: float) -> None:
     reason = rabbitmq.missing()
     if reason is not None:
@@ -487,6 +507,8 @@ def main() -> None:
         parts.append(("sockets and event loop", 1e6 / per_cpu - parts[0][1]))
         for what, us in parts:
             print(f"  µs, {what:<48} {us:>6.2f}")
+        costs = growing_us(folder / "chain1.toml")
+        print("  " + growth.said("cost of a publication by filters", GROWING, costs, "0 to 1"))
         beside_rabbitmq(folder, rate)
         with ExitStack() as stack:
             ports, _, pids = stack.enter_context(brokers(1, folder))

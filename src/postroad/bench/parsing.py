@@ -1,7 +1,8 @@
 """What reading a filter costs: our reader beside the parser libraries we might have used.
 
 lark and sqlglot are measured only if they are installed. Both stop at a syntax tree, while
-ours goes on to the normal form, so their figures are lower bounds.
+ours goes on to the normal form, so their figures are lower bounds. A conjunction is read once from
+left to right, so its cost should grow as its length does.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from postroad import draws
+from postroad.bench import growth
 from postroad.filters import parse
 
 COUNT = 20_000
+LENGTHS = (4, 16, 64, 256)  # comparisons in a filter
+EACH, ROUNDS = 20, 3
 
 GRAMMAR = r"""
 ?start: disjunction
@@ -60,6 +64,20 @@ def texts(count: int) -> list[str]:
     return written
 
 
+def reading_s(length: int) -> float:
+    """CPU seconds to read some conjunctions of so many comparisons, the least of the rounds."""
+    took = []
+    for turn in range(ROUNDS):
+        sample = [
+            " AND ".join(f"a{k} > {turn * EACH + n}" for k in range(length)) for n in range(EACH)
+        ]
+        start = time.process_time()
+        for text in sample:
+            parse(text)
+        took.append(time.process_time() - start)
+    return min(took)
+
+
 def main() -> None:
     readers: dict[str, Callable[[str], Any]] = {"postroad (to normal form)": parse}
     if find_spec("lark"):
@@ -69,10 +87,12 @@ def main() -> None:
         sqlglot = importlib.import_module("sqlglot")
         readers["sqlglot (to tree)"] = lambda text: sqlglot.parse_one(text, dialect="spark")
     sample = texts(COUNT)
-    print(f"Reading {COUNT:,} filters")
+    print(f"Reading {COUNT:,} filters, processor time")
     for name, reader in readers.items():
-        start = time.perf_counter()
+        start = time.process_time()
         for text in sample:
             reader(text)
-        spent = time.perf_counter() - start
+        spent = time.process_time() - start
         print(f"  {name:28} {spent / COUNT * 1e6:8.1f} µs per filter")
+    costs = [reading_s(length) for length in LENGTHS]
+    print("  " + growth.said("cost of reading a filter by comparisons", LENGTHS, costs, "1"))

@@ -3,6 +3,7 @@
 Messages take times that are drawn from what was measured (`Recorded.scenario`); deliveries and
 messages are those of the replay that repeats every time (`Recorded.exact`). The machine should be
 idle: what it does besides is in the recorded delays, but not at the same moments in the replay.
+A replay should take as long as it has publications.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import mqtt5
 
 from postroad import draws
-from postroad.bench import live
+from postroad.bench import growth, live
 from postroad.replay.recorded import from_rows
 from postroad.replay.report import fidelity
 from postroad.sim.run import run
+from postroad.sim.scenario import Scenario
 from postroad.traces.files import read
 
 TURNS = 3
@@ -26,6 +29,8 @@ BROKERS = 5
 SUBSCRIBERS = 12
 PUBLISHERS = 4
 PUBLICATIONS = 600
+SIZES = (75, 150, 300, 600)  # of them that are replayed to see how it grows
+REPEATS = 3
 PAUSE_S = 0.003
 SETTLE_S = 0.5  # until the last publications have arrived, and the last unsubscriptions
 
@@ -47,6 +52,19 @@ def main() -> None:
             for before, after in same.delays_us.values()
         ]
         print(f"| {turn + 1} | {'yes' if same.same else 'no'} | {' | '.join(cells)} |")
+    costs = [_replaying_s(recorded.exact, count) for count in SIZES]
+    print("  " + growth.said("cost of a replay by publications", SIZES, costs, "1"))
+
+
+def _replaying_s(scenario: Scenario, count: int) -> float:
+    """CPU seconds to replay the first so many publications, the least of the repeats."""
+    asked = replace(scenario.workload, postings=scenario.workload.postings[:count])
+    took = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        run(replace(scenario, workload=asked))
+        took.append(time.process_time() - began)
+    return min(took)
 
 
 def _talk(ports: list[int], seed: int) -> None:

@@ -3,7 +3,8 @@
 With and without a store (one transaction on disk per turn of a broker's loop, PUBACK only when
 the last broker has it on its disk) and TLS (clients and links), and with a spare link besides a
 store (publications are kept once more, in case the tree changes), all in one run. Both clients have
-sessions that outlive their connections; the subscriber acknowledges everything.
+sessions that outlive their connections; the subscriber acknowledges everything. Every broker on the
+way does the same for a publication, so what it takes of all of them should grow with the chain.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import mqtt5
 
-from postroad.bench.live import brokers
+from postroad.bench import growth
+from postroad.bench.live import brokers, cpu_s
 from postroad.live.edge import mqtt
 from postroad.live.operations import demo_certificates
 
@@ -28,6 +30,8 @@ WINDOW = 500  # not acknowledged at a time
 ALONE = 200  # published one at a time
 PAYLOAD = 64
 TOPIC = "chain/a"
+CHAIN = 3
+CHAINS = (2, CHAIN, 6)
 CASES = (  # store, TLS, a spare link, quality
     (False, False, False, 1), (False, True, False, 1), (True, False, False, 1),
     (True, True, False, 1), (True, False, True, 1), (False, False, False, 2),
@@ -126,21 +130,24 @@ def publish(client: SocketClient, count: int, window: int, qos: int) -> list[flo
     return windowed(count, window, send, answered)
 
 
-def measure(folder: Path, store: bool, tls: bool, spare: bool, qos: int) -> tuple[float, float]:
+def measure(
+    folder: Path, store: bool, tls: bool, spare: bool, qos: int, chain: int = CHAIN
+) -> tuple[float, float, float]:
     """Publications a second until all are delivered and acknowledged; ms to an acknowledgement
-    when published one at a time, at the median."""
+    when published one at a time, at the median; CPU seconds of all brokers."""
     options = ["[limits]", "session_queue = 100000"]
     if tls:
-        demo_certificates.write(folder / "certs", "bench", {f"B{n}": "127.0.0.1" for n in range(3)})
+        names = {f"B{n}": "127.0.0.1" for n in range(chain)}
+        demo_certificates.write(folder / "certs", "bench", names)
         options.insert(0, 'tls = "certs"')
     if store:
         options.insert(0, 'store = "store"')
     context = None
     if tls:
         context = ssl.create_default_context(cafile=str(folder / "certs" / "ca.pem"))
-    with brokers(3, folder, options, spare) as (ports, _, _):
+    with brokers(chain, folder, options, spare) as (ports, _, pids):
         reader, publisher = (
-            SocketClient(ports[2], "r", context),
+            SocketClient(ports[-1], "r", context),
             SocketClient(ports[0], "p", context),
         )
         wanted = mqtt5.TopicFilter("chain/+", max_qos=mqtt5.QoS(qos), retain_as_published=False)
@@ -150,24 +157,33 @@ def measure(folder: Path, store: bool, tls: bool, spare: bool, qos: int) -> tupl
         listening = threading.Thread(target=listen, args=(reader, PUBLICATIONS + ALONE))
         listening.start()
         alone = publish(publisher, ALONE, 1, qos)
-        started = time.perf_counter()
+        before_s, started = sum(map(cpu_s, pids)), time.perf_counter()
         publish(publisher, PUBLICATIONS, WINDOW, qos)
         listening.join(60)
         rate = PUBLICATIONS / (time.perf_counter() - started)
+        used_s = sum(map(cpu_s, pids)) - before_s
         assert not listening.is_alive(), "not everything was delivered"
         for client in (reader, publisher):
             client.socket.close()
-    return rate, statistics.median(alone) * 1000
+    return rate, statistics.median(alone) * 1000, used_s
 
 
 def main() -> None:
     print(f"over three brokers, {PUBLICATIONS:,} publications, {WINDOW} unacknowledged")
     print("  store  TLS  spare link  QoS   publications/s   ms to PUBACK or PUBCOMP, alone")
+    spent: dict[int, float] = {}
     for store, tls, spare, qos in CASES:
         with tempfile.TemporaryDirectory() as name:
-            rate, alone_ms = measure(Path(name), store, tls, spare, qos)
+            rate, alone_ms, used_s = measure(Path(name), store, tls, spare, qos)
+        spent.setdefault(CHAIN, used_s)  # the first has nothing of all that
         said = "    ".join("yes" if word else "no " for word in (store, tls, spare))
         print(f"  {said}  {qos:>9}  {rate:>15,.0f}   {alone_ms:>30,.2f}")
+    for chain in CHAINS:
+        if chain not in spent:
+            with tempfile.TemporaryDirectory() as name:
+                _, _, spent[chain] = measure(Path(name), *CASES[0], chain)
+    costs = [spent[chain] for chain in CHAINS]
+    print("  " + growth.said("cost of a publication by brokers", CHAINS, costs, "1"))
 
 
 if __name__ == "__main__":

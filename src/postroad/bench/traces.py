@@ -1,7 +1,8 @@
 """What recording costs a broker: none, one publication in a hundred, all; and why JSON lines.
 
 Rates are per second of the broker's own CPU time, the best of a few turns in which the settings
-take each other's place, so that a busy machine does not favour one of them.
+take each other's place, so that a busy machine does not favour one of them. Rows are written by
+the thousand as they come, so their cost should grow as they do.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import msgspec
 import pyarrow
 import pyarrow.parquet
 
-from postroad.bench import live
+from postroad.bench import growth, live
 from postroad.traces.schema import Row
 
 TURNS = 4
 SAMPLES = (None, 0.01, 1.0)
 ROWS = 100_000
+SIZES = (10_000, 20_000, 50_000, ROWS)
 
 
 def main() -> None:
@@ -62,9 +64,12 @@ def _formats() -> None:
     ]  # fmt: skip
     batches = [rows[n : n + 1000] for n in range(0, ROWS, 1000)]
     encode = msgspec.json.Encoder().encode_lines
-    used_s = time.process_time()
-    size = sum(len(encode(batch)) for batch in batches)
-    json_us = (time.process_time() - used_s) * 1e6 / ROWS
+    costs = []
+    for count in SIZES:
+        used_s = time.process_time()
+        size = sum(len(encode(batch)) for batch in batches[: count // 1000])
+        costs.append(time.process_time() - used_s)
+    json_us = costs[-1] * 1e6 / ROWS
     schema = pyarrow.schema(
         [
             (name, pyarrow.int64() if "int" in str(kind) else pyarrow.string())
@@ -84,4 +89,5 @@ def _formats() -> None:
     parquet_us = (time.process_time() - used_s) * 1e6 / ROWS
     parquet = len(out.getvalue()) / ROWS
     print(f"a row as JSON: {json_us:.2f} µs of CPU time, {size / ROWS:.0f} bytes")
+    print("  " + growth.said("cost of rows as JSON by rows", SIZES, costs, "1"))
     print(f"a row as Parquet: {parquet_us:.2f} µs of CPU time, {parquet:.0f} bytes")

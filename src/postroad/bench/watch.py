@@ -1,7 +1,8 @@
 """`pipeline watch` at work: rows a second, per batch, beside nothing else or beside brokers.
 
 A chain of brokers whose publishers sit at one end, as the brokers would have recorded it: files of
-a few seconds, in order. The first batch warms Spark up and is left out of the rate. With `BESIDE=N`
+a few seconds, in order. The first batch warms Spark up and is left out of the rate. All are of as
+many rows, and a later one should take no more processor time than an earlier one. With `BESIDE=N`
 a live chain of three brokers carries N publications a second meanwhile, each through all three;
 what arrives is counted before the watch starts and while it runs.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import mqtt5
 
-from postroad.bench import live
+from postroad.bench import growth, live
 from postroad.bench.pipeline import processor_s
 from postroad.pipeline import run, session
 from postroad.traces.files import Files
@@ -127,11 +128,15 @@ def main() -> None:
                 files_max=BROKERS * 2,
                 report=report,
             )
+        costs = [used / rows for rows, _, used in batches[1:]]
         rows, took, used = (sum(column) for column in zip(*batches[1:], strict=True))
         print(
             f"  after the first batch {rows / took:,.0f} rows/s, {rows / used:,.0f} a CPU-second; "
             f"load average {os.getloadavg()[0]:.1f} after"
         )
+        if len(costs) > 2:
+            before = range(1, 1 + len(costs))
+            print("  " + growth.said("cost of a row by batches before it", before, costs, "0"))
 
 
 def traces(folder: Path, seconds: int) -> int:

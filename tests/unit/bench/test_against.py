@@ -30,6 +30,14 @@ def test_lines_of_the_same_words_are_told_apart_by_their_order() -> None:
     assert [row[0].ratio for row in rows] == [3.0, 4.0]
 
 
+def test_exponents_are_compared_by_their_difference_and_without_their_intervals() -> None:
+    old = growth.said("cost of 2 things by brokers", [1, 2, 4, 9], [1.0, 1.0, 1.1, 1.0], "0")
+    new = growth.said("cost of 2 things by brokers", [1, 2, 4, 8], [1.0, 2.0, 4.0, 8.0], "0")
+    (row,) = against.pairs([old], [new])
+    assert len(row) == 1
+    assert "new less old: +0.9" in against.show([row])
+
+
 def test_a_power_law_is_found_with_its_interval() -> None:
     sizes = [10, 100, 1_000, 10_000]
     slope, half = growth.exponent(sizes, [3 * size**1.5 for size in sizes])
