@@ -674,6 +674,8 @@ class Clients:
                     if way[1]:
                         kept = mqtt.as_of_other_level(packet, old) if old else packet
                         batch.add((self._count + asked,), kept, way[1])
+                    elif not way[0] and passing is not None and len(apart) < TOPICS_KNOWN:
+                        apart.add(topic)  # nobody wants it: the next look passes over it
                     left_bytes -= len(way[0]) * (end - at)
                     at = end
                     if left_bytes <= 0 or at >= last:
