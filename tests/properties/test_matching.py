@@ -87,6 +87,43 @@ def test_index_equals_linear_scan(seed: int) -> None:
     assert len(index) == len(scan) == 0
 
 
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_rows_filed_by_what_was_published_match_alike(seed: int) -> None:
+    """Publications have other attributes from time to time; filters come and go meanwhile."""
+    draw = random.Random(seed)
+    index: Index[int] = Index()
+    index.compile()
+    scan: LinearScan[int] = LinearScan()
+    table = index._table
+    assert isinstance(table, Compiled)
+    count = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "_WINDOWED_AT", 0)
+        for _ in range(4):
+            names = draw.sample(sorted(row(draw)), draw.randint(0, 3))
+            published = [
+                {name: value for name, value in mixed_row(draw).items() if name in names}
+                for _ in range(10)
+            ]
+            for _ in range(draw.choice([0, 150, 8_000])):
+                for values in published:
+                    table.match(values)
+            for _ in range(draw.randint(1, 60)):
+                filter = parse(expression(draw, depth=2))
+                index.insert(count, filter)
+                scan.insert(count, filter)
+                count += 1
+            for id in range(count):
+                if id in scan and draw.random() < 0.1:
+                    index.remove(id)
+                    scan.remove(id)
+            if draw.random() < 0.5:
+                table._refile()
+            for values in [*published, *(mixed_row(draw) for _ in range(10))]:
+                assert index.match(values) == scan.match(values), values
+
+
 class Churn(RuleBasedStateMachine):
     """Filters come and go in bursts; the table is compiled, refiled and renumbered at any time."""
 

@@ -616,6 +616,8 @@ class Compiled(Generic[Id]):
             self._windows = _grown(self._windows, size, 0)
             self._new_scratch()
         self._breaks[channel, 0] = -1 if coded else 0
+        # As if all publications had had it: a new channel must not seem rare.
+        self._breaks[channel, kernels.MET] = self._allocator[kernels.ASKED]
         self._lines[channel] = kernels.CELLS if coded else 2
         return float(channel)
 
@@ -667,7 +669,9 @@ class Compiled(Generic[Id]):
         self._choose_breaks(live)
         self._windows[:] = 0
         self._heads[:] = 0
+        asked = self._allocator[kernels.ASKED]
         self._new_pools(len(live))
+        self._allocator[kernels.ASKED] = asked
         self._allocator[kernels.WINDOWED] = len(live) >= _WINDOWED_AT
         self._allocator[kernels.MANY] = self._channels > kernels.CHANNELS_MAX
         self._choose_couples(live)
@@ -709,7 +713,7 @@ class Compiled(Generic[Id]):
             bounds = bounds[np.isfinite(bounds)]
             if not len(bounds):
                 continue
-            shares = np.linspace(0, 1, kernels.CELLS - 2)
+            shares = np.linspace(0, 1, kernels.MET - 1)
             cuts = np.unique(np.quantile(bounds, shares, method="nearest"))
             self._breaks[channel, 0] = len(cuts)
             self._breaks[channel, 1 : 1 + len(cuts)] = cuts

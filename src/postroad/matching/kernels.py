@@ -6,6 +6,7 @@ and so on; `compiled.py` makes them. A demand is `low <= value <= high`.
 
 A row is filed under one demand, the one that fewest publications are likely to meet: under the
 code it demands, or under a window of its channel's cells that holds its range, or at the root.
+How many publications have the channel is counted, and matters in large tables.
 Where many rows demand codes of the same two channels, a *couple*, a row is filed under both codes.
 A *narrow* range, within one cell, is filed under the step in which it begins, of a width no less
 than its own; a publication looks in the step of its value and the one before.
@@ -85,6 +86,9 @@ _SIZES = np.array([1, 2, 4, 8, 16, 32])
 
 # Narrow ranges: the last column of the breakpoints has a bit for each width in use.
 WIDTHS_USED = CELLS - 1
+# The column before counts the publications that had the channel; `allocator[ASKED]` counts all.
+MET = CELLS - 2
+ASKED_MIN, ASKED_MAX = 1_024, 65_536  # Fewer say too little; of more, older ones count less.
 WIDTHS_COUNT = 52
 _WIDTHS = 2.0 ** (2.0 * np.arange(WIDTHS_COUNT) - 52.0)
 _FAR = 2.0**62
@@ -96,7 +100,7 @@ _CAPS = np.array(
 )  # fmt: skip
 
 # Columns of the allocator: the ends of the pools, then heads of free lists.
-ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED, MANY = range(7)
+ROWS_TOP, WORDS_TOP, BLOCKS_TOP, BLOCKS_FREE, ROOT, WINDOWED, MANY, ASKED = range(8)
 ROWS_FREE = 8  # One list per capacity,
 WORDS_FREE = ROWS_FREE + len(_CAPS)  # and one per size of bit tables, see `_step`.
 KEYS = WORDS_FREE + 128
@@ -558,6 +562,7 @@ def match(
     work in, because to allocate it takes a tenth of a match.
     """
     between = False
+    allocator[ASKED] += 1
     for i in range(pairs_count):
         channel, value = int(pairs[i, 0]), pairs[i, 1]
         key = _key(breaks[channel, 0] < 0, value)
@@ -570,6 +575,7 @@ def match(
             point[channel, 1] = key
             cells[channel] = _cell(breaks, lines, channel, value)
             values[channel + 1] = key >> 32
+            breaks[channel, MET] += 1.0
     if pairs_count > PAIRS_USUAL:
         firsts = np.empty(pairs_count * FIRSTS_EACH + COUPLES_MAX + 2, dtype=np.int32)
     chains = _chains(
@@ -1061,13 +1067,24 @@ def move_lines(couples, larger, blocks):
 
 
 @njit(cache=True)
+def _forget(breaks, allocator):
+    """Have all publications count as no more than some, so that later ones outweigh them."""
+    share = 0.5 * ASKED_MAX / allocator[ASKED]
+    for channel in range(breaks.shape[0]):
+        breaks[channel, MET] *= share
+    allocator[ASKED] = ASKED_MAX // 2
+
+
+@njit(cache=True)
 def _file_under(row, breaks, lines, couples, allocator):
     """Where to file the row: under the demand that the smallest share of values meets, or two.
 
+    In a large table that share counts among the publications that have the channel.
+
     Puts the row's demands in order on the way. The kind is negative if there is no line left.
     """
-    windowed, many = allocator[WINDOWED], allocator[MANY]
-    best, kind, place, window, chosen = 1.01 if many else 0.6, AT_ROOT, 0, 0, -1
+    windowed = allocator[WINDOWED]
+    best, kind, place, window, chosen = 1.01 if allocator[MANY] else 0.6, AT_ROOT, 0, 0, -1
     shares = np.full(DEMANDS, 2.0)
     coded = key = wide = second = 0
     for i in range(DEMANDS):
@@ -1079,29 +1096,29 @@ def _file_under(row, breaks, lines, couples, allocator):
         if tagged & NOT_EQUAL:
             continue
         low, high = row[LOW + STRIDE * i], row[HIGH + STRIDE * i]
+        having = 1.0
+        if windowed and allocator[ASKED] >= ASKED_MIN:
+            having = min(1.0, (breaks[channel, MET] + 1.0) / allocator[ASKED])
+        if breaks[channel, 0] >= 0 and having < best:
+            best, kind, place, window, chosen = having, AT_WINDOW, channel, WHOLE, i
         if breaks[channel, 0] < 0:
             coded += 1
-            shares[i] = 1.0 / -breaks[channel, 0]
+            shares[i] = having / -breaks[channel, 0]
             if shares[i] < best:
                 best, kind, place, window, chosen = shares[i], AT_CODE, int(low), channel, i
-        elif breaks[channel, 0] == 0:
-            if many and best > 1.0:
-                best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
-        else:
+        elif breaks[channel, 0] > 0:
             first = _cell(breaks, lines, channel, low) - 1
             last = _cell(breaks, lines, channel, high) - 1
-            shares[i] = (last - first + 1) / (breaks[channel, 0] + 1)
-            if many and best > 1.0:
-                best, kind, place, window, chosen = 1.0, AT_WINDOW, channel, WHOLE, i
+            shares[i] = having * (last - first + 1) / (breaks[channel, 0] + 1)
             for size in range(6 * windowed):
                 here = first >> _HALVES[size]
                 if last < (here << _HALVES[size]) + _SIZES[size]:
-                    share = _SIZES[size] / (breaks[channel, 0] + 1)
+                    share = having * _SIZES[size] / (breaks[channel, 0] + 1)
                     if share < best:
                         best, kind, place, chosen = share, AT_WINDOW, channel, i
                         window = _OFFSETS[size] + here
                     break
-            share = 0.25 / (breaks[channel, 0] + 1)
+            share = having * 0.25 / (breaks[channel, 0] + 1)
             if windowed and first == last and share < best and high - low < _FAR:
                 width, step = _narrow(low, high)
                 if width >= 0:
@@ -1157,6 +1174,8 @@ def insert(
 
     Without `marking` its bits are left to be written.
     """
+    if allocator[ASKED] > ASKED_MAX:
+        _forget(breaks, allocator)
     kind, place, window, second = _file_under(row, breaks, lines, couples, allocator)
     if kind < 0:
         return kind

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
+from postroad.bench.matching import touches
 from postroad.filters import Filter, parse
 from postroad.matching import Index, LinearScan, kernels
 from postroad.matching import compiled as kernel_table
@@ -344,3 +345,31 @@ def test_floats_around_an_integer() -> None:
     assert floats_around(-(2**53) - 1) == (-(2.0**53) - 2, -(2.0**53))
     assert floats_around(10**400) == (1.7976931348623157e308, float("inf"))
     assert floats_around(-(10**400)) == (-float("inf"), -1.7976931348623157e308)
+
+
+def test_rows_are_filed_under_attributes_that_few_publications_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And elsewhere again once many have them; a new attribute does not seem rare."""
+    monkeypatch.setattr(kernel_table, "_WINDOWED_AT", 0)
+    filters = [parse(f"a > {n} AND b BETWEEN {n} AND {n + 30}") for n in range(100)]
+    table = table_of(compiled(filters))
+    for _ in range(kernels.ASKED_MIN):
+        table.match({"b": 50})
+    table._refile()
+    assert table._windows[int(table._attributes["a"].number), kernels.WHOLE] != 0
+    assert touches(table, {"b": 50}) == (0, 0, 0)
+    assert len(table.match({"a": 200, "b": 50})) == 31
+
+    table.insert("late", parse("c > 5 AND b = 50"))
+    channel = int(table._attributes["c"].number)
+    assert table._windows[channel, kernels.WHOLE] == 0
+
+    for _ in range(2 * kernels.ASKED_MAX):
+        table.match({"a": 0, "b": 50})
+    for id, filter in enumerate(filters):
+        table.remove(id)
+        table.insert(id, filter)
+    assert table._allocator[kernels.ASKED] < kernels.ASKED_MAX
+    assert table._windows[int(table._attributes["a"].number), kernels.WHOLE] == 0
+    assert len(table.match({"a": 200, "b": 50})) == 31
