@@ -166,7 +166,7 @@ def talk_as_peer(data: bytes) -> None:
         frame = links.pack(links.Data(1, 0, 9000, messages))
         arrived = broker.arrived_alone(wire, frame)
         if arrived is not None:
-            broker.clients.at_once_from(1, arrived[1])
+            broker.clients.alone.destinations_from(1, arrived[1])
         broker.wire_received(wire, frame, NOW)
     except msgspec.DecodeError:
         pass  # no frame at all: `frames` sees to those

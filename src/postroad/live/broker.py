@@ -606,7 +606,7 @@ class Broker:
         message = self.codec.together(frame.messages[0])
         if type(message) is BatchMessage and len(message.numbers) == 1:
             publisher, boot, packet = message.publisher, message.boot, message.packets
-            topic = self.clients.topic_of(packet)
+            topic = self.clients.runs.topic_of(packet)
             if topic is not None:
                 number, time_us, hops = message.numbers[0], message.time_us, message.hops
                 message = RunMessage(publisher, boot, number, topic, packet, time_us, hops)
@@ -629,12 +629,12 @@ class Broker:
         whole = True
         while at < len(run.packets):
             if whole:
-                at, count = self.clients.take_run(run, at, number, sender, now)
+                at, count = self.clients.runs.take_run(run, at, number, sender, now)
                 neighbour.received[kind] = neighbour.received.get(kind, 0) + count
                 number += count
                 whole = self.traces is not None  # after one that is traced others may go together
             if at < len(run.packets):
-                publication, end = self.clients.single(run, at, number)
+                publication, end = self.clients.runs.single(run, at, number)
                 message = PublicationMessage(publication, run.hops)
                 self._on_message(neighbour, message, end - at, now)
                 at, number = end, number + 1
@@ -642,11 +642,11 @@ class Broker:
     def _on_batch(self, neighbour: Neighbour, batch: BatchMessage, now: TimeUs) -> None:
         """Hand on a batch; one publication after the other where something is recorded of them."""
         if self.traces is not None:
-            for publication, size in self.clients.singles(batch):
+            for publication, size in self.clients.runs.singles(batch):
                 message = PublicationMessage(publication, batch.hops)
                 self._on_message(neighbour, message, size, now)
             return
-        count = self.clients.take_batch(batch, neighbour.link.peer, now)
+        count = self.clients.runs.take_batch(batch, neighbour.link.peer, now)
         neighbour.received[batch.kind] = neighbour.received.get(batch.kind, 0) + count
 
     def passed(self, count: int) -> None:

@@ -27,9 +27,9 @@ from postroad.errors import InputError, RunFailed
 from postroad.live import network as networks
 from postroad.live.broker import Broker
 from postroad.live.edge import mqtt, system, users
-from postroad.live.edge.clients import Destinations
 from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
+from postroad.live.edge.ways import Destinations
 from postroad.live.links import certificates, secret
 from postroad.live.links.messages import BadMessage, RunMessage
 from postroad.live.links.neighbour import Wire
@@ -446,7 +446,7 @@ class Server:
         if way is None or not mqtt.goes_alone(data, way.to.field):
             if len(data) > QUIET_BYTES:
                 return False
-            to = protocol.clients.at_once(connection, data)
+            to = protocol.clients.alone.destinations(connection, data)
             if to is None:
                 return False
             way = self._way(connection, to, connection.level)
@@ -454,9 +454,9 @@ class Server:
             return False
         self._turned_us = now
         self._write(way, data)
-        protocol.clients.went_at_once(connection, data, len(way.writes), now)
+        protocol.clients.alone.went(connection, data, len(way.writes), now)
         if way.to.peers:
-            run = protocol.clients.run_of_one(connection, data, way.to.topic)
+            run = protocol.clients.alone.as_run(connection, data, way.to.topic)
             self._forward(run, way.to)
         return True
 
@@ -472,7 +472,7 @@ class Server:
         clients, way = self.broker.clients, self._ways.get(wire)
         if way is None or way.to.topic != run.topic:
             assert wire.link is not None
-            to = clients.at_once_from(wire.link.peer, run)
+            to = clients.alone.destinations_from(wire.link.peer, run)
             if to is None:
                 return False
             way = self._way(wire, to, mqtt.V5)
@@ -481,7 +481,7 @@ class Server:
         self._turned_us = now
         acknowledges = self.broker.took_at_once(wire, frame, run, now)
         self._write(way, run.packets)
-        clients.copied_at_once(len(way.writes), now - run.time_us)
+        clients.alone.copied(len(way.writes), now - run.time_us)
         if way.to.peers:
             publisher, boot, first, topic = run.publisher, run.boot, run.first, run.topic
             onward = RunMessage(
@@ -626,8 +626,8 @@ class Server:
         return {
             "steps": broker.steps,
             "cpu_us": time.process_time_ns() // 1000,
-            "published": broker.clients.published,
-            "delivered": broker.clients.delivered,
+            "published": broker.clients.tally.published,
+            "delivered": broker.clients.tally.delivered,
             "connections": len(broker.clients.connections),
             "table_entries": broker.router.table_entries(),
             "links": {

@@ -483,7 +483,7 @@ def test_letters_of_a_peer_that_cannot_be_read_are_dropped_or_refused(tmp_path: 
         data = links.Data(1, 0, 9000, [msgspec.Raw(encode(message))])
         broker.wire_received(wire, links.pack(hello) + links.pack(data), chain.now)
         assert wire.closing == closes
-    assert broker.clients.dropped == 1
+    assert broker.clients.tally.dropped == 1
     assert not client.connection.closing
 
 

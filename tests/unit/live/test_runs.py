@@ -18,8 +18,14 @@ from filter_texts import expression, row
 from live_harness import Memory, memory, write_network
 from postroad.filters import conjoin, parse
 from postroad.live.broker import Broker
-from postroad.live.edge import clients as edge
 from postroad.live.edge import mqtt
+from postroad.live.edge.runs import (
+    LATELY_US,
+    RUN,
+    SHORT_INPUT_BYTES,
+    TURN_BYTES,
+    TURN_INPUT_BYTES,
+)
 from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
 from postroad.live.links.messages import BatchMessage, Echo, RunMessage
@@ -123,7 +129,7 @@ class Quiet(Side):
 
     def send(self, name: str, data: bytes) -> None:
         clients, connection = self.broker.clients, self.connections[name]
-        route = clients.at_once(connection, data)
+        route = clients.alone.destinations(connection, data)
         if route is not None:
             self.at_once += 1
             assert mqtt.goes_alone(data, route.field)
@@ -132,7 +138,7 @@ class Quiet(Side):
                 same = target.level == connection.level
                 written = data if same else mqtt.as_of_other_level(data, old)
                 self.written[target] = self.written.get(target, b"") + written
-            clients.went_at_once(connection, data, len(route.targets), 1_000_000)
+            clients.alone.went(connection, data, len(route.targets), 1_000_000)
             return
         clients.received(connection, data, 1_000_000)
         while clients.busy:
@@ -171,8 +177,9 @@ def test_what_is_written_without_a_turn_is_what_single_steps_deliver(
             assert quiet.got(each) == slow.got(each), (seed, step, each)
     assert quiet.at_once > 10
     counts = [
-        (side.broker.clients.published, side.broker.clients.delivered, side.broker.steps)
+        (tally.published, tally.delivered, side.broker.steps)
         for side in (quiet, slow)
+        for tally in [side.broker.clients.tally]
     ]
     assert counts[0] == counts[1]
 
@@ -206,10 +213,10 @@ def test_runs_deliver_what_single_steps_do(tmp_path: Path, seed: int) -> None:
     for name in levels:
         assert sides[0].got(name) == sides[1].got(name), (seed, name)
     first, second = (side.broker.clients for side in sides)
-    assert (first.published, first.delivered, first.dropped) == (
-        second.published, second.delivered, second.dropped,
+    assert (first.tally.published, first.tally.delivered, first.tally.dropped) == (
+        second.tally.published, second.tally.delivered, second.tally.dropped,
     )  # fmt: skip
-    assert first.published == busy
+    assert first.tally.published == busy
     assert sum(first.latency.counts) == sum(second.latency.counts)
     assert sides[0].broker.steps == sides[1].broker.steps
     assert sides[0].broker.router.matches_count == sides[1].broker.router.matches_count
@@ -250,7 +257,7 @@ def test_publications_to_many_topics_go_the_ways_of_single_steps(tmp_path: Path,
         for side in (fast, slow):
             side.connect(name, level)
     copied = 0
-    copy_to = fast.broker.clients._copy_to
+    copy_to = fast.broker.clients.runs._copy_to
 
     def counted(*arguments: Any) -> bool:
         nonlocal copied
@@ -258,7 +265,7 @@ def test_publications_to_many_topics_go_the_ways_of_single_steps(tmp_path: Path,
         copied += done
         return done
 
-    fast.broker.clients._copy_to = counted  # type: ignore[method-assign]
+    fast.broker.clients.runs._copy_to = counted  # type: ignore[method-assign]
     for step in range(80):
         name = draw.choice(list(levels))
         level, chance = levels[name], draw.random()
@@ -274,10 +281,11 @@ def test_publications_to_many_topics_go_the_ways_of_single_steps(tmp_path: Path,
     for name in levels:
         assert fast.got(name) == slow.got(name), (seed, name)
     first, second = (side.broker.clients for side in (fast, slow))
-    assert (first.published, first.delivered) == (second.published, second.delivered)
+    assert first.tally.published == second.tally.published
+    assert first.tally.delivered == second.tally.delivered
     assert sum(first.latency.counts) == sum(second.latency.counts)
     assert fast.broker.steps == slow.broker.steps
-    assert copied > first.published / 10
+    assert copied > first.tally.published / 10
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -326,7 +334,8 @@ def test_what_nobody_wants_is_passed_over_and_nothing_else(tmp_path: Path, seed:
         assert sides[0].got(name) == sides[1].got(name), (seed, name)
     assert passed > 100
     first, second = (side.broker.clients for side in sides)
-    assert (first.published, first.delivered) == (second.published, second.delivered)
+    assert first.tally.published == second.tally.published
+    assert first.tally.delivered == second.tally.delivered
     assert sides[0].broker.steps == sides[1].broker.steps
 
 
@@ -350,7 +359,7 @@ def test_a_turn_hands_out_a_bounded_number_of_bytes(tmp_path: Path) -> None:
         clients.work(1_000_000)
         turns.append(sum(len(c.take_out()) for c in side.connections.values() if c.out))
     assert sum(turns) == 500 * 20 * 1_007
-    assert max(turns) <= edge.TURN_BYTES + 20 * 1_007
+    assert max(turns) <= TURN_BYTES + 20 * 1_007
 
 
 def test_a_turn_gathers_a_bounded_number_of_bytes(tmp_path: Path) -> None:
@@ -376,7 +385,7 @@ def test_a_turn_gathers_a_bounded_number_of_bytes(tmp_path: Path) -> None:
         clients.work(1_000_000)
         turns.append(sum(len(c.take_out()) for c in side.connections.values() if c.out))
     assert sum(turns) == 500 * 20 * len(packet)
-    assert max(turns) <= edge.TURN_BYTES + 20 * (RUN_BYTES + len(packet))
+    assert max(turns) <= TURN_BYTES + 20 * (RUN_BYTES + len(packet))
 
 
 def test_turns_are_short_while_others_send_a_little(tmp_path: Path) -> None:
@@ -397,12 +406,12 @@ def test_turns_are_short_while_others_send_a_little(tmp_path: Path) -> None:
         return len(reader.take_out()) if reader.out else 0
 
     clients.received(side.connections["flood"], packet * 10_000, 1_000_000)
-    assert turn(1_000_000) >= edge.TURN_INPUT_BYTES
+    assert turn(1_000_000) >= TURN_INPUT_BYTES
     clients.received(side.connections["quiet"], packet, 1_000_100)
-    most = edge.SHORT_INPUT_BYTES + edge.RUN * len(packet)
+    most = SHORT_INPUT_BYTES + RUN * len(packet)
     assert turn(1_000_100) <= len(packet) + most
-    assert edge.SHORT_INPUT_BYTES <= turn(1_000_200) <= most < edge.TURN_INPUT_BYTES
-    assert turn(1_000_100 + edge.LATELY_US) >= edge.TURN_INPUT_BYTES
+    assert SHORT_INPUT_BYTES <= turn(1_000_200) <= most < TURN_INPUT_BYTES
+    assert turn(1_000_100 + LATELY_US) >= TURN_INPUT_BYTES
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -480,7 +489,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
         assert (one.level, bool(one.bytes)) == (other.level, True)  # CONNACK at least
     first, second = (net.brokers for net in sides)
     for a, b in zip(first, second, strict=True):
-        assert a.clients.delivered == b.clients.delivered
+        assert a.clients.tally.delivered == b.clients.tally.delivered
         assert a.router.matches_count == b.router.matches_count
         for peer, neighbour in a.peers.items():
             other_end = b.peers[peer]
@@ -488,7 +497,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
                 (neighbour.sent, other_end.sent), (neighbour.received, other_end.received),
             ):  # fmt: skip
                 assert ours.get("publication", 0) == theirs.get("publication", 0)
-    assert sum(broker.clients.published for broker in first) == busy
+    assert sum(broker.clients.tally.published for broker in first) == busy
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -568,7 +577,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     for one, other in zip(*clients, strict=True):
         assert one.bytes == other.bytes
     for a, b in zip(*(net.brokers for net in sides), strict=True):
-        assert a.clients.delivered == b.clients.delivered
+        assert a.clients.tally.delivered == b.clients.tally.delivered
         assert a.router.matches_count == b.router.matches_count
     assert all(found[number] > 5 for number in range(3)), found
     assert gathered.total() > 10, gathered
@@ -702,12 +711,12 @@ def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     one, other = (mqtt5.PublishPacket(topic, b"x" * 200).write() for topic in ("a", "b\u00e4"))
     clients = memory(tmp_path, ["A", "B"], [("A", "B")]).brokers[1].clients
     whole = BatchMessage("p", "0-1", [3, 4, 9], one + other + one, 0, 1)
-    singles = [publication for publication, _ in clients.singles(whole)]
+    singles = [publication for publication, _ in clients.runs.singles(whole)]
     assert [(each.id, each.attributes["class"]) for each in singles] == [
         ("0-1.3", "a"), ("0-1.4", "b\u00e4"), ("0-1.9", "a")
     ]  # fmt: skip
     assert [each.payload for each in singles] == [one, other, one]
-    assert clients.take_batch(whole, 0, 0) == 3
+    assert clients.runs.take_batch(whole, 0, 0) == 3
     for data in (
         one,
         one + other + one,
@@ -721,9 +730,9 @@ def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     ):
         batch = BatchMessage("p", "0-1", [1, 2], data, 0, 1)
         with pytest.raises(mqtt.Malformed):
-            list(clients.singles(batch))
+            list(clients.runs.singles(batch))
         with pytest.raises(mqtt.Malformed):
-            clients.take_batch(batch, 0, 0)
+            clients.runs.take_batch(batch, 0, 0)
 
 
 def test_what_came_before_a_bad_packet_of_a_batch_is_handed_on(tmp_path: Path) -> None:
@@ -801,15 +810,15 @@ def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Pa
         links.pack(links.Bye("no")),
     ):
         assert broker.arrived_alone(wire, data) is None
-    clients = broker.clients
     for packets, topic in (
         (packet, "b"),
         (packet, "a" * 65_536),
         (packet * 2, "a"),
         (b"\x31" + packet[1:], "a"),
     ):
-        assert clients.at_once_from(0, RunMessage("p", "0-1", 7, topic, packets, 0, 1)) is None
-    assert clients.at_once_from(0, run) is not None
+        other = RunMessage("p", "0-1", 7, topic, packets, 0, 1)
+        assert broker.clients.alone.destinations_from(0, other) is None
+    assert broker.clients.alone.destinations_from(0, run) is not None
     wire.buffer += whole[:1]
     assert broker.arrived_alone(wire, whole) is None
     wire.buffer.clear()

@@ -237,9 +237,9 @@ def test_over_links_what_goes_without_a_turn_is_what_turns_deliver(
                 await joined.send(name, publication(level, topic, payload) * packets)
         await joined.acknowledged()
         counts = [
-            (clients.published, clients.delivered, clients.bytes_sent, server.broker.steps)
+            (tally.published, tally.delivered, tally.bytes_sent, server.broker.steps)
             for server in joined.servers
-            for clients in [server.broker.clients]
+            for tally in [server.broker.clients.tally]
         ]
         for server in joined.servers:
             for neighbour in server.broker.peers.values():

@@ -4,6 +4,9 @@ MQTT 5 and 3.1.1, quality of service 0 to 2, retained publications, last will, s
 keep-alive, content filters in SUBSCRIBE's user property `$where`. A client may say in CONNECT's
 user property `$advertise` what it will publish; otherwise its broker advertises each topic at the
 first publication to it.
+
+Publications of quality 0 that go as they came are dealt with in `runs.py`, many together, and in
+`alone.py` without a turn; both take from `ways.py` where they go.
 """
 
 from __future__ import annotations
@@ -14,9 +17,7 @@ import logging
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 import mqtt5
 import msgspec
@@ -25,11 +26,13 @@ from mqtt5 import ConnAckReasonCode, Packet, PublishPacket
 from postroad.errors import InputError
 from postroad.filters import EVERYTHING, Filter, conjoin, disjoin, matches, parse, sharing
 from postroad.live.edge import content, moves, mqtt, shares, system, topics, users
+from postroad.live.edge.alone import Alone
 from postroad.live.edge.host import Host
-from postroad.live.edge.latency import Latency
+from postroad.live.edge.latency import TIMED, Latency
 from postroad.live.edge.luggage import Luggage
 from postroad.live.edge.moves import Moves
 from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
+from postroad.live.edge.runs import LATELY_US, LITTLE_BYTES, SHARE_NS, SHORT_NS, TURN_NS, Runs
 from postroad.live.edge.session import (
     NOTHING,
     RECENT,
@@ -46,13 +49,13 @@ from postroad.live.edge.session import (
     taken,
     terms,
 )
+from postroad.live.edge.tally import Tally
 from postroad.live.edge.users import User, Users
-from postroad.live.links.batch import OutgoingBatch
-from postroad.live.links.messages import BatchMessage, Handoff, RunMessage
+from postroad.live.edge.ways import TOPIC_BYTES, TOPICS_KNOWN, KnownWays
+from postroad.live.links.messages import Handoff
 from postroad.live.links.neighbour import Onward
 from postroad.live.network import Limits
 from postroad.live.store import Kept, ParcelRow, SessionRow, SubscriptionRow, WillRow
-from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, PASSED_MAX, PLAIN, Index
 from postroad.model import (
     Advertisement,
     AdvertisementId,
@@ -67,7 +70,6 @@ from postroad.routing.base import (
     Advertise,
     Deliver,
     Effect,
-    Recipients,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -82,20 +84,13 @@ from postroad.traces.schema import (
     SHUT_DOWN,
 )
 
-if TYPE_CHECKING:
-    from postroad.matching.fanout import Fanout
-
 log = logging.getLogger("postroad.clients")
 
 NOT_HERE = "it is not connected here"
 TOPICS_MAX = 64  # a client that publishes to more is taken to publish anything
 ADVERTISED_MAX = 64  # conjunctions, constraints, values and patterns: all filters are compared
-TOPICS_READY = 4_096  # of a client: that may be published to without a further look,
-TOPICS_KNOWN = 32_768  # or of all clients that may publish anything,
-TOPIC_BYTES = 128  # if they are no longer than that
+TOPICS_READY = 4_096  # of a client: that may be published to without a further look
 CONNECT_US = 10_000_000  # by then a new connection must have said CONNECT
-TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
-SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
 RETAINED_AT_ONCE = 200  # topics looked at for one step of a subscription,
 RETAINED_BYTES = 64 << 10  # and so much sent before the client must have read
 WEIGHT = 64  # constraints and values of a filter that count as one more subscription,
@@ -104,49 +99,7 @@ LEVELS_WEIGHT = 4  # and up to how many `+` in a topic filter as one more
 REASONS, REASON_MAX = 5, 1_000  # that a reason string tells, and its characters
 BLOCKED_BYTES = 4 << 20  # that a client has not read: then it gets no more of quality 0
 REPLIES_MAX = 1 << 20  # bytes of answers for a client that reads nothing
-TIMED = 16  # of so many publications one is timed: the clock is the turn's, but sums take time
-LONG = 16_000  # bytes: longer publications are not among the usual
-TURN_BYTES = 1 << 20  # of them that are handed out before all is written,
-TURN_INPUT_BYTES = 64 << 10  # and of what a client sent;
-SHORT_NS, SHORT_INPUT_BYTES = 500_000, 16 << 10  # all this is less while beside who keeps the
-LATELY_US = 100_000  # broker busy another has sent a little, so long ago at most;
-LITTLE_BYTES = 1_024
-MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
-WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
-LOOK_MAX = 2_048  # publications in one look, if time allows
-AT_ONCE = 8  # clients that are written to without a turn, and whose ways are remembered
-RUN = 256  # publications to one topic that are handed out in one go,
-RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
 ALIASES_MAX = 64  # topic aliases that a client may give
-
-
-# Sessions that get what is published to a topic, and neighbours.
-Way = tuple[tuple[Session, ...], list[BrokerId]]
-# Sessions and neighbours that want what a filter matches, by the filter's identity.
-Whose = dict[int, tuple[Session | BrokerId, ...]]
-
-
-class Destinations(NamedTuple):
-    """Where a publication goes at once: the clients that get it, and neighbours. One that is
-    `lasting` is that of all to this topic, which begin with this field."""
-
-    topic: str
-    field: bytes
-    lasting: bool
-    targets: list[Connection]
-    peers: list[BrokerId]
-
-
-class RunsTaken(NamedTuple):
-    """How runs were handed out: for how many publications the router took a step; if not all were,
-    where the rest begins, how many are before it, and whether the tables have changed; and how many
-    bytes clients got as they were."""
-
-    stepped: int
-    end: int = 0
-    before: int = 0
-    outdated: bool = False
-    bytes: int = 0
 
 
 class Clients:
@@ -166,35 +119,25 @@ class Clients:
         # Where a driver gives turns by this clock, what came is dealt with in `work`, a bounded
         # share for each; otherwise at once.
         self.clock: Callable[[], int] | None = None
-        self._end_ns = 1  # of the share at hand
-        # Topics whose publications do not all go the same way, and those of which that is sure only
-        # until the next tick: to ask the router about each is always right.
-        self._apart: set[str] = set()
-        self._apart_briefly: list[str] = []
-        self._heard: dict[bytes, str] = {}  # topics by their bytes, that neighbours passed on
-        # Topics that can be published to, and where all that is published to one goes, by where it
-        # comes from; the latter as of a version of the routes.
+        self.end_ns = 1  # of the share at hand
+        # Topics that all may publish to who may publish anything, at most `TOPICS_KNOWN`.
         self.topics: dict[bytes, str] = {}
-        self._ways: dict[BrokerId | None, dict[str, Way]] = {}
-        self._whose: dict[BrokerId | None, Whose] = {}  # the same of filters,
-        self._fanouts: dict[BrokerId | None, Fanout[Filter, Session | BrokerId]] = {}  # compiled
-        self._retried_us: TimeUs = 0  # when rows that were kept back there were last let go
-        self._ways_version = 0
         self.ready: dict[Connection, None] = {}  # who has sent something since the last turn
         self.behind: dict[Connection, None] = {}  # who had more to do than a share
         self.chores: deque[Iterator[bool]] = deque()  # what is left to do for who is gone
         # When a little came of one client while another had more to do than a share.
-        self._little_us: TimeUs = -LATELY_US
+        self.little_us: TimeUs = -LATELY_US
         self._passed_over = False  # whether those behind were not served in the last turn
         self.feeding: dict[Session, None] = {}  # who can be sent more of what is retained
         self.filling: dict[Connection, None] = {}  # slow readers of the publication in hand
         self.awaiting: dict[Connection, None] = {}  # publishers that wait for slow readers
         self.relieved = False  # whether some may go on
         self.draining = False
-        self.published = self.delivered = self.dropped = self.refused = 0
-        self.bytes_received = self.bytes_sent = 0
+        self.tally = Tally()
         self.latency = Latency()
-        self._handed = 0  # publications; one in TIMED is timed
+        self.ways = KnownWays(broker, self.holders)
+        self.runs = Runs(self)
+        self.alone = Alone(self)
         self.started_us = broker.now
         self.watchers: dict[SubscriptionId, Held] = {}  # subscriptions to `$SYS`
         self.groups: dict[str, dict[SubscriptionId, Held]] = {}  # of shared ones, the members here
@@ -207,7 +150,6 @@ class Clients:
         self.users: Users | None = None
         if broker.network.users is not None:
             self.users = users.load(broker.network.users)
-        self._count = 0
         self._hosts: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
         self._second = 0
@@ -244,8 +186,8 @@ class Clients:
             self.review(session, now)
 
     def new_session(self, client_id: str) -> Session:
-        self._count += 1
-        name = f"{self.broker.boot}.{self._count}"
+        self.tally.numbered += 1
+        name = f"{self.broker.boot}.{self.tally.numbered}"
         session = self.sessions[client_id] = Session(client_id, name, self.limits, self.room)
         return session
 
@@ -310,8 +252,8 @@ class Clients:
         self._keep_subscription(session.subscriptions[key])
 
     def _subscription_id(self, session: Session, pattern: str) -> SubscriptionId:
-        self._count += 1
-        return f"{session.client_id}/{pattern}#{self.broker.boot}.{self._count}"
+        self.tally.numbered += 1
+        return f"{session.client_id}/{pattern}#{self.broker.boot}.{self.tally.numbered}"
 
     def take_over(self, connection: Connection, now: TimeUs) -> None:
         """Its client has another connection, here or at another broker."""
@@ -378,7 +320,7 @@ class Clients:
         if self._hosts[host] >= limits.connections_per_address or (
             limits.connects_per_s and self._fresh[host] > limits.connects_per_s
         ):
-            self.refused += 1
+            self.tally.refused += 1
             log.warning(
                 "connection refused",
                 extra={"address": address, "reason": "too many from this address"},
@@ -406,14 +348,14 @@ class Clients:
 
     def turned_away(self) -> None:
         """A connection was refused before it was one of a client."""
-        self.refused += 1
+        self.tally.refused += 1
 
     def wrote(self, size: int) -> None:
-        self.bytes_sent += size
+        self.tally.bytes_sent += size
 
     def received(self, connection: Connection, data: bytes, now: TimeUs) -> None:
         self.broker.advance(now)
-        self.bytes_received += len(data)
+        self.tally.bytes_received += len(data)
         connection.heard_us = now
         if connection.closing:
             return
@@ -457,7 +399,7 @@ class Clients:
         """
         clock = self.clock
         assert clock is not None
-        turn_ns = SHORT_NS if now - self._little_us < LATELY_US else TURN_NS
+        turn_ns = SHORT_NS if now - self.little_us < LATELY_US else TURN_NS
         end_ns = clock() + turn_ns
         served = len(self.behind)
         if self.ready and not self._passed_over:
@@ -467,9 +409,9 @@ class Clients:
         while self.ready and clock() < end_ns:
             connection = next(iter(self.ready))
             del self.ready[connection]
-            self._end_ns = clock() + share_ns
+            self.end_ns = clock() + share_ns
             if self.behind and connection.input_bytes <= LITTLE_BYTES:
-                self._little_us = now
+                self.little_us = now
             if not self._serve(connection, now):
                 self.behind[connection] = None
         # At least one of them, so that nobody waits for ever; the others in the next turn.
@@ -479,15 +421,15 @@ class Clients:
                 break
             connection = next(iter(self.behind))
             del self.behind[connection]
-            self._end_ns = clock() + max(min(SHARE_NS, turn_ns), left_ns // (served - turn))
+            self.end_ns = clock() + max(min(SHARE_NS, turn_ns), left_ns // (served - turn))
             if not self._serve(connection, now):
                 self.behind[connection] = None
         feeding, self.feeding = self.feeding, {}
         for session in feeding:
-            self._end_ns = clock() + SHARE_NS
+            self.end_ns = clock() + SHARE_NS
             if not self._go_on_feeding(session):
                 self.feeding[session] = None
-        self._end_ns = clock() + SHARE_NS
+        self.end_ns = clock() + SHARE_NS
         while self.chores and self._finish(self.chores[0]):
             self.chores.popleft()
 
@@ -496,9 +438,13 @@ class Clients:
         """Whether another turn is to come at once."""
         return bool(self.ready or self.behind or self.feeding or self.chores or self.relieved)
 
+    def end_share(self) -> None:
+        """What the share at hand gathered is to be written before there is more."""
+        self.end_ns = 0
+
     def _over(self) -> bool:
         """Whether the share at hand is used up."""
-        return self.clock is not None and self.clock() >= self._end_ns
+        return self.clock is not None and self.clock() >= self.end_ns
 
     def _finish(self, chore: Iterator[bool]) -> bool:
         """Go on with a chore; False if it has to be gone on with later."""
@@ -530,7 +476,7 @@ class Clients:
         try:
             while at < size and not (connection.closing or connection.stopped or over):
                 if data[at] == 0x30 and connection.session is not None:
-                    at = self._usual(connection, connection.session, data, at, now)
+                    at = self.runs.take_usual(connection, connection.session, data, at, now)
                     over = self._over()
                     if at == size or over or connection.stopped:
                         break
@@ -567,782 +513,9 @@ class Clients:
             connection.leave(data, at, needed)
         return not over or (at == size and connection.chore is None)
 
-    def _usual(
-        self, connection: Connection, session: Session, data: bytes, at: int, now: TimeUs
-    ) -> int:
-        """Take the usual publications from `at` on; where something else begins.
-
-        They are short, have quality 0 and no properties, and a topic that this client has
-        published to before. `_on_publish` does the same for all others, which takes longer.
-        """
-        broker, publisher, size = self.broker, session.client_id, len(data)
-        topic_of, attributes_of = session.ready.get, content.plain_attributes
-        interested = broker.asking()
-        boot, published, handed = broker.boot, 0, 0
-        batch = broker.batch(publisher, boot, now, 0)
-        filling, clock, end_ns = self.filling, self.clock, self._end_ns
-        old, longest = connection.level == V3, min(LONG, self.limits.packet_bytes)
-        look, last_ns = 1, TURN_NS
-        asked = 0  # publications that nobody wanted, since others were last counted
-        apart = self._apart
-        short = now - self._little_us < LATELY_US
-        left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
-        ways, given = self._ways_from(None), 0
-        match, passing, whose = None, None, self._whose.setdefault(None, {})
-        fanout: Fanout[Filter, Session | BrokerId] | None = None
-        if (index := broker.deciding()) is not None:
-            match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
-            fanout = None if passing is None else self._fanout(index, None)
-        due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
-        runs: list[Any] = []  # what a look found, as `packets.passer` has it
-        while at + 4 < size and data[at] == 0x30:
-            if clock is not None and published >= look:
-                # To look at the clock takes time too: less often while there is much left.
-                left_ns = end_ns - clock()
-                if left_ns <= 0:
-                    break
-                look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
-                last_ns = left_ns
-            if passing is not None and fanout is not None and published >= due:
-                limit_ns = 0 if clock is None else max(1, min(end_ns - clock(), SHARE_NS))
-                fanout.allow(left_bytes)
-                answer = passing((
-                    data, at, LOOK_MAX, longest, old, session.ready, apart, runs, fanout.address,
-                    limit_ns,
-                ))  # fmt: skip
-                end, count = answer >> PASSED_BITS, answer & PASSED_MAX
-                if runs:
-                    self._count += asked
-                    handed += asked
-                    asked = 0
-                    numbers = range(self._count + 1, self._count + 1 + count)
-                    taken = self._take_runs(
-                        runs, numbers, None, whose, fanout, interested, batch, now, connection,
-                        left_bytes,
-                    )  # fmt: skip
-                    runs.clear()
-                    handed -= taken.stepped
-                    left_bytes -= taken.bytes
-                    if taken.end:
-                        end, count = taken.end, taken.before
-                    if taken.outdated:
-                        ways, passing = self._ways_from(None), None
-                        whose = self._whose.setdefault(None, {})
-                published += count
-                asked += count
-                at = end
-                if left_bytes <= 0:
-                    self._end_ns = 0  # it is to be written before there is more
-                    break
-                if connection.stopped:
-                    break
-                look = published
-                wait = 1 if count else min(2 * wait, WAIT_MAX)
-                due = published + (wait if count < LOOK_MAX else 0)
-                if count:
-                    continue
-            body = at + 2
-            length = data[at + 1]
-            if length >= 128:
-                if not 0 < data[body] < 128:
-                    break
-                length = length & 127 | data[body] << 7
-                body += 1
-            end = body + length
-            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-            if end > size or end - at > longest or topic_end > end:
-                break
-            if not old and (topic_end == end or data[topic_end]):
-                break
-            topic = topic_of(data[body + 2 : topic_end])
-            if topic is None:
-                topic = self._new_topic(session, data[body + 2 : topic_end])
-                if topic is None:
-                    break
-            packet = data[at:end]
-            if topic not in apart:
-                way = None
-                # Several to one topic in a row go faster together, and so does one alone.
-                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
-                    way = ways.get(topic) or self._way(topic, None, ways)
-                    if way is not None and way[1] and end == size:
-                        way = None
-                if way is not None and self._copy_to(way[0], packet, old):
-                    published += 1
-                    asked += 1
-                    given += bool(way[0])
-                    if way[1]:
-                        kept = mqtt.as_of_other_level(packet, old) if old else packet
-                        batch.add((self._count + asked,), kept, way[1])
-                    elif not way[0] and passing is not None and len(apart) < TOPICS_KNOWN:
-                        apart.add(topic)  # nobody wants it: the next look passes over it
-                    left_bytes -= len(way[0]) * (end - at)
-                    at = end
-                    if left_bytes <= 0 or at >= last:
-                        self._end_ns = 0  # it is to be written before there is more
-                        break
-                    if broker.congested:
-                        self._pause(connection, now)
-                        if connection.stopped:
-                            break
-                    continue
-                batch.close()
-                self._count += asked
-                handed += asked
-                asked = 0
-                came = None, publisher, boot, self._count + 1, now, 0
-                run = self._pass_on(data, at, body, topic_end, end, topic, old, longest, came, now)
-                if run is not None:
-                    count, copies, later = run
-                    left_bytes -= copies * (later - at)
-                    at = later
-                    self._count += count
-                    published += count
-                    if left_bytes <= 0 or at >= last:
-                        self._end_ns = 0  # it is to be written before there is more
-                        break
-                    if broker.congested:
-                        self._pause(connection, now)
-                        if connection.stopped:
-                            break
-                    continue
-            payload = data[topic_end if old else topic_end + 1 : end]
-            attributes = attributes_of(topic, payload)
-            filters = None if match is None else match(attributes)
-            published += 1
-            asked += 1
-            at = end
-            if filters is None or filters:
-                self._count = count = self._count + asked
-                onward = None
-                if filters:
-                    onward = self._copy_to_all(filters, whose, None, packet, 1, old, 0)
-                if old and onward != []:
-                    packet = mqtt.as_of_other_level(packet, old)
-                if onward is None:
-                    asked -= self._take_single(
-                        count, packet, attributes, None, interested, batch, now
-                    )
-                elif onward:
-                    batch.add((count,), packet, onward)
-                handed += asked
-                asked = 0
-                if broker.congested or filling:
-                    self._pause(connection, now)
-                    if connection.stopped:
-                        break
-        self._count += asked
-        handed += asked
-        batch.close()
-        if published and broker.congested:
-            self._pause(connection, now)
-        self.published += published
-        self._timed(0, given)
-        broker.passed(handed)
-        return at
-
-    def _timed(self, took_us: TimeUs, count: int) -> None:
-        """So many publications were handed out so long after they were published."""
-        before, self._handed = self._handed, self._handed + count
-        self.latency.add(took_us, self._handed // TIMED - before // TIMED)
-
-    def at_once(self, connection: Connection, data: bytes) -> Destinations | None:
-        """A publication came alone while there was nothing to do: where it goes as it is, as does
-        another of this client to its topic until the next turn.
-
-        None if it has to go through a turn.
-        """
-        session, size = connection.session, len(data)
-        if session is None or size < 5 or data[0] != 0x30 or connection.input:
-            return None
-        body, length = 2, data[1]
-        if length >= 128 and data[2]:
-            body, length = 3, length & 127 | data[2] << 7
-        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        old = connection.level == V3
-        if body + length != size or topic_end > size:
-            return None
-        if not old and not data.startswith(b"\0", topic_end):  # it has properties
-            return None
-        topic = session.ready.get(data[body + 2 : topic_end])
-        if topic is None or not connection.reading or self.limits.bytes_per_s:
-            return None
-        payload = topic_end if old else topic_end + 1
-        return self._route_of(topic, data[body:payload], data[payload:], None)
-
-    def at_once_from(self, sender: BrokerId, run: RunMessage) -> Destinations | None:
-        """The same of a run of one from a neighbour."""
-        try:
-            field = mqtt.topic_field(run.topic) + b"\0"
-        except Malformed:
-            return None
-        if not mqtt.goes_alone(run.packets, field):
-            return None
-        payload = run.packets[(2 if run.packets[1] < 128 else 3) + len(field) :]
-        return self._route_of(run.topic, field, payload, sender)
-
-    def _route_of(
-        self, topic: str, field: bytes, payload: bytes, sender: BrokerId | None
-    ) -> Destinations | None:
-        ways = self._ways_from(sender)
-        if ways is None:
-            return None
-        if topic not in self._apart:
-            way = ways.get(topic) or self._way(topic, sender, ways)
-            if way is not None:
-                targets = [each.direct for each in way[0] if each.direct is not None]
-                if len(targets) < len(way[0]):
-                    return None
-                return Destinations(topic, field, True, targets, way[1])
-        index = self.broker.deciding(sender)
-        if index is None:
-            return None
-        filters = index.match(content.plain_attributes(topic, payload))
-        gets = self._who_gets(filters, self._whose.setdefault(sender, {}), sender)
-        return None if gets is None else Destinations(topic, field, False, *gets)
-
-    def went_at_once(self, connection: Connection, data: bytes, copies: int, now: TimeUs) -> None:
-        """A client's publication goes to so many clients without a turn."""
-        self.broker.advance(now)
-        connection.heard_us = now
-        self.bytes_received += len(data)
-        self._count += 1
-        self.published += 1
-        self.copied_at_once(copies, 0)
-
-    def copied_at_once(self, copies: int, took_us: TimeUs) -> None:
-        """A publication went to so many clients without a turn, so long after it was published."""
-        self.broker.passed(1)
-        self.delivered += copies
-        if copies:
-            self._handed += 1
-            if self._handed % TIMED == 0:
-                self.latency.add(took_us)
-
-    def run_of_one(self, connection: Connection, data: bytes, topic: str) -> RunMessage:
-        """The publication that went at once last, for neighbours."""
-        session = connection.session
-        assert session is not None
-        packet = mqtt.as_of_other_level(data, True) if connection.level == V3 else data
-        boot, now = self.broker.boot, self.broker.now
-        return RunMessage(session.client_id, boot, self._count, topic, packet, now, 1)
-
-    def _ways_from(self, sender: BrokerId | None) -> dict[str, Way] | None:
-        """The known ways of publications that come from there; None where there may be none."""
-        version = self.broker.routes_version()
-        if version is None:
-            return None
-        if version != self._ways_version:
-            self._ways_version = version
-            self._apart.clear()
-            self._ways.clear()
-            self._whose.clear()
-            self._fanouts.clear()
-        return self._ways.setdefault(sender, {})
-
-    def _set_apart(self, topic: str) -> None:
-        """Ask about each publication to a topic: until the tables change, if filters want to know
-        what it says, and otherwise, where a client or a neighbour was not ready, until a tick."""
-        if len(self._apart) >= TOPICS_KNOWN:
-            self._apart.clear()
-        self._apart.add(topic)
-        known = self.broker.routes_version() is not None and len(topic) <= TOPIC_BYTES
-        if not (known and self.broker.content_matters(topic)):
-            self._apart_briefly.append(topic)
-
-    def _way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
-        """Where each publication to a topic goes, if that is the same for all and few clients."""
-        found = self.broker.recipients(topic, sender)
-        if found is None:
-            self._set_apart(topic)
-            return None
-        sessions: dict[Session, None] = {}
-        for name in found[0]:
-            held = self.holders.get(name)
-            if held is None or len(sessions) > AT_ONCE:
-                return None
-            sessions[held.session] = None
-        if len(sessions) > AT_ONCE:
-            return None
-        way = tuple(sessions), found[1]
-        if len(topic) <= TOPIC_BYTES:
-            if len(ways) >= TOPICS_KNOWN:
-                ways.clear()
-            ways[topic] = way
-        return way
-
-    def _copy_to(self, sessions: tuple[Session, ...], packet: bytes, old: bool) -> bool:
-        """Give a packet, as a client of this level sent it, to all these; False if one of them
-        needs a further look, and then nobody has got it."""
-        targets: list[Connection] = []
-        for session in sessions:
-            target = session.direct
-            if target is None or target.full:
-                return False
-            targets.append(target)
-        self._write_to(targets, packet, 1, old)
-        return True
-
-    def _copy_to_all(
-        self,
-        filters: list[Filter],
-        whose: Whose,
-        sender: BrokerId | None,
-        run: bytes,
-        count: int,
-        old: bool,
-        took_us: TimeUs,
-    ) -> list[BrokerId] | None:
-        """The same of so many packets in a row for all who want what one of these filters matches:
-        the neighbours that do too; None if somebody needs a further look."""
-        gets = self._who_gets(filters, whose, sender)
-        if gets is None:
-            return None
-        targets, onward = gets
-        if targets:
-            self._write_to(targets, run, count, old)
-            self._timed(took_us, count)
-        return onward
-
-    def _who_gets(
-        self, filters: list[Filter], whose: Whose, sender: BrokerId | None
-    ) -> tuple[list[Connection], list[BrokerId]] | None:
-        """The clients and the neighbours that want what one of these filters matches; None if one
-        of these clients needs a further look."""
-        try:
-            wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
-        except KeyError:
-            for filter in filters:
-                # The tables hold the filter for as long as they are of this version.
-                whose[id(filter)] = self._whose_is(filter, sender)
-            wanting = dict.fromkeys(chain.from_iterable(map(whose.__getitem__, map(id, filters))))
-        targets: list[Connection] = []
-        onward: list[BrokerId] = []
-        for each in wanting:
-            if isinstance(each, int):
-                onward.append(each)
-                continue
-            target = each.direct
-            if target is None or target.full:
-                return None
-            targets.append(target)
-        if len(onward) > 1:
-            onward.sort()
-        return targets, onward
-
-    def _whose_is(self, filter: Filter, sender: BrokerId | None) -> tuple[Session | BrokerId, ...]:
-        """Whom a match with this filter names. A subscription that nobody holds any more will soon
-        leave the tables."""
-        names, onward = self.broker.wanting(filter, sender)
-        sessions = [self.holders[name].session for name in names if name in self.holders]
-        return (*dict.fromkeys(sessions), *onward)
-
-    def _write_to(self, targets: list[Connection], run: bytes, count: int, old: bool) -> None:
-        """So many packets as a client of this level sent them, as each of these has them."""
-        level, other, dirty = V3 if old else V5, b"", self.dirty
-        for target in targets:
-            if target.level == level:
-                target.out.append(run)
-            else:
-                other = other or mqtt.run_of_other_level(run, old)
-                target.out.append(other)
-            dirty[target] = None
-        self.delivered += count * len(targets)
-
-    def _fanout(
-        self, index: Index[Filter], sender: BrokerId | None
-    ) -> Fanout[Filter, Session | BrokerId]:
-        """Who gets what filters match of what comes from there, as far as that was learned."""
-        fanout = self._fanouts.get(sender)
-        if fanout is None:
-            fanout = self._fanouts[sender] = index.fanout()
-        return fanout
-
-    def _learn(
-        self, fanout: Fanout[Filter, Session | BrokerId], filters: list[Filter], whose: Whose
-    ) -> None:
-        """Tell compiled code who gets what these filters match, of those that matched before."""
-        for filter in filters:
-            if fanout.knows(filter) or (wanting := whose.get(id(filter))) is None:
-                continue
-            recipients = [(each, kind) for each in wanting if (kind := _kind(each)) is not None]
-            fanout.learn(filter, recipients if len(recipients) == len(wanting) else None)
-
-    def _take_runs(
-        self,
-        runs: list[Any],
-        numbers: Sequence[int],
-        sender: BrokerId | None,
-        whose: Whose,
-        fanout: Fanout[Filter, Session | BrokerId],
-        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
-        batch: OutgoingBatch,
-        now: TimeUs,
-        connection: Connection | None = None,
-        left_bytes: int = sys.maxsize,
-    ) -> RunsTaken:
-        """Hand out what a look found among publications with these numbers, from a neighbour or
-        from this client, until so many bytes went to clients."""
-        broker, took_us = self.broker, now - batch.words[2]
-        old = connection is not None and connection.level == V3
-        stepped = copied = 0
-        recipients, kinds = fanout.recipients, fanout.kinds  # as of this look
-        for place in range(0, len(runs), 3):
-            word, run, matched = runs[place : place + 3]
-            before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
-            onward: list[BrokerId] | None = []
-            if run is None:
-                size, stale = self._take_pieces(
-                    matched, numbers, sender, recipients, kinds, batch, now
-                )
-                copied += size
-                if stale:
-                    fanout.forget()
-                self._timed(took_us, count)
-                count = 0
-            else:
-                self._learn(fanout, matched, whose)
-                delivered = self.delivered
-                onward = self._copy_to_all(matched, whose, sender, run, count, old, took_us)
-                copied += (self.delivered - delivered) // count * len(run)
-                if old and onward != []:
-                    run = mqtt.run_of_other_level(run, old)
-            if onward is None:
-                for number, packet in enumerate(mqtt.usuals(run), before):
-                    stepped += self._take_single(
-                        numbers[number],
-                        packet,
-                        content.of_kept(packet),
-                        sender,
-                        interested,
-                        batch,
-                        now,
-                    )
-            elif onward:
-                batch.add(numbers[before : before + count], run, onward)
-            if connection is not None and (broker.congested or self.filling):
-                self._pause(connection, now)
-            outdated = onward is None and broker.routes_version() != self._ways_version
-            stopped = connection is not None and connection.stopped
-            if outdated or stopped or copied >= left_bytes:
-                end = word >> 2 * PASSED_BITS
-                return RunsTaken(stepped, end, before + count, outdated, copied)
-        return RunsTaken(stepped, bytes=copied)
-
-    def _take_pieces(
-        self,
-        pieces: list[Any],
-        numbers: Sequence[int],
-        sender: BrokerId | None,
-        recipients: list[Session | BrokerId],
-        kinds: list[int],
-        batch: OutgoingBatch,
-        now: TimeUs,
-    ) -> tuple[int, bool]:
-        """Give each recipient its piece of publications with these numbers: how many bytes clients
-        get, and whether one is not as was learned."""
-        dirty, size = self.dirty, 0
-        delivered, stale = 0, False
-        each = iter(pieces)
-        for word, piece, places in zip(each, each, each, strict=True):
-            recipient = recipients[word >> PASSED_BITS]
-            if isinstance(recipient, int):
-                chosen = [numbers[place] for place in memoryview(places).cast("H")]
-                batch.add(chosen, piece, (recipient,))
-                continue
-            size += len(piece)
-            target = recipient.direct
-            kind = kinds[word >> PASSED_BITS]
-            if target is not None and not target.full and (target.level == V3) == (kind == OLD):
-                target.out.append(piece)
-                dirty[target] = None
-                delivered += word & PASSED_MAX
-                continue
-            # It has changed since that was learned, or reads too slowly.
-            stale |= target is None or not target.full
-            chosen = [numbers[place] for place in memoryview(places).cast("H")]
-            whole = mqtt.run_of_other_level(piece, True) if kind == OLD else piece
-            self._hand_singly(recipient, whole, chosen, sender, batch, now)
-        self.delivered += delivered
-        return size, stale
-
-    def _hand_singly(
-        self,
-        session: Session,
-        run: bytes,
-        numbers: Sequence[int],
-        sender: BrokerId | None,
-        batch: OutgoingBatch,
-        now: TimeUs,
-    ) -> None:
-        """Deliver publications with these numbers to one session that needs a further look."""
-        broker, (publisher, boot, time_us) = self.broker, batch.words
-        index = broker.deciding(sender)
-        assert index is not None
-        for number, packet in zip(numbers, mqtt.usuals(run), strict=True):
-            attributes = content.of_kept(packet)
-            names = chain.from_iterable(
-                broker.wanting(filter, sender)[0] for filter in index.match(attributes)
-            )
-            wanted = [held for held in map(self.holders.get, names)
-                      if held is not None and held.session is session]  # fmt: skip
-            single = Publication(publisher, f"{boot}.{number}", attributes, packet, time_us)
-            self._hand(session, wanted, Letter(packet), single, now)
-
-    def _take_single(
-        self,
-        number: int,
-        packet: bytes,
-        attributes: dict[str, Scalar],
-        sender: BrokerId | None,
-        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
-        batch: OutgoingBatch,
-        now: TimeUs,
-    ) -> bool:
-        """Hand out a publication that needs a further look; whether its router took a step."""
-        recipients = interested(attributes)
-        if recipients is None:
-            batch.close()
-            single = batch.single(number, packet, attributes)
-            if sender is None:
-                self.broker.publish(single, now)
-            else:
-                self.broker.hand_on(single, sender, batch.hops)
-            return True
-        names, peers = recipients
-        if names:
-            publisher, boot, time_us = batch.words
-            self._copy(names, publisher, boot, number, attributes, packet, time_us, now)
-        if peers:
-            batch.add((number,), packet, peers)
-        return False
-
-    def _pass_on(
-        self,
-        data: bytes,
-        at: int,
-        body: int,
-        topic_end: int,
-        end: int,
-        topic: str,
-        old: bool,
-        longest: int,
-        came: tuple[BrokerId | None, str, str, int, TimeUs, int],
-        now: TimeUs,
-    ) -> tuple[int, int, int] | None:
-        """Hand out the publications from `at` on, as many as follow each other to a topic, where
-        all go to the same clients and neighbours as they are: how many, to how many clients, and
-        where they end. `came` tells from which neighbour they came, if any, and the fields of a
-        `RunMessage`.
-
-        None if they do not, if one of these clients needs a further look, or the first is traced.
-        """
-        sender, publisher, boot, first, time_us, hops = came
-        count_max = self.broker.untraced(boot, first, min(RUN, 1 + (len(data) - at) // (end - at)))
-        if not count_max:
-            return None
-        found = self.broker.recipients(topic, sender)
-        if found is None:
-            self._set_apart(topic)
-            return None
-        names, peers = found
-        targets: dict[Connection, None] = {}
-        holders, mixed = self.holders, False
-        for name in names:
-            held = holders.get(name)
-            target = None if held is None else held.session.direct
-            if target is None:
-                self._set_apart(topic)
-                return None
-            if target.full:
-                return None
-            targets[target] = None
-            mixed |= (target.level == V3) != old
-        mixed |= old and bool(peers)
-        others: list[bytes] = []  # the same for clients of the other level
-        start, count, size = at, 0, len(data)
-        begins = 0 if old else 1  # how far after the topic the payload begins
-        field = data[body:topic_end]
-        most = TURN_BYTES // max(1, len(targets))
-        if peers:
-            most = min(most, RUN_BYTES)
-        while True:
-            length, within = end - at, topic_end + begins - at
-            room = 1 + (start + most - at - 1) // length
-            alike = mqtt.alike(data, at, length, within, min(count_max - count, room))
-            if mixed:
-                head = field + b"\0" if old else field
-                others += [
-                    mqtt.framed(0x30, head + data[place + within : place + length])
-                    for place in range(at, at + alike * length, length)
-                ]
-            at += alike * length
-            count += alike
-            if count == count_max or at - start >= most:
-                break
-            # Perhaps one of another length.
-            if at + 4 >= size or data[at] != 0x30:
-                break
-            body, length = at + 2, data[at + 1]
-            if length >= 128:
-                if not 0 < data[body] < 128:
-                    break
-                length = length & 127 | data[body] << 7
-                body += 1
-            topic_end, end = body + len(field), body + length
-            if end - at > longest or topic_end + begins > end:
-                break
-            if not data.startswith(field, body) or (
-                begins and data[topic_end : topic_end + 1] != b"\0"
-            ):
-                break
-            if end > size:
-                break
-        whole = data[start:at]
-        converted = b"".join(others)
-        for target in targets:
-            target.out.append(whole if (target.level == V3) == old else converted)
-        self.dirty.update(targets)
-        if peers:
-            packets = converted if old else whole
-            run = RunMessage(publisher, boot, first, topic, packets, time_us, hops + 1)
-            self.broker.forward(run, count, peers)
-        self.broker.passed(count)
-        self._timed(now - time_us, count if targets else 0)
-        self.delivered += count * len(targets)
-        return count, len(targets), at
-
-    def take_run(
-        self, run: RunMessage, at: int, number: int, sender: BrokerId, now: TimeUs
-    ) -> tuple[int, int]:
-        """Hand out what a neighbour passed on, from this place and number on, as far as that can be
-        done without a further look; how far in its bytes, and how many publications."""
-        data, count = run.packets, 0
-        longest = len(data)
-        self._ways_from(sender)  # if the tables have changed, so may what is apart
-        while at < longest and run.topic not in self._apart:
-            body, topic_end, end = mqtt.usual(data, at, run.topic)
-            first = run.first + number + count
-            came = sender, run.publisher, run.boot, first, run.time_us, run.hops
-            done = self._pass_on(
-                data, at, body, topic_end, end, run.topic, False, longest, came, now
-            )
-            if done is None:
-                break
-            count, at = count + done[0], done[2]
-        return at, count
-
-    def single(self, run: RunMessage, at: int, number: int) -> tuple[Publication, int]:
-        """The publication of a run at this place, and where it ends."""
-        _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
-        attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
-        name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
-        return Publication(run.publisher, name, attributes, kept, run.time_us), end
-
-    def take_batch(self, batch: BatchMessage, sender: BrokerId, now: TimeUs) -> int:
-        """Hand out what a neighbour passed on, and pass on what others want; how many."""
-        broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
-        interested, took_us = broker.asking(sender), now - batch.time_us
-        onward = broker.batch(publisher, boot, time_us, batch.hops)
-        ways, apart, heard = self._ways_from(sender), self._apart, self._heard
-        index, whose = broker.deciding(sender), self._whose.setdefault(sender, {})
-        passing = None if index is None else index.passing()
-        fanout = None if index is None or passing is None else self._fanout(index, sender)
-        numbers, data = batch.numbers, batch.packets
-        size, most = len(data), len(numbers)
-        at = done = given = singly = 0
-        runs: list[Any] = []  # as in `_usual`
-        due, wait = 0, 1
-        try:
-            while done < most:
-                if passing is not None and fanout is not None and done >= due:
-                    fanout.allow(sys.maxsize)
-                    answer = passing((
-                        data, at, most - done, size, False, heard, apart, runs, fanout.address, 0
-                    ))  # fmt: skip
-                    end, count = answer >> PASSED_BITS, answer & PASSED_MAX
-                    if runs:
-                        looked = numbers[done : done + count]
-                        taken = self._take_runs(
-                            runs, looked, sender, whose, fanout, interested, onward, now
-                        )
-                        runs.clear()
-                        singly += taken.stepped
-                        if taken.outdated:
-                            end, count, passing = taken.end, taken.before, None
-                            ways = self._ways_from(sender)
-                            whose = self._whose.setdefault(sender, {})
-                    at, done = end, done + count
-                    wait = 1 if count else min(2 * wait, WAIT_MAX)
-                    due = done + wait
-                    if count:
-                        continue
-                number = numbers[done]
-                done += 1
-                field, kept, payload = mqtt.next_usual(data, at)
-                at += len(kept)
-                topic = self._heard_topic(field)
-                if ways is not None and topic not in apart:
-                    way = ways.get(topic) or self._way(topic, sender, ways)
-                    if way is not None and self._copy_to(way[0], kept, False):
-                        given += bool(way[0])
-                        if way[1]:
-                            onward.add((number,), kept, way[1])
-                        continue
-                attributes, peers = content.plain_attributes(topic, payload), None
-                if index is not None:
-                    filters = index.match(attributes)
-                    peers = self._copy_to_all(filters, whose, sender, kept, 1, False, took_us)
-                if peers is None:
-                    singly += self._take_single(
-                        number, kept, attributes, sender, interested, onward, now
-                    )
-                elif peers:
-                    onward.add((number,), kept, peers)
-            if at != size:
-                raise Malformed("more publications in a batch than numbers")
-        finally:
-            onward.close()
-            self._timed(took_us, given)
-            broker.passed(done - singly)
-        return most
-
-    def singles(self, batch: BatchMessage) -> Iterator[tuple[Publication, int]]:
-        """The publications of a batch, and their sizes."""
-        at = 0
-        for number in batch.numbers:
-            field, kept, payload = mqtt.next_usual(batch.packets, at)
-            at += len(kept)
-            attributes = content.attributes(self._heard_topic(field), payload)
-            name = f"{batch.boot}.{number}"
-            yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
-        if at != len(batch.packets):
-            raise Malformed("more publications in a batch than numbers")
-
-    def _heard_topic(self, field: bytes) -> str:
-        """The topic of a publication that a neighbour passed on, by its bytes."""
-        topic = self._heard.get(field)
-        if topic is None:
-            try:
-                topic = str(field, "utf-8")
-            except UnicodeDecodeError:
-                raise Malformed("a topic is not UTF-8") from None
-            if len(field) <= TOPIC_BYTES:
-                if len(self._heard) >= TOPICS_KNOWN:
-                    self._heard.clear()
-                self._heard[field] = topic
-        return topic
-
-    def topic_of(self, packet: bytes) -> str | None:
-        """The topic of the first packet of a batch; None if it is not one."""
-        try:
-            return self._heard_topic(mqtt.next_usual(packet, 0)[0])
-        except Malformed:
-            return None
-
     def refuse(self, connection: Connection, error: Malformed, now: TimeUs) -> None:
         """Say why, as the standard has it, and close."""
-        self.refused += 1
+        self.tally.refused += 1
         connection.parting = str(error)[:REASON_MAX]
         if connection.session is None:
             self._trace("refuse", now, connection.client_id, reason=connection.parting)
@@ -1557,12 +730,7 @@ class Clients:
 
     def tick(self, now: TimeUs) -> None:
         """Close connections that have been silent for too long."""
-        self._apart.difference_update(self._apart_briefly)
-        self._apart_briefly.clear()
-        if now - self._retried_us >= SECOND_US:
-            self._retried_us = now
-            for fanout in self._fanouts.values():
-                fanout.try_again()  # whoever needed a further look may not need it any more
+        self.ways.tick(now)
         for connection in list(self.connections):
             silent_us = now - connection.heard_us
             if connection.session is None:
@@ -1737,8 +905,8 @@ class Clients:
         if not client_id:
             if level == V3 and not packet.clean_start:
                 raise Malformed("a client without a name cannot keep a session", 0x85)
-            self._count += 1
-            client_id = assigned = f"auto-{self.broker.boot}-{self._count}"
+            self.tally.numbered += 1
+            client_id = assigned = f"auto-{self.broker.boot}-{self.tally.numbered}"
         user = self._user(connection, packet, data, now)
         if connection.held:
             return False
@@ -2131,8 +1299,8 @@ class Clients:
 
     def new_id(self) -> str:
         """For a publication that this broker holds."""
-        self._count += 1
-        return f"{self.broker.boot}.{self._count}"
+        self.tally.numbered += 1
+        return f"{self.broker.boot}.{self.tally.numbered}"
 
     def take(self, handoff: Handoff, now: TimeUs, idle: bool = False) -> bool:
         """Give a publication to the member here that has the least to do, or to an idle one only;
@@ -2164,7 +1332,7 @@ class Clients:
             return False
         del group[held.id]
         group[held.id] = held  # the last in turn
-        self.delivered += 1
+        self.tally.delivered += 1
         traces = self.broker.traces
         if traces is not None and traces.recording.sample >= 1:
             traces.row(
@@ -2177,7 +1345,7 @@ class Clients:
 
     def unshared(self, handoff: Handoff) -> None:
         """No member of the group can have it, here or anywhere."""
-        self.dropped += 1
+        self.tally.dropped += 1
         log.warning(
             "publication dropped",
             extra={"group": handoff.group[:200], "reason": "no member of the group can take it"},
@@ -2308,7 +1476,7 @@ class Clients:
             assert isinstance(packet, PublishPacket)
         topic, payload, packet_id = packet.topic, packet.payload, packet.packet_id
         if not self._check_publish(packet):
-            self.dropped += 1
+            self.tally.dropped += 1
             self._trace(
                 "refuse", now, session.client_id, session=session.name,
                 reason="not a topic that can be published to", detail=f"PUBLISH {topic[:200]}",
@@ -2362,7 +1530,7 @@ class Clients:
                 self._owe(connection, mqtt.puback(packet_id), onward)
                 session.taken(packet_id, digest, broker.kept_of(onward))
         if self.broker.congested or self.filling:
-            self._pause(connection, now)
+            self.pause(connection, now)
         return True
 
     def _may_publish(self, session: Session, topic: str) -> None:
@@ -2379,7 +1547,7 @@ class Clients:
             session.ready.clear()
         session.ready[field] = topic
 
-    def _new_topic(self, session: Session, field: bytes) -> str | None:
+    def new_topic(self, session: Session, field: bytes) -> str | None:
         """A topic that nobody published to before, if the session may publish to it without a
         further look."""
         if session.ready is not self.topics or session.unsettled:
@@ -2392,7 +1560,7 @@ class Clients:
         self._may_publish(session, topic)
         return topic
 
-    def _pause(self, connection: Connection, now: TimeUs) -> None:
+    def pause(self, connection: Connection, now: TimeUs) -> None:
         """Take no more of this client until links have room and subscribers have read."""
         if self.broker.congested:
             connection.paused = True
@@ -2503,7 +1671,7 @@ class Clients:
         self.broker.settle(release)
 
     def _forbid(self, connection: Connection, session: Session, packet: PublishPacket) -> None:
-        self.dropped += 1
+        self.tally.dropped += 1
         self._trace(
             "refuse", self.broker.now, session.client_id, session=session.name,
             reason="not allowed", detail=f"PUBLISH {packet.topic[:200]}",
@@ -2553,10 +1721,10 @@ class Clients:
         onward: Onward | None = None,
     ) -> None:
         """What it causes at neighbours is noted in `onward`."""
-        self.published += 1
-        self._count += 1
+        self.tally.published += 1
+        self.tally.numbered += 1
         publication = Publication(
-            publisher, f"{self.broker.boot}.{self._count}", attributes, kept, now
+            publisher, f"{self.broker.boot}.{self.tally.numbered}", attributes, kept, now
         )
         self.broker.publish(publication, now, onward)
         if kept[0] & 1:
@@ -2605,8 +1773,9 @@ class Clients:
             known = self.moves.advertisement(advertisement_id)
             filter, epoch = disjoin([known.filter, filter]), known.epoch + 1
         else:
-            self._count += 1
-            advertisement_id = f"{session.client_id}/{name}#{self.broker.boot}.{self._count}"
+            self.tally.numbered += 1
+            number = f"{self.broker.boot}.{self.tally.numbered}"
+            advertisement_id = f"{session.client_id}/{name}#{number}"
             epoch = 0
         travels = self._announce(session, name, advertisement_id, filter, now, epoch)
         session.unsettled |= travels
@@ -2663,16 +1832,17 @@ class Clients:
             plain = None if passed is None else passed.plain(V5)
             if letter is not None and passed is None:
                 self._stopped(publication, EXPIRED, now)
-        self._handed += 1
-        if self._handed % TIMED == 0:
-            self.latency.add(now - publication.time_us)
+        latency = self.latency
+        latency.handed += 1
+        if latency.handed % TIMED == 0:
+            latency.add(now - publication.time_us)
         if plain is None:
             return
         for session, wanted in self._copy_directly(names, plain, passed).items():
             letter = letter or Letter(publication.payload)
-            self._hand(session, wanted, letter, publication, now)
+            self.hand(session, wanted, letter, publication, now)
 
-    def _copy(
+    def copy(
         self,
         names: Iterable[SubscriptionId],
         publisher: str,
@@ -2685,15 +1855,16 @@ class Clients:
     ) -> None:
         """The same as `hand_out` of one that is delivered as it is kept; few sessions need more of
         it than that."""
-        self._handed += 1
-        if self._handed % TIMED == 0:
-            self.latency.add(now - time_us)
+        latency = self.latency
+        latency.handed += 1
+        if latency.handed % TIMED == 0:
+            latency.add(now - time_us)
         several = self._copy_directly(names, kept, None)
         if several:
             publication = Publication(publisher, f"{boot}.{number}", attributes, kept, time_us)
             letter = Letter(kept)
             for session, wanted in several.items():
-                self._hand(session, wanted, letter, publication, now)
+                self.hand(session, wanted, letter, publication, now)
 
     def _copy_directly(
         self, names: Iterable[SubscriptionId], plain: bytes, letter: Letter | None
@@ -2717,7 +1888,7 @@ class Clients:
                 plain3 = plain3 or (letter or Letter(plain)).plain(V3)
                 connection.out.append(plain3)
         self.dirty.update(copied)
-        self.delivered += len(copied)
+        self.tally.delivered += len(copied)
         return several
 
     def _letter(self, publication: Publication, now: TimeUs) -> Letter | None:
@@ -2726,7 +1897,7 @@ class Clients:
             return Letter(publication.payload)
         except Malformed as error:
             log.warning("publication dropped", extra={"reason": str(error)})
-            self.dropped += 1
+            self.tally.dropped += 1
             self._stopped(publication, MALFORMED, now)
             return None
 
@@ -2751,7 +1922,7 @@ class Clients:
             reason = "waits for the client" if held.terms.qos else AWAY
         return {"subscription": held.id, "client": session.client_id, "reason": reason}
 
-    def _hand(
+    def hand(
         self,
         session: Session,
         all_held: list[Held],
@@ -2789,9 +1960,9 @@ class Clients:
         if traces is not None and traces.sampled(publication):
             parcel.then = self._traced(session, publication, now)
         if session.deliver(parcel, now):
-            self.delivered += 1
+            self.tally.delivered += 1
         else:
-            self.dropped += 1
+            self.tally.dropped += 1
             self._stopped(publication, session.why, now, client=session.client_id)
             if session.overflowed:
                 self.overflowed[session] = None
@@ -2805,7 +1976,7 @@ class Clients:
             if not held.terms.group and matches(held.filter, publication.attributes)
         ]
         if wanted:
-            self._hand(session, wanted, Letter(publication.payload), publication, now)
+            self.hand(session, wanted, Letter(publication.payload), publication, now)
 
     def written_to(self, session: Session, now: TimeUs) -> None:
         """There may be something to write; publishers wait for who has too much."""
@@ -2867,15 +2038,6 @@ def _able(held: Held, qos: int) -> bool:
     if session.ended:
         return False
     return session.connection is not None or bool(session.expiry_s and min(qos, held.terms.qos))
-
-
-def _kind(recipient: Session | BrokerId) -> int | None:
-    """How compiled code writes to a recipient; None to whom it may not."""
-    if isinstance(recipient, int):
-        return NEIGHBOUR
-    if recipient.direct is None:
-        return None
-    return OLD if recipient.direct.level == V3 else PLAIN
 
 
 def _load(held: Held) -> tuple[bool, bool, int]:

@@ -16,6 +16,7 @@ from postroad import __version__
 from postroad.live.edge.host import Host
 from postroad.live.edge.mqtt import Letter
 from postroad.live.edge.session import Connection, Held, Session
+from postroad.live.edge.tally import Tally
 from postroad.model import SubscriptionId, TimeUs
 
 EVERY_US = 10_000_000  # mosquitto's interval
@@ -31,11 +32,7 @@ class Counted(Protocol):
     holders: dict[SubscriptionId, Held]
     elsewhere: dict[str, int]
     started_us: TimeUs
-    published: int
-    delivered: int
-    dropped: int
-    bytes_received: int
-    bytes_sent: int
+    tally: Tally
 
 
 def counts(clients: Counted) -> dict[str, int]:
@@ -51,11 +48,11 @@ def counts(clients: Counted) -> dict[str, int]:
         "clients/total": total,
         "messages/stored": waiting,
         "store/messages/count": waiting,
-        "publish/messages/received": clients.published,
-        "publish/messages/sent": clients.delivered,
-        "publish/messages/dropped": clients.dropped,
-        "bytes/received": clients.bytes_received,
-        "bytes/sent": clients.bytes_sent,
+        "publish/messages/received": clients.tally.published,
+        "publish/messages/sent": clients.tally.delivered,
+        "publish/messages/dropped": clients.tally.dropped,
+        "bytes/received": clients.tally.bytes_received,
+        "bytes/sent": clients.tally.bytes_sent,
         "subscriptions/count": len(clients.holders),
     }
 

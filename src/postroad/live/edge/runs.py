@@ -1,0 +1,730 @@
+"""Publications of quality 0 that go as they came, many handled together: for `Clients` what a
+client sent, for the broker what a neighbour passed on.
+
+They have no properties and need nothing of their own, so one slice of what came is written to
+everybody who gets it. Compiled code looks through many at once (`matching/packets.py`); `KnownWays`
+says where they go. Whatever needs a further look is given back to `Clients`, or handed over to the
+router. How much of this a turn does is bounded here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from postroad.filters import Filter
+from postroad.live.edge import content, mqtt
+from postroad.live.edge.host import Host
+from postroad.live.edge.latency import Latency
+from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
+from postroad.live.edge.session import Connection, Held, Session
+from postroad.live.edge.tally import Tally
+from postroad.live.edge.ways import TOPIC_BYTES, TOPICS_KNOWN, KnownWays, Whose
+from postroad.live.links.batch import OutgoingBatch
+from postroad.live.links.messages import BatchMessage, RunMessage
+from postroad.live.network import Limits
+from postroad.matching.index import OLD, PASSED_BITS, PASSED_MAX
+from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
+from postroad.routing.base import Recipients
+
+if TYPE_CHECKING:
+    from postroad.matching.fanout import Fanout
+
+TURN_NS = 5_000_000  # so much CPU time a turn takes to serve clients before it writes,
+SHARE_NS = 1_000_000  # and so much at least one that has more to do than others
+TURN_BYTES = 1 << 20  # of publications that are handed out before all is written,
+TURN_INPUT_BYTES = 64 << 10  # and of what a client sent;
+SHORT_NS, SHORT_INPUT_BYTES = 500_000, 16 << 10  # all this is less while beside who keeps the
+LATELY_US = 100_000  # broker busy another has sent a little, so long ago at most;
+LITTLE_BYTES = 1_024
+LONG = 16_000  # bytes: longer publications are not among the usual
+MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
+WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
+LOOK_MAX = 2_048  # publications in one look, if time allows
+RUN = 256  # publications to one topic that are handed out in one go,
+RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
+
+
+class Edge(Protocol):
+    """What those who hand out publications need of the clients of a broker."""
+
+    @property
+    def broker(self) -> Host: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def holders(self) -> Mapping[SubscriptionId, Held]: ...
+
+    @property
+    def ways(self) -> KnownWays: ...
+
+    @property
+    def tally(self) -> Tally: ...
+
+    @property
+    def latency(self) -> Latency: ...
+
+    # Whom the driver has something to do for, until it takes them, and slow readers of the
+    # publication in hand: both are added to.
+    @property
+    def dirty(self) -> dict[Connection, None]: ...
+
+    @property
+    def filling(self) -> dict[Connection, None]: ...
+
+    # The share of a turn at hand: by which clock, until when, and when a little came of one client
+    # while another had more to do; and its end, so that what it gathered is written.
+    @property
+    def clock(self) -> Callable[[], int] | None: ...
+
+    @property
+    def end_ns(self) -> int: ...
+
+    @property
+    def little_us(self) -> TimeUs: ...
+
+    def end_share(self) -> None: ...
+
+    # A topic that a session publishes to for the first time; None if that takes a further look.
+    def new_topic(self, session: Session, field: bytes) -> str | None: ...
+
+    # Take no more of a client until links have room and subscribers have read.
+    def pause(self, connection: Connection, now: TimeUs) -> None: ...
+
+    # Deliver a publication to whoever holds these subscriptions, and to a session for some of its.
+    def copy(
+        self,
+        names: Iterable[SubscriptionId],
+        publisher: str,
+        boot: str,
+        number: int,
+        attributes: dict[str, Scalar],
+        kept: bytes,
+        time_us: TimeUs,
+        now: TimeUs,
+    ) -> None: ...
+
+    def hand(
+        self,
+        session: Session,
+        all_held: list[Held],
+        letter: Letter,
+        publication: Publication,
+        now: TimeUs,
+    ) -> None: ...
+
+
+class RunsTaken(NamedTuple):
+    """How runs were handed out: for how many publications the router took a step; if not all were,
+    where the rest begins, how many are before it, and whether the tables have changed; and how many
+    bytes clients got as they were."""
+
+    stepped: int
+    end: int = 0
+    before: int = 0
+    outdated: bool = False
+    bytes: int = 0
+
+
+class Runs:
+    def __init__(self, clients: Edge) -> None:
+        self.clients, self.broker, self.ways = clients, clients.broker, clients.ways
+        self.tally, self.latency = clients.tally, clients.latency
+        self._heard: dict[bytes, str] = {}  # topics by their bytes, that neighbours passed on
+
+    # Of a client.
+
+    def take_usual(
+        self, connection: Connection, session: Session, data: bytes, at: int, now: TimeUs
+    ) -> int:
+        """Take the usual publications from `at` on; where something else begins.
+
+        They are short, have quality 0 and no properties, and a topic that this client has
+        published to before. `Clients` does the same for all others, which takes longer.
+        """
+        clients, broker, known, tally = self.clients, self.broker, self.ways, self.tally
+        publisher, size = session.client_id, len(data)
+        topic_of, attributes_of = session.ready.get, content.plain_attributes
+        interested = broker.asking()
+        boot, published, handed = broker.boot, 0, 0
+        batch = broker.batch(publisher, boot, now, 0)
+        filling, clock, end_ns = clients.filling, clients.clock, clients.end_ns
+        old, longest = connection.level == V3, min(LONG, clients.limits.packet_bytes)
+        look, last_ns = 1, TURN_NS
+        asked = 0  # publications that nobody wanted, since others were last counted
+        apart = known.apart
+        short = now - clients.little_us < LATELY_US
+        left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
+        ways, given = known.ways_from(None), 0
+        match, passing, whose = None, None, known.whose.setdefault(None, {})
+        fanout: Fanout[Filter, Session | BrokerId] | None = None
+        if (index := broker.deciding()) is not None:
+            match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
+            fanout = None if passing is None else known.fanout(index, None)
+        due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
+        runs: list[Any] = []  # what a look found, as `packets.passer` has it
+        while at + 4 < size and data[at] == 0x30:
+            if clock is not None and published >= look:
+                # To look at the clock takes time too: less often while there is much left.
+                left_ns = end_ns - clock()
+                if left_ns <= 0:
+                    break
+                look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
+                last_ns = left_ns
+            if passing is not None and fanout is not None and published >= due:
+                limit_ns = 0 if clock is None else max(1, min(end_ns - clock(), SHARE_NS))
+                fanout.allow(left_bytes)
+                answer = passing((
+                    data, at, LOOK_MAX, longest, old, session.ready, apart, runs, fanout.address,
+                    limit_ns,
+                ))  # fmt: skip
+                end, count = answer >> PASSED_BITS, answer & PASSED_MAX
+                if runs:
+                    tally.numbered += asked
+                    handed += asked
+                    asked = 0
+                    numbers = range(tally.numbered + 1, tally.numbered + 1 + count)
+                    taken = self._take_runs(
+                        runs, numbers, None, whose, fanout, interested, batch, now, connection,
+                        left_bytes,
+                    )  # fmt: skip
+                    runs.clear()
+                    handed -= taken.stepped
+                    left_bytes -= taken.bytes
+                    if taken.end:
+                        end, count = taken.end, taken.before
+                    if taken.outdated:
+                        ways, passing = known.ways_from(None), None
+                        whose = known.whose.setdefault(None, {})
+                published += count
+                asked += count
+                at = end
+                if left_bytes <= 0:
+                    clients.end_share()  # it is to be written before there is more
+                    break
+                if connection.stopped:
+                    break
+                look = published
+                wait = 1 if count else min(2 * wait, WAIT_MAX)
+                due = published + (wait if count < LOOK_MAX else 0)
+                if count:
+                    continue
+            body = at + 2
+            length = data[at + 1]
+            if length >= 128:
+                if not 0 < data[body] < 128:
+                    break
+                length = length & 127 | data[body] << 7
+                body += 1
+            end = body + length
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            if end > size or end - at > longest or topic_end > end:
+                break
+            if not old and (topic_end == end or data[topic_end]):
+                break
+            topic = topic_of(data[body + 2 : topic_end])
+            if topic is None:
+                topic = clients.new_topic(session, data[body + 2 : topic_end])
+                if topic is None:
+                    break
+            packet = data[at:end]
+            if topic not in apart:
+                way, copies, later = None, None, end
+                # Several to one topic in a row go faster together, and so does one alone.
+                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
+                    way = ways.get(topic) or known.way(topic, None, ways)
+                    if way is not None and way[1] and end == size:
+                        way = None
+                if way is not None and self._copy_to(way[0], packet, old):
+                    published += 1
+                    asked += 1
+                    copies = len(way[0])
+                    given += bool(copies)
+                    if way[1]:
+                        kept = mqtt.as_of_other_level(packet, old) if old else packet
+                        batch.add((tally.numbered + asked,), kept, way[1])
+                    elif not copies and passing is not None and len(apart) < TOPICS_KNOWN:
+                        apart.add(topic)  # nobody wants it: the next look passes over it
+                else:
+                    batch.close()
+                    tally.numbered += asked
+                    handed += asked
+                    asked = 0
+                    came = None, publisher, boot, tally.numbered + 1, now, 0
+                    run = self._pass_on(
+                        data, at, body, topic_end, end, topic, old, longest, came, now
+                    )
+                    if run is not None:
+                        count, copies, later = run
+                        tally.numbered += count
+                        published += count
+                if copies is not None:
+                    left_bytes -= copies * (later - at)
+                    at = later
+                    if left_bytes <= 0 or at >= last:
+                        clients.end_share()  # it is to be written before there is more
+                        break
+                    if broker.congested:
+                        clients.pause(connection, now)
+                        if connection.stopped:
+                            break
+                    continue
+            payload = data[topic_end if old else topic_end + 1 : end]
+            attributes = attributes_of(topic, payload)
+            filters = None if match is None else match(attributes)
+            published += 1
+            asked += 1
+            at = end
+            if filters is None or filters:
+                tally.numbered = count = tally.numbered + asked
+                onward = None
+                if filters:
+                    onward = self._copy_to_all(filters, whose, None, packet, 1, old, 0)
+                if old and onward != []:
+                    packet = mqtt.as_of_other_level(packet, old)
+                if onward is None:
+                    asked -= self._take_single(
+                        count, packet, attributes, None, interested, batch, now
+                    )
+                elif onward:
+                    batch.add((count,), packet, onward)
+                handed += asked
+                asked = 0
+                if broker.congested or filling:
+                    clients.pause(connection, now)
+                    if connection.stopped:
+                        break
+        tally.numbered += asked
+        handed += asked
+        batch.close()
+        if published and broker.congested:
+            clients.pause(connection, now)
+        tally.published += published
+        self.latency.sample(0, given)
+        broker.passed(handed)
+        return at
+
+    # Of a neighbour.
+
+    def take_run(
+        self, run: RunMessage, at: int, number: int, sender: BrokerId, now: TimeUs
+    ) -> tuple[int, int]:
+        """Hand out what a neighbour passed on, from this place and number on, as far as that can be
+        done without a further look; how far in its bytes, and how many publications."""
+        data, count = run.packets, 0
+        longest = len(data)
+        self.ways.ways_from(sender)  # if the tables have changed, so may what is apart
+        while at < longest and run.topic not in self.ways.apart:
+            body, topic_end, end = mqtt.usual(data, at, run.topic)
+            first = run.first + number + count
+            came = sender, run.publisher, run.boot, first, run.time_us, run.hops
+            done = self._pass_on(
+                data, at, body, topic_end, end, run.topic, False, longest, came, now
+            )
+            if done is None:
+                break
+            count, at = count + done[0], done[2]
+        return at, count
+
+    def take_batch(self, batch: BatchMessage, sender: BrokerId, now: TimeUs) -> int:
+        """Hand out what a neighbour passed on, and pass on what others want; how many."""
+        broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
+        interested, took_us = broker.asking(sender), now - batch.time_us
+        onward = broker.batch(publisher, boot, time_us, batch.hops)
+        ways, apart, heard = self.ways.ways_from(sender), self.ways.apart, self._heard
+        index, whose = broker.deciding(sender), self.ways.whose.setdefault(sender, {})
+        passing = None if index is None else index.passing()
+        fanout = None if index is None or passing is None else self.ways.fanout(index, sender)
+        numbers, data = batch.numbers, batch.packets
+        size, most = len(data), len(numbers)
+        at = done = given = singly = 0
+        runs: list[Any] = []  # as in `take_usual`
+        due, wait = 0, 1
+        try:
+            while done < most:
+                if passing is not None and fanout is not None and done >= due:
+                    fanout.allow(sys.maxsize)
+                    answer = passing((
+                        data, at, most - done, size, False, heard, apart, runs, fanout.address, 0
+                    ))  # fmt: skip
+                    end, count = answer >> PASSED_BITS, answer & PASSED_MAX
+                    if runs:
+                        looked = numbers[done : done + count]
+                        taken = self._take_runs(
+                            runs, looked, sender, whose, fanout, interested, onward, now
+                        )
+                        runs.clear()
+                        singly += taken.stepped
+                        if taken.outdated:
+                            end, count, passing = taken.end, taken.before, None
+                            ways = self.ways.ways_from(sender)
+                            whose = self.ways.whose.setdefault(sender, {})
+                    at, done = end, done + count
+                    wait = 1 if count else min(2 * wait, WAIT_MAX)
+                    due = done + wait
+                    if count:
+                        continue
+                number = numbers[done]
+                done += 1
+                field, kept, payload = mqtt.next_usual(data, at)
+                at += len(kept)
+                topic = self._heard_topic(field)
+                if ways is not None and topic not in apart:
+                    way = ways.get(topic) or self.ways.way(topic, sender, ways)
+                    if way is not None and self._copy_to(way[0], kept, False):
+                        given += bool(way[0])
+                        if way[1]:
+                            onward.add((number,), kept, way[1])
+                        continue
+                attributes, peers = content.plain_attributes(topic, payload), None
+                if index is not None:
+                    filters = index.match(attributes)
+                    peers = self._copy_to_all(filters, whose, sender, kept, 1, False, took_us)
+                if peers is None:
+                    singly += self._take_single(
+                        number, kept, attributes, sender, interested, onward, now
+                    )
+                elif peers:
+                    onward.add((number,), kept, peers)
+            if at != size:
+                raise Malformed("more publications in a batch than numbers")
+        finally:
+            onward.close()
+            self.latency.sample(took_us, given)
+            broker.passed(done - singly)
+        return most
+
+    def single(self, run: RunMessage, at: int, number: int) -> tuple[Publication, int]:
+        """The publication of a run at this place, and where it ends."""
+        _, topic_end, end = mqtt.usual(run.packets, at, run.topic)
+        attributes = content.attributes(run.topic, run.packets[topic_end + 1 : end])
+        name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
+        return Publication(run.publisher, name, attributes, kept, run.time_us), end
+
+    def singles(self, batch: BatchMessage) -> Iterator[tuple[Publication, int]]:
+        """The publications of a batch, and their sizes."""
+        at = 0
+        for number in batch.numbers:
+            field, kept, payload = mqtt.next_usual(batch.packets, at)
+            at += len(kept)
+            attributes = content.attributes(self._heard_topic(field), payload)
+            name = f"{batch.boot}.{number}"
+            yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
+        if at != len(batch.packets):
+            raise Malformed("more publications in a batch than numbers")
+
+    def topic_of(self, packet: bytes) -> str | None:
+        """The topic of the first packet of a batch; None if it is not one."""
+        try:
+            return self._heard_topic(mqtt.next_usual(packet, 0)[0])
+        except Malformed:
+            return None
+
+    def _heard_topic(self, field: bytes) -> str:
+        """The topic of a publication that a neighbour passed on, by its bytes."""
+        topic = self._heard.get(field)
+        if topic is None:
+            try:
+                topic = str(field, "utf-8")
+            except UnicodeDecodeError:
+                raise Malformed("a topic is not UTF-8") from None
+            if len(field) <= TOPIC_BYTES:
+                if len(self._heard) >= TOPICS_KNOWN:
+                    self._heard.clear()
+                self._heard[field] = topic
+        return topic
+
+    # Of either.
+
+    def _pass_on(
+        self,
+        data: bytes,
+        at: int,
+        body: int,
+        topic_end: int,
+        end: int,
+        topic: str,
+        old: bool,
+        longest: int,
+        came: tuple[BrokerId | None, str, str, int, TimeUs, int],
+        now: TimeUs,
+    ) -> tuple[int, int, int] | None:
+        """Hand out the publications from `at` on, as many as follow each other to a topic, where
+        all go to the same clients and neighbours as they are: how many, to how many clients, and
+        where they end. `came` tells from which neighbour they came, if any, and the fields of a
+        `RunMessage`.
+
+        None if they do not, if one of these clients needs a further look, or the first is traced.
+        """
+        sender, publisher, boot, first, time_us, hops = came
+        count_max = self.broker.untraced(boot, first, min(RUN, 1 + (len(data) - at) // (end - at)))
+        if not count_max:
+            return None
+        recipients = self.broker.recipients(topic, sender)
+        if recipients is None:
+            self.ways.set_apart(topic)
+            return None
+        names, peers = recipients
+        targets: dict[Connection, None] = {}
+        holders, mixed = self.clients.holders, False
+        for name in names:
+            held = holders.get(name)
+            target = None if held is None else held.session.direct
+            if target is None:
+                self.ways.set_apart(topic)
+                return None
+            if target.full:
+                return None
+            targets[target] = None
+            mixed |= (target.level == V3) != old
+        mixed |= old and bool(peers)
+        others: list[bytes] = []  # the same for clients of the other level
+        start, count, size = at, 0, len(data)
+        begins = 0 if old else 1  # how far after the topic the payload begins
+        field = data[body:topic_end]
+        most = TURN_BYTES // max(1, len(targets))
+        if peers:
+            most = min(most, RUN_BYTES)
+        while True:
+            length, within = end - at, topic_end + begins - at
+            room = 1 + (start + most - at - 1) // length
+            alike = mqtt.alike(data, at, length, within, min(count_max - count, room))
+            if mixed:
+                head = field + b"\0" if old else field
+                others += [
+                    mqtt.framed(0x30, head + data[place + within : place + length])
+                    for place in range(at, at + alike * length, length)
+                ]
+            at += alike * length
+            count += alike
+            if count == count_max or at - start >= most:
+                break
+            # Perhaps one of another length.
+            if at + 4 >= size or data[at] != 0x30:
+                break
+            body, length = at + 2, data[at + 1]
+            if length >= 128:
+                if not 0 < data[body] < 128:
+                    break
+                length = length & 127 | data[body] << 7
+                body += 1
+            topic_end, end = body + len(field), body + length
+            if end - at > longest or topic_end + begins > end:
+                break
+            if not data.startswith(field, body) or (
+                begins and data[topic_end : topic_end + 1] != b"\0"
+            ):
+                break
+            if end > size:
+                break
+        whole = data[start:at]
+        converted = b"".join(others)
+        for target in targets:
+            target.out.append(whole if (target.level == V3) == old else converted)
+        self.clients.dirty.update(targets)
+        if peers:
+            packets = converted if old else whole
+            run = RunMessage(publisher, boot, first, topic, packets, time_us, hops + 1)
+            self.broker.forward(run, count, peers)
+        self.broker.passed(count)
+        self.latency.sample(now - time_us, count if targets else 0)
+        self.tally.delivered += count * len(targets)
+        return count, len(targets), at
+
+    def _copy_to(self, sessions: tuple[Session, ...], packet: bytes, old: bool) -> bool:
+        """Give a packet, as a client of this level sent it, to all these; False if one of them
+        needs a further look, and then nobody has got it."""
+        targets: list[Connection] = []
+        for session in sessions:
+            target = session.direct
+            if target is None or target.full:
+                return False
+            targets.append(target)
+        self._write_to(targets, packet, 1, old)
+        return True
+
+    def _copy_to_all(
+        self,
+        filters: list[Filter],
+        whose: Whose,
+        sender: BrokerId | None,
+        run: bytes,
+        count: int,
+        old: bool,
+        took_us: TimeUs,
+    ) -> list[BrokerId] | None:
+        """The same of so many packets in a row for all who want what one of these filters matches:
+        the neighbours that do too; None if somebody needs a further look."""
+        gets = self.ways.who_gets(filters, whose, sender)
+        if gets is None:
+            return None
+        targets, onward = gets
+        if targets:
+            self._write_to(targets, run, count, old)
+            self.latency.sample(took_us, count)
+        return onward
+
+    def _write_to(self, targets: list[Connection], run: bytes, count: int, old: bool) -> None:
+        """So many packets as a client of this level sent them, as each of these has them."""
+        level, other, dirty = V3 if old else V5, b"", self.clients.dirty
+        for target in targets:
+            if target.level == level:
+                target.out.append(run)
+            else:
+                other = other or mqtt.run_of_other_level(run, old)
+                target.out.append(other)
+            dirty[target] = None
+        self.tally.delivered += count * len(targets)
+
+    def _take_runs(
+        self,
+        runs: list[Any],
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        whose: Whose,
+        fanout: Fanout[Filter, Session | BrokerId],
+        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
+        batch: OutgoingBatch,
+        now: TimeUs,
+        connection: Connection | None = None,
+        left_bytes: int = sys.maxsize,
+    ) -> RunsTaken:
+        """Hand out what a look found among publications with these numbers, from a neighbour or
+        from this client, until so many bytes went to clients."""
+        broker, took_us = self.broker, now - batch.words[2]
+        old = connection is not None and connection.level == V3
+        stepped = copied = 0
+        recipients, kinds = fanout.recipients, fanout.kinds  # as of this look
+        for place in range(0, len(runs), 3):
+            word, run, matched = runs[place : place + 3]
+            before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
+            onward: list[BrokerId] | None = []
+            if run is None:
+                size, stale = self._take_pieces(
+                    matched, numbers, sender, recipients, kinds, batch, now
+                )
+                copied += size
+                if stale:
+                    fanout.forget()
+                self.latency.sample(took_us, count)
+                count = 0
+            else:
+                self.ways.learn(fanout, matched, whose)
+                delivered = self.tally.delivered
+                onward = self._copy_to_all(matched, whose, sender, run, count, old, took_us)
+                copied += (self.tally.delivered - delivered) // count * len(run)
+                if old and onward != []:
+                    run = mqtt.run_of_other_level(run, old)
+            if onward is None:
+                for number, packet in enumerate(mqtt.usuals(run), before):
+                    stepped += self._take_single(
+                        numbers[number],
+                        packet,
+                        content.of_kept(packet),
+                        sender,
+                        interested,
+                        batch,
+                        now,
+                    )
+            elif onward:
+                batch.add(numbers[before : before + count], run, onward)
+            if connection is not None and (broker.congested or self.clients.filling):
+                self.clients.pause(connection, now)
+            outdated = onward is None and broker.routes_version() != self.ways.version
+            stopped = connection is not None and connection.stopped
+            if outdated or stopped or copied >= left_bytes:
+                end = word >> 2 * PASSED_BITS
+                return RunsTaken(stepped, end, before + count, outdated, copied)
+        return RunsTaken(stepped, bytes=copied)
+
+    def _take_pieces(
+        self,
+        pieces: list[Any],
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        recipients: list[Session | BrokerId],
+        kinds: list[int],
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> tuple[int, bool]:
+        """Give each recipient its piece of publications with these numbers: how many bytes clients
+        get, and whether one is not as was learned."""
+        dirty, size = self.clients.dirty, 0
+        delivered, stale = 0, False
+        each = iter(pieces)
+        for word, piece, places in zip(each, each, each, strict=True):
+            recipient = recipients[word >> PASSED_BITS]
+            if isinstance(recipient, int):
+                chosen = [numbers[place] for place in memoryview(places).cast("H")]
+                batch.add(chosen, piece, (recipient,))
+                continue
+            size += len(piece)
+            target = recipient.direct
+            kind = kinds[word >> PASSED_BITS]
+            if target is not None and not target.full and (target.level == V3) == (kind == OLD):
+                target.out.append(piece)
+                dirty[target] = None
+                delivered += word & PASSED_MAX
+                continue
+            # It has changed since that was learned, or reads too slowly.
+            stale |= target is None or not target.full
+            chosen = [numbers[place] for place in memoryview(places).cast("H")]
+            whole = mqtt.run_of_other_level(piece, True) if kind == OLD else piece
+            self._hand_singly(recipient, whole, chosen, sender, batch, now)
+        self.tally.delivered += delivered
+        return size, stale
+
+    def _hand_singly(
+        self,
+        session: Session,
+        run: bytes,
+        numbers: Sequence[int],
+        sender: BrokerId | None,
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> None:
+        """Deliver publications with these numbers to one session that needs a further look."""
+        broker, (publisher, boot, time_us) = self.broker, batch.words
+        index = broker.deciding(sender)
+        assert index is not None
+        for number, packet in zip(numbers, mqtt.usuals(run), strict=True):
+            attributes = content.of_kept(packet)
+            names = chain.from_iterable(
+                broker.wanting(filter, sender)[0] for filter in index.match(attributes)
+            )
+            wanted = [held for held in map(self.clients.holders.get, names)
+                      if held is not None and held.session is session]  # fmt: skip
+            single = Publication(publisher, f"{boot}.{number}", attributes, packet, time_us)
+            self.clients.hand(session, wanted, Letter(packet), single, now)
+
+    def _take_single(
+        self,
+        number: int,
+        packet: bytes,
+        attributes: dict[str, Scalar],
+        sender: BrokerId | None,
+        interested: Callable[[Mapping[str, Scalar]], Recipients | None],
+        batch: OutgoingBatch,
+        now: TimeUs,
+    ) -> bool:
+        """Hand out a publication that needs a further look; whether its router took a step."""
+        recipients = interested(attributes)
+        if recipients is None:
+            batch.close()
+            single = batch.single(number, packet, attributes)
+            if sender is None:
+                self.broker.publish(single, now)
+            else:
+                self.broker.hand_on(single, sender, batch.hops)
+            return True
+        names, peers = recipients
+        if names:
+            publisher, boot, time_us = batch.words
+            self.clients.copy(names, publisher, boot, number, attributes, packet, time_us, now)
+        if peers:
+            batch.add((number,), packet, peers)
+        return False
