@@ -40,11 +40,11 @@ def workload(
 
     def act() -> Facts:
         with job.session() as spark, store.scratch(spark, folder) as keep:
-            tables = _tables_of(spark, kind, inputs_of, options, sessions.cutter(spark, keep))
+            drawn = _tables_of(spark, kind, inputs_of, options, sessions.cutter(spark, keep))
             frames = {
-                "subscriptions": tables.subscriptions,
-                "advertisements": tables.advertisements,
-                "publications": tables.publications,
+                "subscriptions": drawn.subscriptions,
+                "advertisements": drawn.advertisements,
+                "publications": drawn.publications,
             }
             facts: Facts = {"kind": kind}
             for name, frame in frames.items():
