@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from postroad.errors import FilterError, InputError, RunFailed
 from postroad.filters import parse
 from postroad.pipeline import ingest, run, store
+from postroad.pipeline.run import ingestion
 from postroad.pipeline.schemas import (
     EDGES,
     LATENCY,
@@ -412,7 +413,7 @@ def test_a_broken_gzip_file_fails_in_one_line_and_leaves_nothing(spark, tmp_path
 def test_traces_are_kept_by_day_and_network_compacted_and_dropped_by_age(
     spark, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(run, "COMPACT_FILES", 2)
+    monkeypatch.setattr(ingestion, "COMPACT_FILES", 2)
     table = tmp_path / "t" / "traces"
 
     def ingest(name, days, **options):

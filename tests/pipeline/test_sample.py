@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from postroad.pipeline import run, sample
+from postroad.pipeline import sample
+from postroad.pipeline.run.graphs import follower_facts
 from postroad.pipeline.schemas import EDGES
 
 pytestmark = pytest.mark.spark
@@ -77,7 +78,7 @@ def test_follower_statistics_count_users_without_followers(spark):
     counts = sample.follower_counts(edges)
     assert {row["node"]: row["followers"] for row in counts.collect()} == {1: 1, 2: 0, 3: 0, 9: 3}
     grouped = counts.groupBy("followers").count().orderBy(F.desc("followers")).collect()
-    facts = run.follower_facts([(row["followers"], row["count"]) for row in grouped])
+    facts = follower_facts([(row["followers"], row["count"]) for row in grouped])
     assert facts["users"] == 4
     assert facts["median"] == 0
     assert facts["max"] == 3

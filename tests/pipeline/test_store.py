@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from postroad import __version__
 from postroad.cli import cli
 from postroad.errors import InputError, RunFailed
-from postroad.pipeline import run, store
+from postroad.pipeline import run, session, store
 from postroad.pipeline.schemas import EDGES, conform
 from postroad.pipeline.store import Recipe
 
@@ -117,7 +117,7 @@ def test_a_rerun_that_has_nothing_to_do_starts_no_spark(tmp_path, spark, monkeyp
     source = tmp_path / "graph.txt"
     source.write_text("1 2\n")
     run.ingest([str(source)], "edges", str(tmp_path / "t"), run.Job())
-    monkeypatch.setattr(run.sessions, "session", lambda *a: pytest.fail("Spark was started"))
+    monkeypatch.setattr(session, "session", lambda *a: pytest.fail("Spark was started"))
     assert run.ingest([str(source)], "edges", str(tmp_path / "t"), run.Job())["unchanged"]
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from postroad.cli import cli
 from postroad.errors import InputError, RunFailed
 from postroad.pipeline import run, session, store, sweep
+from postroad.pipeline.run.job import guarded
 
 pytestmark = pytest.mark.spark
 POINT = 'seed = 5\nrun = "points:point"\n'
@@ -214,7 +215,7 @@ selectivity = 0.3
 
 def test_spark_failures_are_one_line(spark, tmp_path):
     with pytest.raises(RunFailed, match=r"Spark failed: .*is null") as caught:
-        run.guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
+        guarded(lambda: spark.sql("SELECT raise_error('x is null')").collect())
     assert "\n" not in str(caught.value)
 
 

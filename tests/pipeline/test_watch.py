@@ -30,6 +30,7 @@ from postroad.filters import parse
 from postroad.live.client import Client
 from postroad.overlay import Overlay
 from postroad.pipeline import run, store, watch
+from postroad.pipeline.run.batches import merged
 from postroad.pipeline.schemas import QUARANTINE, WATCH_SEEN, WATCH_STOPS
 from postroad.routing import kyra, mbr
 from postroad.sim.facts import carrying
@@ -495,9 +496,9 @@ def test_batches_become_one_folder(spark, tmp_path, monkeypatch):
         if batch == 7:
             with monkeypatch.context() as cut:
                 cut.setattr(store, "finish_compaction", lambda table: None)
-                store.compact(table, batch - 1, partial(run._merged, spark, table))
+                store.compact(table, batch - 1, partial(merged, spark, table))
             store.finish_compaction(table)
-        store.compact(table, batch - 1, partial(run._merged, spark, table))
+        store.compact(table, batch - 1, partial(merged, spark, table))
         assert plain(run.watched(spark, str(tmp_path), "watch_stops")) == before
     assert store.batches(table) == [8, 9, 10, 11]
 
