@@ -87,6 +87,13 @@ def write_network(
     return path
 
 
+def with_workers(path: Path, count: int) -> Path:
+    """Every broker of the file has so many workers."""
+    text = path.read_text()
+    path.write_text(text.replace("mqtt = ", f"workers = {count}\nmqtt = "))
+    return path
+
+
 class KeptInMemory(MemoryStore):
     """In place of a file, which would take longer than all the rest."""
 

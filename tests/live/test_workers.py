@@ -23,7 +23,7 @@ import mqtt5
 import pytest
 from click.testing import CliRunner
 
-from live_harness import Fake, Processes, memory, wait_for, write_network
+from live_harness import Fake, Processes, memory, wait_for, with_workers, write_network
 from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.explain.dry_run import dry_run
@@ -99,13 +99,6 @@ class Wire:
     def close(self) -> None:
         """Without a word: its session stays, if it may, and its will goes."""
         self.socket.close()
-
-
-def with_workers(path: Path, count: int) -> Path:
-    """Every broker of the file has so many workers."""
-    text = path.read_text()
-    path.write_text(text.replace("mqtt = ", f"workers = {count}\nmqtt = "))
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -355,7 +355,9 @@ class World:
         return span(alive, works)[1] == 1
 
     def repaired(self) -> bool:
-        """Whether one tree of working links joins just those that live, and all are there."""
+        """Whether one tree of working links joins just those that live, and all are there: nobody
+        is held until the network knows what a first publication or a subscription said, which is
+        asked again after seconds if the question was lost with a broker."""
         alive = [number for number, broker in enumerate(self.brokers) if broker is not None]
         trees: dict[TreeId, Tree] = {}
         for broker in self.brokers:
@@ -369,6 +371,8 @@ class World:
         (tree, *others) = trees.values()
         broken = self.cut | self.silent
         if not all(client.ready or self.brokers[client.broker] is None for client in self.clients):
+            return False
+        if any(client.connection is not None and client.connection.held for client in self.clients):
             return False
         return not others and list(tree.members) == alive and broken.isdisjoint(tree.links)
 
