@@ -78,6 +78,7 @@ _COUPLED_ROWS = 8  # Rows are filed under two codes if so many share them on ave
 _COUPLED_VALUES = 4  # and there are at least so many of either.
 _CODES_SPARE = 16_384  # Beyond four per row, so many codes may be unused.
 _TEXT_BYTES = 6
+_LOOSE_MAX = 32  # So many patterns of topics are looked at in each match.
 _BY_GRAM = -2  # The home of a row that is in `Grams`.
 _SAID_AFTER = 1.0  # A start that takes more seconds says what it is doing.
 
@@ -196,7 +197,9 @@ class Compiled(Generic[Id]):
         for number in numbers:
             home = self._homes.item(number)
             if home == _BY_GRAM:
+                moves = self._grams.moves
                 self._grams.remove(number)
+                self._stale |= self._grams.moves > moves
             else:
                 kernels.remove(
                     home, self._lines, self._windows, self._heads, self._couples,
@@ -230,7 +233,7 @@ class Compiled(Generic[Id]):
     def passing(self) -> Passing | None:
         """What passes over publications that no filter matches and hands out the others, until the
         table changes; None where each has to be matched by itself."""
-        if self._native is None or self._grams.homes:
+        if self._native is None:
             return None
         if self._passer is None:
             self._passer = packets.passer(self._state.ctypes.data)
@@ -262,9 +265,10 @@ class Compiled(Generic[Id]):
             channels = (
                 attribute.number, attribute.code, attribute.text, attribute.flag, attribute.present
             )  # fmt: skip
-            attributes.append(
-                (*map(int, channels), id(attribute.codes), attribute.excluded, first, len(prefixes))
-            )
+            attributes.append((
+                *map(int, channels), id(attribute.codes), attribute.excluded, first, len(prefixes),
+                self._grams.marks_at(name),
+            ))  # fmt: skip
             if attribute.null >= 0:
                 nullable.append((id(name), int(attribute.null)))
         self._known = {name: number for number, name in enumerate(self._attributes)}
@@ -288,7 +292,7 @@ class Compiled(Generic[Id]):
             self._verdicts.tests.ctypes.data, id(self._verdicts.of),
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
-            self._seen.ctypes.data, self._met.ctypes.data, self._known.get("class", -1),
+            self._seen.ctypes.data, self._met.ctypes.data, self._known.get(TOPIC, -1), id(TOPIC),
         ]  # fmt: skip
         self._state[native.SERIAL] = 0
         self._stale = False
@@ -408,9 +412,12 @@ class Compiled(Generic[Id]):
     def _add(self, id: Id, conjunction: Conjunction) -> None:
         """File the rows of one conjunction: one, or one per value of an IN list."""
         home = grams.home(conjunction, any(map(_pins, conjunction)))
-        if home is not None:
+        if home is not None and not self._topic_alone(conjunction):
             number = self._number(id)
+            self._attribute(home[0])
+            moves = self._grams.moves
             self._grams.insert(number, *home)
+            self._stale |= self._grams.moves > moves
             self._checks[number] = tests_of(conjunction)
             self._homes[number] = _BY_GRAM
             return
@@ -440,6 +447,17 @@ class Compiled(Generic[Id]):
         test = doubts.get(TOPIC) if exact and len(doubts) == 1 else None
         for choice in choices:
             self._file(id, conjunction, choice + demands, exact and not doubts, test)
+
+    def _topic_alone(self, conjunction: Conjunction) -> bool:
+        """Whether the kernels can say all but whether the topic is like a pattern, which is known
+        of topics that came before. Every match has to look at such rows: few of them."""
+        test = None
+        for name, constraint in conjunction:
+            if name == TOPIC:
+                test = constraint
+            elif isinstance(constraint, TextRange) and (constraint.like or constraint.unlike):
+                return False
+        return test is not None and self._verdicts.has_room(test, _LOOSE_MAX)
 
     def _number(self, id: Id) -> int:
         """A number for a new row."""
@@ -800,6 +818,7 @@ class Compiled(Generic[Id]):
         self._rows[places, kernels.NUMBER] = signs * (new[filed] + 1)
         if self._grams:
             self._grams.renumber(new)
+            self._stale = True
         homes = self._homes[kept]
         self._homes[:] = -1
         self._homes[: len(kept)] = homes

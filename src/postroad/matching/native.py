@@ -5,8 +5,8 @@ among 10,000 filters takes the kernels. Here compiled code does it, through the 
 Python exports to C. It is called with the interpreter's lock and keeps no reference.
 
 It knows dicts whose values are plain floats, integers up to 2^53, strings, booleans and None,
-which is what publications hold. Anything else, strings that are compared by order, and rows that
-must be checked in Python are left to `compiled.py`, which can say all that is said here.
+which is what publications hold. Anything else, and rows that must be checked in Python for more
+than what is known of the topic, are left to `compiled.py`, which can say all that is said here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from numba.extending import intrinsic
 
 from postroad import jit
 from postroad.jit import cfunc, njit
-from postroad.matching import kernels
+from postroad.matching import kernels, verdicts
+from postroad.matching.verdicts import ACCEPTED, UNKNOWN
 
 # Whom it was tried on. Another Python need not lay out its calls alike, and one without a lock
 # does not keep what is borrowed alive; both go without (`compiled.native_works`).
@@ -40,9 +41,10 @@ SUPPORTED = (
 )
 
 # Columns of the attributes' table: channels (-1 if no filter asks), then the address of the codes,
-# whether some code is excluded, and which rows of the prefixes' table are the attribute's.
-NUMBER, CODE, TEXT, FLAG, PRESENT, CODES, EXCLUDED, FIRST_PREFIX, PREFIXES_END = range(9)
-ATTRIBUTE = 9
+# whether some code is excluded, which rows of the prefixes' table are the attribute's, and the
+# address of the marks of its grams, or 0.
+NUMBER, CODE, TEXT, FLAG, PRESENT, CODES, EXCLUDED, FIRST_PREFIX, PREFIXES_END, MARKS = range(10)
+ATTRIBUTE = 10
 LENGTH, CHANNEL, PREFIX_CODES = range(3)
 PREFIX = 3
 NAME, NULL = range(2)  # of the table of attributes that some filter wants to be NULL
@@ -59,11 +61,13 @@ AT_TESTS, VERDICTS = range(29, 31)
 KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(31, 38)
 # For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
 AT_SEEN, AT_NAMES_MET, CLASS = range(38, 41)
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(41, 49)
-STATE = 49
+TOPIC_NAME = 41
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(42, 50)
+STATE = 50
 NAMES_MET = 64
 
 _EXACT = 2**53
+_KEY_BYTES = 6
 _AHEAD = 16  # So many ids are fetched ahead.
 _SIZE, _ITEMS = 2, 3  # Of a list, the words that have its length and the address of its items.
 _LONG = types.int64
@@ -83,6 +87,8 @@ _drop = _python("Py_DecRef", types.void, _LONG)
 _float = _python("PyFloat_AsDouble", types.float64, _LONG)
 _long = _python("PyLong_AsLongLong", _LONG, _LONG)
 _long_if_fits = _python("PyLong_AsLongLongAndOverflow", _LONG, _LONG, _LONG)
+_utf8 = _python("PyUnicode_AsUTF8AndSize", _LONG, _LONG, _LONG)
+_forget_error = _python("PyErr_Clear", types.void)
 _begin_of_text = _python("PyUnicode_Substring", _LONG, _LONG, _LONG, _LONG)
 _new_long = _python("PyLong_FromLongLong", _LONG, _LONG)
 _new_list = _python("PyList_New", _LONG, _LONG)
@@ -136,10 +142,26 @@ def _give_code(pairs, pairs_count, codes, channel, excluded, value):
 
 
 @njit(cache=True)
-def _give_text(pairs, pairs_count, attribute, prefixes, value):
-    """Add what filters ask of a text; -1 where its order among texts is asked."""
+def _text_key(text, size):
+    """The same as `compiled.text_key`: six bytes and a length."""
+    key = np.int64(0)
+    for i in range(_KEY_BYTES):
+        key = key << 8 | (np.int64(text[i]) if i < size else 0)
+    return float(key << 3 | min(size, _KEY_BYTES + 1))
+
+
+@njit(cache=True)
+def _give_text(pairs, pairs_count, attribute, prefixes, value, room):
+    """Add what filters ask of a text; -1 where it is none of UTF-8. There is room for a word."""
     if attribute[TEXT] >= 0:
-        return -1
+        begin = _utf8(value, room)
+        if begin == 0:
+            _forget_error()
+            return -1
+        size = carray(_at(room), (1,), np.int64)[0]
+        key = _text_key(carray(_at(begin), (size,), np.uint8), size)
+        pairs[pairs_count, 0], pairs[pairs_count, 1] = attribute[TEXT], key
+        pairs_count += 1
     if attribute[CODE] >= 0:
         pairs_count = _give_code(
             pairs, pairs_count, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
@@ -192,7 +214,8 @@ def _describe(attributes, state, here):
                     value,
                 )
         elif kind == state[STR]:
-            pairs_count = _give_text(pairs, pairs_count, attribute, prefixes, value)
+            room = here + 8 * OVERFLOW
+            pairs_count = _give_text(pairs, pairs_count, attribute, prefixes, value, room)
             if pairs_count < 0:
                 return -1
         elif value == state[NONE]:
@@ -242,6 +265,32 @@ def _run(state, pairs_count, out):
         carray(_at(state[AT_VISITS]), (1, kernels.VISIT), np.int64),
         carray(_at(state[AT_LANES]), (kernels.LANES,), np.uint64),
     )  # fmt: skip
+
+
+@njit
+def _decide(state, out, matches, checks, topic):
+    """Add those of the rows to be checked that ask for nothing more than what is known of the
+    topic; the same counts as before if that is not so of all."""
+    known = _dict_get(state[VERDICTS], topic)
+    if known == 0:
+        return matches, checks
+    size = _bytearray_size(known)
+    says = carray(_at(_bytearray_at(known)), (size,), np.uint8)
+    tests = carray(_at(state[AT_TESTS]), (1,), np.uint8)
+    first = out.shape[0] - checks
+    for i in range(first, out.shape[0]):
+        test = tests[out[i]]
+        if test >= size or says[test] == UNKNOWN:
+            return matches, checks
+    before = matches
+    for i in range(first, out.shape[0]):
+        row = out[i]
+        out[matches] = row
+        matches += says[tests[row]] == ACCEPTED
+    if matches > max(before, 1):
+        spare = carray(_at(state[AT_SPARE]), (out.shape[0],), np.int32)
+        kernels._sort(out, matches, spare)
+    return matches, 0
 
 
 @intrinsic
@@ -315,7 +364,7 @@ def version_of(*modules: Any) -> int:
 @lru_cache(maxsize=1)
 def _matcher() -> Any:
     """The compiled method: (state's address as an int, dict or None) -> list or None."""
-    version = version_of(kernels)
+    version = version_of(kernels, verdicts)
 
     def match(owner, attributes):
         """The list of ids, or None with what was found so far in the state.
@@ -331,6 +380,10 @@ def _matcher() -> Any:
         if pairs_count >= 0:
             out = carray(_at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
             matches, checks = _run(state, pairs_count, out)
+            if matches >= 0 and checks > 0 and attributes != state[NONE]:
+                topic = _dict_get(attributes, state[TOPIC_NAME])
+                if topic != 0:
+                    matches, checks = _decide(state, out, matches, checks, topic)
             state[MATCHES], state[CHECKS] = matches, checks
             if matches >= 0 and checks == 0:
                 return _listed(state, matches, out)

@@ -23,7 +23,7 @@ from numba import carray, types
 
 from postroad.filters.nested import TEXT_MAX
 from postroad.jit import njit
-from postroad.matching import fanout, kernels, native, verdicts
+from postroad.matching import fanout, grams, kernels, native, verdicts
 from postroad.matching.index import PASSED_BITS, Passing
 from postroad.matching.native import (
     AT_ATTRIBUTES,
@@ -33,8 +33,6 @@ from postroad.matching.native import (
     AT_PAIRS,
     AT_PREFIXES,
     AT_SEEN,
-    AT_SPARE,
-    AT_TESTS,
     ATTRIBUTE,
     CLASS,
     CODE,
@@ -42,6 +40,7 @@ from postroad.matching.native import (
     EXCLUDED,
     FLAG,
     KNOWN,
+    MARKS,
     MATCHES,
     NAME,
     NAMES_MET,
@@ -56,9 +55,7 @@ from postroad.matching.native import (
     PRESENT,
     SERIAL,
     STATE,
-    VERDICTS,
 )
-from postroad.matching.verdicts import ACCEPTED, UNKNOWN
 
 _LONG = types.int64
 _item = native._python("PyTuple_GetItem", _LONG, _LONG, _LONG)
@@ -67,7 +64,9 @@ _new_text = native._python("PyUnicode_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_float = native._python("PyFloat_FromDouble", _LONG, types.float64)
 _is_in = native._python("PySet_Contains", types.int32, _LONG, _LONG)
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MIX, _MIX_OTHER = np.uint64(grams.MIXES[0]), np.uint64(grams.MIXES[1])
+_ONE, _SIX, _EIGHT, _WORD = np.uint64(1), np.uint64(6), np.uint64(8), np.uint64(63)
+_GRAM_BITS = tuple(np.uint64((1 << 8 * length) - 1) for length in grams.LENGTHS)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
 _DIGITS_MAX = 15  # So a number and its power of ten are floats, and the quotient is rounded once.
 _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
@@ -180,7 +179,31 @@ def _word_end(data, at, end, word):
 
 
 @njit
-def _read(data, data_at, at, end, topic, state):
+def _may_share(data, at, end, address):
+    """Whether a text may share a gram with a pattern whose marks are there: never a wrong no."""
+    head = carray(native._at(address), (grams.HEAD,), np.uint64)
+    marks = carray(native._at(address + 8 * grams.HEAD), (1,), np.uint64)
+    last = np.uint64(0)
+    for place in range(at, end):
+        if data[place] >= 128:
+            return True
+        last = last << _EIGHT | np.uint64(data[place])
+        for i in range(len(grams.LENGTHS)):
+            length = grams.LENGTHS[i]
+            if place - at + 1 >= length and head[1] >> np.uint64(i) & _ONE != 0:
+                gram = last & _GRAM_BITS[i] ^ np.uint64(length)
+                one, other = gram * _MIX >> head[0], gram * _MIX_OTHER >> head[0]
+                if (
+                    marks[one >> _SIX] >> (one & _WORD)
+                    & marks[other >> _SIX] >> (other & _WORD)
+                    & _ONE
+                ) != 0:  # fmt: skip
+                    return True
+    return False
+
+
+@njit
+def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
     """Fill the pairs of channel and value from a payload; how many, -1 if Python has to look."""
     table = carray(native._at(state[AT_ATTRIBUTES]), (1, ATTRIBUTE), np.int64)
     prefixes = carray(native._at(state[AT_PREFIXES]), (1, PREFIX), np.int64)
@@ -193,8 +216,10 @@ def _read(data, data_at, at, end, topic, state):
     if state[CLASS] >= 0:
         seen[state[CLASS]] = serial
         attribute = table[state[CLASS]]
-        count = native._give_text(pairs, count, attribute, prefixes, topic)
-        if count < 0:
+        count = native._give_text(pairs, count, attribute, prefixes, topic, room)
+        if count < 0 or (
+            attribute[MARKS] != 0 and _may_share(data, topic_at, topic_end, attribute[MARKS])
+        ):
             return -1
         if attribute[PRESENT] >= 0:
             pairs[count, 0], pairs[count, 1] = attribute[PRESENT], 1.0
@@ -229,8 +254,10 @@ def _read(data, data_at, at, end, topic, state):
             if at < 0 or at - value > TEXT_MAX:
                 return -1
             if number >= 0:
+                if attribute[MARKS] != 0 and _may_share(data, value, at, attribute[MARKS]):
+                    return -1
                 text = _new_text(data_at + value, at - value)
-                count = native._give_text(pairs, count, attribute, prefixes, text)
+                count = native._give_text(pairs, count, attribute, prefixes, text, room)
                 native._drop(text)
                 if count < 0:
                     return -1
@@ -285,32 +312,6 @@ def _read(data, data_at, at, end, topic, state):
 
 
 @njit
-def _decide(state, out, matches, checks, topic):
-    """Add those of the rows to be checked that ask for nothing more than what is known of the
-    topic; the same counts as before if that is not so of all."""
-    known = native._dict_get(state[VERDICTS], topic)
-    if known == 0:
-        return matches, checks
-    size = native._bytearray_size(known)
-    says = carray(native._at(native._bytearray_at(known)), (size,), np.uint8)
-    tests = carray(native._at(state[AT_TESTS]), (1,), np.uint8)
-    first = out.shape[0] - checks
-    for i in range(first, out.shape[0]):
-        test = tests[out[i]]
-        if test >= size or says[test] == UNKNOWN:
-            return matches, checks
-    before = matches
-    for i in range(first, out.shape[0]):
-        row = out[i]
-        out[matches] = row
-        matches += says[tests[row]] == ACCEPTED
-    if matches > max(before, 1):
-        spare = carray(native._at(state[AT_SPARE]), (out.shape[0],), np.int32)
-        kernels._sort(out, matches, spare)
-    return matches, 0
-
-
-@njit
 def _hand_out(wanted, data_at, start, end, before, count, filters):
     """Add a run to what is wanted: these packets, how many were looked at before, the filters."""
     word = native._new_long(end << 2 * PASSED_BITS | before << PASSED_BITS | count)
@@ -322,7 +323,7 @@ def _hand_out(wanted, data_at, start, end, before, count, filters):
 @lru_cache(maxsize=1)
 def _function() -> Any:
     """The function to compile: (a state's address, what `Passing` is given) -> its answer."""
-    version = native.version_of(kernels, native, fanout, verdicts)
+    version = native.version_of(kernels, native, fanout, grams, verdicts)
 
     def pass_over(owner, arguments):
         state = carray(native._at(native._long(owner)), (STATE,), np.int64)
@@ -333,8 +334,8 @@ def _function() -> Any:
         ready, apart, wanted = _item(arguments, 5), _item(arguments, 6), _item(arguments, 7)
         fanout_at = native._long(_item(arguments, 8))
         limit_ns = native._long(_item(arguments, 9))
-        clock_room = native._long(owner) + 8 * POSITION
-        began_ns = native._now_ns(clock_room) if limit_ns > 0 else 0
+        room = native._long(owner) + 8 * POSITION
+        began_ns = native._now_ns(room) if limit_ns > 0 else 0
         data_at, size = native._bytes_at(packets), _bytes_length(packets)
         data = carray(native._at(data_at), (size,), np.uint8)
         out = carray(native._at(state[AT_OUT]), (state[OUT_LENGTH],), np.int32)
@@ -347,7 +348,7 @@ def _function() -> Any:
             if (
                 limit_ns > 0
                 and looked % CLOCK_EVERY == CLOCK_EVERY - 1
-                and native._now_ns(clock_room) - began_ns > limit_ns
+                and native._now_ns(room) - began_ns > limit_ns
             ):
                 break
             body, length = at + 2, np.int64(data[at + 1])
@@ -368,12 +369,12 @@ def _function() -> Any:
             if topic == 0 or _is_in(apart, topic) != 1:
                 break
             payload = topic_end if old != 0 else topic_end + 1
-            pairs = _read(data, data_at, payload, end, topic, state)
+            pairs = _read(data, data_at, payload, end, topic, body + 2, topic_end, state, room)
             if pairs < 0:
                 break
             matches, checks = native._run(state, pairs, out)
             if checks > 0 and matches >= 0:
-                matches, checks = _decide(state, out, matches, checks, topic)
+                matches, checks = native._decide(state, out, matches, checks, topic)
             if matches < 0 or checks != 0:
                 break
             came = fanout.LEFT

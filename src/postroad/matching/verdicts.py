@@ -41,6 +41,10 @@ class Verdicts:
     def grow(self, rows: int) -> None:
         self.tests = np.concatenate([self.tests, np.zeros(rows - len(self.tests), dtype=np.uint8)])
 
+    def has_room(self, test: Constraint, most: int) -> bool:
+        """Whether a test is known, or would not be one of more than so many."""
+        return test in self._numbers or len(self._numbers) < most
+
     def add(self, row: int, test: Constraint) -> None:
         """A row matches if its topic passes this test; no more than so many are kept apart."""
         number = self._numbers.get(test)
