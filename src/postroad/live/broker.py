@@ -474,6 +474,10 @@ class Broker:
         longer take runs; None where traces tell of publications."""
         return None if self.traces is not None else self._routes + self.shares.changes
 
+    def groups_want(self, topic: str) -> bool:
+        """Whether a shared subscription may want what is published to a topic."""
+        return self.shares.concerns(topic)
+
     def content_matters(self, topic: str) -> bool:
         """Whether publications to this topic may go different ways for what else they say, which
         holds for one version of the routes."""
@@ -486,7 +490,7 @@ class Broker:
         `recipients`."""
         if self.traces is not None:
             return None
-        if sender is None and self.shares.groups and self.shares.concerns(str(attributes["class"])):
+        if sender is None and self.shares.concerns(str(attributes["class"])):
             return None
         return self.router.interested(attributes, sender)
 
@@ -499,12 +503,10 @@ class Broker:
             ask = self.router.asking(sender)
         return ask or partial(self.interested, sender=sender)
 
-    def deciding(self, sender: BrokerId | None = None) -> Index[Filter] | None:
-        """The filters that decide where publications from there go, as `wanting` says; None where
-        each has to be asked about."""
-        if self.traces is not None or (sender is None and self.shares.groups):
-            return None
-        return self.router.deciding()
+    def deciding(self) -> Index[Filter] | None:
+        """The filters that decide where publications go, as `wanting` says, but for what groups get
+        of own clients'; None where each has to be asked about."""
+        return None if self.traces is not None else self.router.deciding()
 
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
         return self.router.wanting(filter, sender)

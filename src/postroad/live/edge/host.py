@@ -60,16 +60,18 @@ class Host(Protocol):
 
     def content_matters(self, topic: str) -> bool: ...  # besides the topic, to some filter
 
+    def groups_want(self, topic: str) -> bool: ...  # some shared subscription, or it may
+
     def passed(self, count: int) -> None: ...
 
     # What tells the same of one publication that says this, of an own client or from a neighbour;
-    # the filters that decide it, and whom a match with one of them names; and some on to
-    # neighbours, those of a batch in their order.
+    # the filters that decide it, unless groups want it too, and whom a match with one of them
+    # names; and some on to neighbours, those of a batch in their order.
     def asking(
         self, sender: BrokerId | None = None
     ) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
 
-    def deciding(self, sender: BrokerId | None = None) -> Index[Filter] | None: ...
+    def deciding(self) -> Index[Filter] | None: ...
 
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients: ...
 

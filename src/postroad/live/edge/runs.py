@@ -156,7 +156,7 @@ class Runs:
         old, longest = connection.level == V3, min(LONG, clients.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
         asked = 0  # publications that nobody wanted, since others were last counted
-        apart = known.apart
+        apart, groupless = known.apart, known.groupless
         short = now - clients.little_us < LATELY_US
         left_bytes, last = TURN_BYTES, at + (SHORT_INPUT_BYTES if short else TURN_INPUT_BYTES)
         ways, given = known.ways_from(None), 0
@@ -179,8 +179,8 @@ class Runs:
                 limit_ns = 0 if clock is None else max(1, min(end_ns - clock(), SHARE_NS))
                 fanout.allow(left_bytes)
                 answer = passing((
-                    data, at, LOOK_MAX, longest, old, session.ready, apart, runs, fanout.address,
-                    limit_ns,
+                    data, at, LOOK_MAX, longest, old, session.ready, groupless, runs,
+                    fanout.address, limit_ns,
                 ))  # fmt: skip
                 end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                 if runs:
@@ -248,7 +248,7 @@ class Runs:
                         kept = mqtt.as_of_other_level(packet, old) if old else packet
                         batch.add((tally.numbered + asked,), kept, way[1])
                     elif not copies and passing is not None and len(apart) < TOPICS_KNOWN:
-                        apart.add(topic)  # nobody wants it: the next look passes over it
+                        known.wanted_by_nobody(topic)  # the next look passes over it
                 else:
                     batch.close()
                     tally.numbered += asked
@@ -275,7 +275,7 @@ class Runs:
                     continue
             payload = data[topic_end if old else topic_end + 1 : end]
             attributes = attributes_of(topic, payload)
-            filters = None if match is None else match(attributes)
+            filters = match(attributes) if match is not None and topic in groupless else None
             published += 1
             asked += 1
             at = end
@@ -336,7 +336,7 @@ class Runs:
         interested, took_us = broker.asking(sender), now - batch.time_us
         onward = broker.batch(publisher, boot, time_us, batch.hops)
         ways, apart, heard = self.ways.ways_from(sender), self.ways.apart, self._heard
-        index, whose = broker.deciding(sender), self.ways.whose.setdefault(sender, {})
+        index, whose = broker.deciding(), self.ways.whose.setdefault(sender, {})
         passing = None if index is None else index.passing()
         fanout = None if index is None or passing is None else self.ways.fanout(index, sender)
         numbers, data = batch.numbers, batch.packets
@@ -689,7 +689,7 @@ class Runs:
     ) -> None:
         """Deliver publications with these numbers to one session that needs a further look."""
         broker, (publisher, boot, time_us) = self.broker, batch.words
-        index = broker.deciding(sender)
+        index = broker.deciding()
         assert index is not None
         for number, packet in zip(numbers, mqtt.usuals(run), strict=True):
             attributes = content.of_kept(packet)

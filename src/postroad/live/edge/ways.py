@@ -51,6 +51,9 @@ class KnownWays:
         # until the next tick: to ask the router about each is always right.
         self.apart: set[str] = set()
         self._apart_briefly: list[str] = []
+        # Those of them that no shared subscription wants: of an own client's publications filters
+        # alone decide. What comes from a neighbour was given to groups where it was published.
+        self.groupless: set[str] = set()
         # Where all that is published to a topic goes, by where it comes from.
         self._ways: dict[BrokerId | None, dict[str, Way]] = {}
         self.whose: dict[BrokerId | None, Whose] = {}  # the same of filters,
@@ -60,6 +63,7 @@ class KnownWays:
     def tick(self, now: TimeUs) -> None:
         """Look anew at what was not ready."""
         self.apart.difference_update(self._apart_briefly)
+        self.groupless.difference_update(self._apart_briefly)
         self._apart_briefly.clear()
         if now - self._retried_us >= SECOND_US:
             self._retried_us = now
@@ -74,6 +78,7 @@ class KnownWays:
         if version != self.version:
             self.version = version
             self.apart.clear()
+            self.groupless.clear()
             self._ways.clear()
             self.whose.clear()
             self._fanouts.clear()
@@ -84,10 +89,18 @@ class KnownWays:
         what it says, and otherwise, where a client or a neighbour was not ready, until a tick."""
         if len(self.apart) >= TOPICS_KNOWN:
             self.apart.clear()
+            self.groupless.clear()
         self.apart.add(topic)
+        if not self.broker.groups_want(topic):
+            self.groupless.add(topic)
         known = self.broker.routes_version() is not None and len(topic) <= TOPIC_BYTES
         if not (known and self.broker.content_matters(topic)):
             self._apart_briefly.append(topic)
+
+    def wanted_by_nobody(self, topic: str) -> None:
+        """What own clients publish to a topic goes to nobody, which filters say as well."""
+        self.apart.add(topic)
+        self.groupless.add(topic)
 
     def way(self, topic: str, sender: BrokerId | None, ways: dict[str, Way]) -> Way | None:
         """Where each publication to a topic goes, if that is the same for all and few clients."""
@@ -176,8 +189,8 @@ class KnownWays:
                 if len(targets) < len(way[0]):
                     return None
                 return Destinations(topic, field, True, targets, way[1])
-        index = self.broker.deciding(sender)
-        if index is None:
+        index = self.broker.deciding()
+        if index is None or (sender is None and self.broker.groups_want(topic)):
             return None
         filters = index.match(content.plain_attributes(topic, payload))
         gets = self.who_gets(filters, self.whose.setdefault(sender, {}), sender)
