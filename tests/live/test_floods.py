@@ -4,7 +4,7 @@ What clients send by the thousand is read, matched and gathered in compiled code
 at a time, which few publications never reach. Here clients of both levels of MQTT, with hundreds of
 filters at every broker, flood each other; between floods they change what they want and where they
 are, and some do so all the time. Everyone gets exactly what the evaluator below says, each once and
-in the order in which its publisher sent it.
+in the order in which its publisher sent it, and of a group one member. Some of it is traced.
 
 The evaluator, the payloads and the packets are plain Python here and share no code with brokers.
 `POSTROAD_FLOODS` and `POSTROAD_SEED` make longer runs.
@@ -20,6 +20,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ import pytest
 from live_harness import Processes, wait_for, with_workers, write_network
 
 SEED = int(os.environ.get("POSTROAD_SEED", "1"))
-FLOODS = int(os.environ.get("POSTROAD_FLOODS", "3"))
-PUBLICATIONS = 1_200  # of each publisher in a flood
+FLOODS = int(os.environ.get("POSTROAD_FLOODS", "2"))
+PUBLICATIONS = 1_000  # of each publisher in a flood
 LIMIT_S = 120.0
 TOPICS = [f"{kind}/{n}" for kind in ("a", "b/c", "d") for n in range(8)]
 PATTERNS = [*TOPICS, "a/+", "b/#", "+/3", "b/+/5", "d/#", "+/+/+", "#"]
@@ -39,6 +40,7 @@ Truth = bool | None  # SQL's third value is None
 Wish = tuple[str, Callable[[Mapping[str, Any]], Truth]]  # a filter's text, and what it means
 
 
+@cache
 def fits(pattern: str, topic: str) -> bool:
     asked, given = pattern.split("/"), topic.split("/")
     for place, part in enumerate(asked):
@@ -256,7 +258,8 @@ def exchange(clients: list[Client], done: Callable[[], bool]) -> None:
             assert time.monotonic() < end, "did not come about in time"
             for client in clients:
                 writes = selectors.EVENT_WRITE if client.out else 0
-                chosen.modify(client.socket, selectors.EVENT_READ | writes, client)
+                if chosen.get_key(client.socket).events != selectors.EVENT_READ | writes:
+                    chosen.modify(client.socket, selectors.EVENT_READ | writes, client)
             for key, events in chosen.select(0.1):
                 client = key.data
                 if events & selectors.EVENT_WRITE:
@@ -286,17 +289,23 @@ class Flooded:
         self.readers = [self._arrive(f"r{n}") for n in range(18)]
         self.publishers = [self._arrive(f"p{n}") for n in range(4)]
         self.restless = [self._arrive(f"x{n}") for n in range(2)]
+        self.members = [self._arrive(f"m{n}") for n in range(3)]  # of one group
+        wish = draw_wish(self.draw)
+        for member in self.members:
+            member.subscribe("$share/g/d/+", wish, 0)
+            member.wanted["d/+"] = member.wanted.pop("$share/g/d/+")
         for reader in (*self.readers, *self.restless):
             self._subscribe(reader, 40 if reader.level == 5 else 2)
         self.settle()
 
     @property
     def clients(self) -> list[Client]:
-        return [*self.readers, *self.publishers, *self.restless]
+        return [*self.readers, *self.publishers, *self.restless, *self.members]
 
     def _arrive(self, name: str) -> Client:
         self.count += 1
-        level, broker = 5 if self.draw.random() < 0.7 else 4, self.draw.choice(self.names)
+        broker = self.draw.choice(self.names)
+        level = 5 if self.draw.random() < 0.7 or name[0] == "m" else 4
         # What a client gets at quality 0 alone may be copied as it came, all else takes more.
         qualities = [0] if self.draw.random() < 0.8 else [0, 0, 1]
         client = Client(self.running, broker, f"{name}-{self.count}", level, qualities)
@@ -318,7 +327,7 @@ class Flooded:
         def answered() -> bool:
             return all(
                 sum(first >> 4 in (2, 9, 11) for first, _ in each.answers) > each.number
-                for each in (*self.readers, *self.restless)
+                for each in (*self.readers, *self.restless, *self.members)
             )
 
         exchange(self.clients, answered)
@@ -348,6 +357,7 @@ class Flooded:
             client.got.clear()
         sent: dict[tuple[str, bytes], Sent] = {}
         owed: dict[str, Counter[tuple[str, bytes, int]]] = {r.name: Counter() for r in self.readers}
+        owed_to_one: Counter[tuple[str, bytes, int]] = Counter()
         for publisher in self.publishers:
             for place in range(PUBLICATIONS):
                 self.count += 1
@@ -359,6 +369,7 @@ class Flooded:
                     at = reader.takes(one)
                     if at is not None:
                         owed[reader.name][topic, payload, at] += 1
+                owed_to_one[topic, payload, 0] += self.members[0].takes(one) is not None
                 publisher.publish(topic, payload, qos)
             publisher.publish("end", b"", 0)
         changes = self._change_minds()
@@ -366,7 +377,10 @@ class Flooded:
 
         def over() -> bool:
             next(changes)
-            return all(len(each.got) >= due[each.name] for each in self.readers)
+            given = sum(len(member.got) for member in self.members)
+            return given >= owed_to_one.total() and all(
+                len(each.got) >= due[each.name] for each in self.readers
+            )
 
         exchange(self.clients, over)
         # Whatever should not come would come now.
@@ -382,13 +396,15 @@ class Flooded:
             assert not lacks, f"{reader.name} lacks {len(lacks)}, such as {next(iter(lacks))}"
             assert not beyond, f"{reader.name} has not asked for {next(iter(beyond))}"
             check_order(reader, sent)
+        given = Counter(each for member in self.members for each in member.got)
+        assert +owed_to_one == given, "each is for one member of the group"
         for client in self.restless:
             counts = Counter((topic, payload) for topic, payload, _ in client.got)
             for each, count in counts.items():
                 assert each[0] == "end" or client.takes(sent[each], ever=True) is not None, each
                 assert each[0] == "end" or count == 1, f"{client.name} got twice {each}"
             check_order(client, sent)
-        return sum(map(len, owed.values()))
+        return sum(map(len, owed.values())) + owed_to_one.total()
 
     def _change_minds(self) -> Iterator[None]:
         """While the flood goes on."""
@@ -423,8 +439,10 @@ class Flooded:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_floods_bring_everyone_their_own_once_and_in_order(workers: int, tmp_path: Path) -> None:
     print(f"replay with POSTROAD_SEED={SEED} POSTROAD_FLOODS={FLOODS}")
+    tables = "[traces]\nfolder = 'traces'\nsample = 0.02"
     if workers == 1:
-        path = write_network(tmp_path, "ABC", [("A", "B"), ("B", "C")], free=True)
+        links = [("A", "B"), ("B", "C")]
+        path = write_network(tmp_path, "ABC", links, tables=tables, free=True)
     else:
         path = with_workers(write_network(tmp_path, "AB", [("A", "B")], free=True), workers)
     with Processes(path) as running:

@@ -469,10 +469,10 @@ class Broker:
             return None
         return found
 
-    def routes_version(self) -> int | None:
+    def routes_version(self) -> int:
         """While this stays the same `recipients` answers the same, except that a neighbour may no
-        longer take runs; None where traces tell of publications."""
-        return None if self.traces is not None else self._routes + self.shares.changes
+        longer take runs."""
+        return self._routes + self.shares.changes
 
     def groups_want(self, topic: str) -> bool:
         """Whether a shared subscription may want what is published to a topic."""
@@ -488,8 +488,6 @@ class Broker:
     ) -> Recipients | None:
         """To whom a publication goes that says this and that no outbox keeps; None as of
         `recipients`."""
-        if self.traces is not None:
-            return None
         if sender is None and self.shares.concerns(str(attributes["class"])):
             return None
         return self.router.interested(attributes, sender)
@@ -498,15 +496,13 @@ class Broker:
         self, sender: BrokerId | None = None
     ) -> Callable[[Mapping[str, Scalar]], Recipients | None]:
         """`interested` of what comes from there, until this broker hears from others."""
-        ask = None
-        if self.traces is None and not (sender is None and self.shares.groups):
-            ask = self.router.asking(sender)
+        ask = None if sender is None and self.shares.groups else self.router.asking(sender)
         return ask or partial(self.interested, sender=sender)
 
     def deciding(self) -> Index[Filter] | None:
         """The filters that decide where publications go, as `wanting` says, but for what groups get
         of own clients'; None where each has to be asked about."""
-        return None if self.traces is not None else self.router.deciding()
+        return self.router.deciding()
 
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
         return self.router.wanting(filter, sender)
@@ -530,7 +526,8 @@ class Broker:
 
     def hand_on(self, publication: Publication, sender: BrokerId, hops: int) -> None:
         """A neighbour passed a publication on."""
-        found = self.interested(publication.attributes, sender)
+        traced = self.traces is not None and self.traces.sampled(publication)
+        found = None if traced else self.interested(publication.attributes, sender)
         if found is None:
             self.step(Received(PublicationMessage(publication, hops), sender), self.now)
             return
@@ -548,6 +545,11 @@ class Broker:
         neighbour = self.peers[peer]
         wired = neighbour.wire is not None and neighbour.version >= version
         return wired and self.journal is None
+
+    @property
+    def records(self) -> bool:
+        """Whether something is recorded of publications, of all or of some."""
+        return self.traces is not None
 
     def untraced(self, boot: str, first: int, most: int) -> int:
         """How many publications with these numbers in a row nothing is recorded of."""
@@ -642,14 +644,17 @@ class Broker:
                 at, number = end, number + 1
 
     def _on_batch(self, neighbour: Neighbour, batch: BatchMessage, now: TimeUs) -> None:
-        """Hand on a batch; one publication after the other where something is recorded of them."""
-        if self.traces is not None:
-            for publication, size in self.clients.runs.singles(batch):
+        """Hand on a batch; by themselves those publications of which something is recorded."""
+        boot, kind, received = batch.boot, batch.kind, neighbour.received
+        traced = [number for number in batch.numbers if not self.untraced(boot, number, 1)]
+        for part in self.clients.runs.parts(batch, traced):
+            if isinstance(part, BatchMessage):
+                count = self.clients.runs.take_batch(part, neighbour.link.peer, now)
+                received[kind] = received.get(kind, 0) + count
+            else:
+                publication, size = part
                 message = PublicationMessage(publication, batch.hops)
                 self._on_message(neighbour, message, size, now)
-            return
-        count = self.clients.runs.take_batch(batch, neighbour.link.peer, now)
-        neighbour.received[batch.kind] = neighbour.received.get(batch.kind, 0) + count
 
     def passed(self, count: int) -> None:
         """So many publications went to their recipients."""

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mqtt5
@@ -66,6 +65,14 @@ def field(text: str) -> bytes:
     return len(text.encode()).to_bytes(2, "big") + text.encode()
 
 
+def single_steps(broker: Broker) -> None:
+    """Have a broker ask its router about each publication."""
+    broker.recipients = lambda *_: None  # type: ignore[method-assign]
+    broker.interested = lambda *_: None  # type: ignore[method-assign]
+    broker.asking = lambda *_: lambda _: None  # type: ignore[method-assign]
+    broker.deciding = lambda: None  # type: ignore[method-assign]
+
+
 class Side:
     """A broker in memory and its clients."""
 
@@ -73,10 +80,7 @@ class Side:
         self.broker = Broker(load(path), 0, 1_000_000)
         self.connections: dict[str, Connection] = {}
         if not runs:
-            self.broker.recipients = lambda *_: None  # type: ignore[method-assign]
-            self.broker.interested = lambda *_: None  # type: ignore[method-assign]
-            self.broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
-            self.broker.deciding = lambda *_: None  # type: ignore[method-assign]
+            single_steps(self.broker)
 
     def connect(self, name: str, level: int) -> None:
         connection = self.broker.clients.opened("memory:1", 1_000_000)
@@ -458,10 +462,7 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
         net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C"), *spare])
         if not runs:
             for broker in net.brokers:
-                broker.recipients = lambda *_: None  # type: ignore[method-assign]
-                broker.interested = lambda *_: None  # type: ignore[method-assign]
-                broker.asking = lambda: lambda _: None  # type: ignore[method-assign]
-                broker.deciding = lambda *_: None  # type: ignore[method-assign]
+                single_steps(broker)
         sides.append(net)
     levels = [draw.choice([4, 5]) for _ in range(8)]
     clients = [[net.client(n % 3, f"c{n}", level) for n, level in enumerate(levels)]
@@ -592,7 +593,7 @@ def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
         net = memory(tmp_path, ["A", "B", "C"], links, tables=traces)
         if not runs:
             for broker in net.brokers:
-                broker.recipients = lambda *_: None  # type: ignore[method-assign]
+                single_steps(broker)
         reader, writer = net.client(2, "r"), net.client(0, "w")
         reader.subscribe("a")
         for n in range(8):
@@ -685,33 +686,58 @@ def test_an_older_neighbour_gets_no_batches(tmp_path: Path, spare: bool) -> None
         assert net.brokers[1].peers[0].received["publication"] == counted + 30
 
 
-def test_of_batches_what_is_sampled_is_traced(tmp_path: Path) -> None:
-    """Where something is recorded each publication is looked at by itself, whoever batched it."""
-    net = memory(tmp_path, ["A", "B"], [("A", "B")])
-    reader, writer = net.client(1, "r"), net.client(0, "w")
-    reader.subscribe("a", "n < 30")
-    steps: list[str] = []
-    broker = net.brokers[1]
-    traces = SimpleNamespace(
-        sampled=lambda publication: steps.append(publication.id) or False,
-        load_due=lambda now: False,
-    )
-    writer.raw(mqtt5.PublishPacket("a", b'{"n": 1}').write())
-    net.run(100_000)
-    broker.traces = traces  # type: ignore[assignment]
-    writer.raw(b"".join(mqtt5.PublishPacket("a", b'{"n": %d}' % n).write() for n in range(40)))
-    net.run(100_000)
-    broker.traces = None
-    assert reader.got() == [("a", b'{"n": 1}'), *(("a", b'{"n": %d}' % n) for n in range(30))]
-    assert len(set(steps)) == 30
-    assert broker.peers[0].received["publication"] == 31
+@pytest.mark.parametrize("seed", range(3))
+def test_of_filtered_publications_what_is_sampled_is_traced(tmp_path: Path, seed: int) -> None:
+    """The rows are those of brokers that ask their routers about each publication; the others go
+    together, within a broker and over links."""
+    rows, got, messages = [], [], []
+    for together in (True, False):
+        draw = random.Random(seed)
+        links = [("A", "B"), ("B", "C")]
+        traces = "[traces]\nfolder = 'traces'\nsample = 0.02"
+        net = memory(tmp_path, ["A", "B", "C"], links, tables=traces)
+        for broker in net.brokers:
+            if together:
+                index = broker.router.deciding()
+                assert index is not None
+                index.compile()
+            else:
+                single_steps(broker)
+        readers = [net.client(place, f"r{place}") for place in range(3)]
+        for place, reader in enumerate(readers):
+            reader.subscribe("a", f"n >= {draw.randrange(5)}")
+            reader.subscribe("b", f"n < {draw.randrange(1, 5)}")
+            reader.subscribe(f"c/{place}")
+        writers = [net.client(place, f"w{place}", level=level) for place, level in ((0, 5), (2, 4))]
+        for _ in range(6):
+            for writer in writers:
+                topics, sent = draw.choices(["a", "a", "b", "c/0", "c/2"], k=150), b""
+                begins = b"" if writer.level == mqtt.V3 else b"\0"
+                for topic in topics:
+                    body = b'{"n": %d, "k": %d}' % (draw.randrange(8), draw.randrange(999))
+                    sent += v3(0x30, field(topic) + begins + body)
+                writer.raw(sent)
+            net.run(100_000)
+        got.append([sorted(reader.got()) for reader in readers])
+        kinds = ("publish", "send", "receive", "deliver", "stop")
+        rows.append(sorted(
+            (row.kind, row.broker, row.publication) for row in net.rows()
+            if row.kind in kinds and row.publication
+        ))  # fmt: skip
+        messages.append(net.brokers[0].peers[1].link.base)
+    assert got[0] == got[1]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 40
+    assert messages[0] < messages[1] / 2
 
 
 def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     one, other = (mqtt5.PublishPacket(topic, b"x" * 200).write() for topic in ("a", "b\u00e4"))
     clients = memory(tmp_path, ["A", "B"], [("A", "B")]).brokers[1].clients
     whole = BatchMessage("p", "0-1", [3, 4, 9], one + other + one, 0, 1)
-    singles = [publication for publication, _ in clients.runs.singles(whole)]
+    parts = list(clients.runs.parts(whole, {3, 4, 9}))
+    singles = [part[0] for part in parts if isinstance(part, tuple)]
+    assert len(singles) == len(parts)
     assert [(each.id, each.attributes["class"]) for each in singles] == [
         ("0-1.3", "a"), ("0-1.4", "b\u00e4"), ("0-1.9", "a")
     ]  # fmt: skip
@@ -730,7 +756,7 @@ def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     ):
         batch = BatchMessage("p", "0-1", [1, 2], data, 0, 1)
         with pytest.raises(mqtt.Malformed):
-            list(clients.runs.singles(batch))
+            list(clients.runs.parts(batch, {2}))
         with pytest.raises(mqtt.Malformed):
             clients.runs.take_batch(batch, 0, 0)
 

@@ -10,9 +10,11 @@ router. How much of this a turn does is bounded here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import structs
 
 from postroad.filters import Filter
 from postroad.live.edge import content, mqtt
@@ -166,6 +168,7 @@ class Runs:
             match, passing = index.match, index.passing() if size - at >= MANY_BYTES else None
             fanout = None if passing is None else known.fanout(index, None)
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
+        untraced = 0  # the last number up to which nothing is recorded
         runs: list[Any] = []  # what a look found, as `packets.passer` has it
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
@@ -175,12 +178,16 @@ class Runs:
                     break
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
-            if passing is not None and fanout is not None and published >= due:
+            number = tally.numbered + asked + 1
+            if number > untraced:
+                untraced = number - 1 + broker.untraced(boot, number, LOOK_MAX)
+            traced = number > untraced
+            if passing is not None and fanout is not None and published >= due and not traced:
                 limit_ns = 0 if clock is None else max(1, min(end_ns - clock(), SHARE_NS))
                 fanout.allow(left_bytes)
                 answer = passing((
-                    data, at, LOOK_MAX, longest, old, session.ready, groupless, runs,
-                    fanout.address, limit_ns,
+                    data, at, min(LOOK_MAX, untraced - number + 1), longest, old, session.ready,
+                    groupless, runs, fanout.address, limit_ns,
                 ))  # fmt: skip
                 end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                 if runs:
@@ -235,7 +242,7 @@ class Runs:
             if topic not in apart:
                 way, copies, later = None, None, end
                 # Several to one topic in a row go faster together, and so does one alone.
-                if ways is not None and not data.startswith(data[body:topic_end], end + body - at):
+                if not traced and not data.startswith(data[body:topic_end], end + body - at):
                     way = ways.get(topic) or known.way(topic, None, ways)
                     if way is not None and way[1] and end == size:
                         way = None
@@ -275,7 +282,9 @@ class Runs:
                     continue
             payload = data[topic_end if old else topic_end + 1 : end]
             attributes = attributes_of(topic, payload)
-            filters = match(attributes) if match is not None and topic in groupless else None
+            filters = None
+            if match is not None and not traced and topic in groupless:
+                filters = match(attributes)
             published += 1
             asked += 1
             at = end
@@ -287,9 +296,8 @@ class Runs:
                 if old and onward != []:
                     packet = mqtt.as_of_other_level(packet, old)
                 if onward is None:
-                    asked -= self._take_single(
-                        count, packet, attributes, None, interested, batch, now
-                    )
+                    ask = _nothing_known if traced else interested
+                    asked -= self._take_single(count, packet, attributes, None, ask, batch, now)
                 elif onward:
                     batch.add((count,), packet, onward)
                 handed += asked
@@ -373,7 +381,7 @@ class Runs:
                 field, kept, payload = mqtt.next_usual(data, at)
                 at += len(kept)
                 topic = self._heard_topic(field)
-                if ways is not None and topic not in apart:
+                if topic not in apart:
                     way = ways.get(topic) or self.ways.way(topic, sender, ways)
                     if way is not None and self._copy_to(way[0], kept, False):
                         given += bool(way[0])
@@ -405,17 +413,32 @@ class Runs:
         name, kept = f"{run.boot}.{run.first + number}", run.packets[at:end]
         return Publication(run.publisher, name, attributes, kept, run.time_us), end
 
-    def singles(self, batch: BatchMessage) -> Iterator[tuple[Publication, int]]:
-        """The publications of a batch, and their sizes."""
-        at = 0
-        for number in batch.numbers:
-            field, kept, payload = mqtt.next_usual(batch.packets, at)
+    def parts(
+        self, batch: BatchMessage, alone: Container[int]
+    ) -> Iterator[BatchMessage | tuple[Publication, int]]:
+        """A batch, cut where the publications with these numbers are, which come by themselves with
+        their sizes."""
+        if not alone:
+            yield batch
+            return
+        numbers, packets = batch.numbers, batch.packets
+        at = first = start = 0
+        for place, number in enumerate(numbers):
+            field, kept, payload = mqtt.next_usual(packets, at)
+            if number in alone:
+                if place > first:
+                    yield structs.replace(
+                        batch, numbers=numbers[first:place], packets=packets[start:at]
+                    )
+                attributes = content.attributes(self._heard_topic(field), payload)
+                name = f"{batch.boot}.{number}"
+                yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
+                first, start = place + 1, at + len(kept)
             at += len(kept)
-            attributes = content.attributes(self._heard_topic(field), payload)
-            name = f"{batch.boot}.{number}"
-            yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
-        if at != len(batch.packets):
+        if at != len(packets):
             raise Malformed("more publications in a batch than numbers")
+        if first < len(numbers):
+            yield structs.replace(batch, numbers=numbers[first:], packets=packets[start:])
 
     def topic_of(self, packet: bytes) -> str | None:
         """The topic of the first packet of a batch; None if it is not one."""
@@ -728,3 +751,7 @@ class Runs:
         if peers:
             batch.add((number,), packet, peers)
         return False
+
+
+def _nothing_known(attributes: Mapping[str, Scalar]) -> None:
+    """To whom a publication goes of which something is recorded: the router takes a step."""

@@ -70,11 +70,9 @@ class KnownWays:
             for fanout in self._fanouts.values():
                 fanout.try_again()  # whoever needed a further look may not need it any more
 
-    def ways_from(self, sender: BrokerId | None) -> dict[str, Way] | None:
-        """The known ways of publications that come from there; None where there may be none."""
+    def ways_from(self, sender: BrokerId | None) -> dict[str, Way]:
+        """The known ways of publications that come from there."""
         version = self.broker.routes_version()
-        if version is None:
-            return None
         if version != self.version:
             self.version = version
             self.apart.clear()
@@ -93,8 +91,7 @@ class KnownWays:
         self.apart.add(topic)
         if not self.broker.groups_want(topic):
             self.groupless.add(topic)
-        known = self.broker.routes_version() is not None and len(topic) <= TOPIC_BYTES
-        if not (known and self.broker.content_matters(topic)):
+        if len(topic) > TOPIC_BYTES or not self.broker.content_matters(topic):
             self._apart_briefly.append(topic)
 
     def wanted_by_nobody(self, topic: str) -> None:
@@ -179,9 +176,9 @@ class KnownWays:
         self, topic: str, field: bytes, payload: bytes, sender: BrokerId | None
     ) -> Destinations | None:
         """Where a publication that comes alone goes; None if it has to go through a turn."""
-        ways = self.ways_from(sender)
-        if ways is None:
+        if self.broker.records:
             return None
+        ways = self.ways_from(sender)
         if topic not in self.apart:
             way = ways.get(topic) or self.way(topic, sender, ways)
             if way is not None:
