@@ -1869,13 +1869,14 @@ class Clients:
     def _copy_directly(
         self, names: Iterable[SubscriptionId], plain: bytes, letter: Letter | None
     ) -> dict[Session, list[Held]]:
-        """Give these bytes to all who need nothing of their own; the subscriptions of others."""
+        """Give these bytes to all who need nothing of their own, those of a usual publication if
+        there is no letter; the subscriptions of others."""
         several: dict[Session, list[Held]] = {}
         copied: dict[Connection, None] = {}
         for held in map(self.holders.get, names):
             if held is not None:
                 session = held.session
-                connection = session.direct
+                connection = session.direct if letter is None or session.plain else None
                 if connection is None or connection.full:
                     several.setdefault(session, []).append(held)
                 else:

@@ -293,10 +293,17 @@ class Held:
         )  # fmt: skip
 
     @property
+    def usual(self) -> bool:
+        """Whether what it is delivered of usual publications, which have quality 0, no properties
+        and are not retained, is the same for all such subscriptions."""
+        _, no_local, _, levels, *_ = self.terms
+        return not (no_local or self.identifier or levels)
+
+    @property
     def plain(self) -> bool:
-        """Whether what it is delivered is the same for all such subscriptions."""
-        qos, no_local, as_published, levels, *_ = self.terms
-        return not (qos or no_local or as_published or self.identifier or levels)
+        """The same of all publications."""
+        qos, _, as_published, *_ = self.terms
+        return self.usual and not (qos or as_published)
 
 
 PARCEL_BYTES = 300  # about what a publication that is held takes besides its own bytes
@@ -422,6 +429,7 @@ class Session:
         "unsettled",
         "user",
         "username",
+        "usual",
         "waiting",
         "weight",
         "why",
@@ -455,8 +463,8 @@ class Session:
         # Topics by their bytes that it may publish to, that the network knows of, and whose
         # publications need no further look.
         self.ready: dict[bytes, str] = NOTHING
-        self.plain = True  # whether all its subscriptions are
-        # Where every delivery is the same bytes, whichever subscriptions match.
+        self.usual = self.plain = True  # whether all its subscriptions are
+        # Where all that is delivered of usual publications is the same bytes, whichever match.
         self.direct: Connection | None = None
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish
@@ -706,12 +714,14 @@ class Session:
     def changed(self, added: Held | None = None) -> None:
         """See again whether it may be delivered to without looking any further.
 
-        Of a third subscription follows nothing for the others, unless it is not plain.
+        Of a third subscription follows nothing for the others, unless it is not usual or plain.
         """
         connection = self.connection
         if added is not None and len(self.subscriptions) > 2:
+            self.usual &= added.usual
             self.plain &= added.plain
         else:
+            self.usual = all(held.usual for held in self.subscriptions.values())
             self.plain = all(held.plain for held in self.subscriptions.values())
         short = (
             connection is not None
@@ -719,7 +729,7 @@ class Session:
             and not connection.aliases_max
             and self.had is None
         )
-        self.direct = connection if short and self.plain else None
+        self.direct = connection if short and self.usual else None
 
     def attach(
         self, connection: Connection, receive_max: int, packet_max: int | None, now: TimeUs
