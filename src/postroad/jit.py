@@ -23,13 +23,16 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from numba import cfunc, njit
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core import cgutils
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.extending import intrinsic
 
-__all__ = ["cfunc", "inner", "njit"]
+__all__ = ["cfunc", "inner", "njit", "prefetch"]
 
 # For functions that compiled ones alone call. Python cannot: the code that would unpack its values
 # is left out, which for functions of many arrays is half of what is compiled.
@@ -82,3 +85,21 @@ CFunc.compile = _alone(CFunc.compile)  # type: ignore[method-assign]
 def is_cached(function: Any) -> bool:
     """Whether the cache has code of the function as its file is now, for some argument types."""
     return bool(function._cache._cache_file._load_index())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(_: Any, table: Any, row: Any, column: Any) -> Any:
+    """Have the processor fetch a cell that will be read soon; any number may be given for a row."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        steps = cgutils.unpack_tuple(builder, array.strides, 2)
+        at = builder.add(builder.mul(arguments[1], steps[0]), builder.mul(arguments[2], steps[1]))
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        cell = builder.gep(builder.bitcast(array.data, byte), [at])
+        builder.call(fetch, [cell, flag(0), flag(3), flag(1)])  # to read, keep it near, it is data
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp), generate

@@ -26,9 +26,10 @@ Data. Everything is an array of integers; a thing is its row number in a table.
 Items due within `_HORIZON` wait in a ring with a list per microsecond (`near`), later ones in a
 heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first. The
 ring is as large as a cache; behind it a bit per microsecond says whether there is a list, so that
-to begin one nothing is read that is not at hand. Of the messages in a broker's line only the first
-is among the items: see `_LINED`. What a step of the core puts on its heap a step here puts among
-the items, in the same order, so that ties between items are settled as they are there.
+to begin one nothing is read that is not at hand, and little to find the next. What has left the
+cache by the time it is needed is fetched ahead (`prefetch`). Of the messages in a broker's line
+only the first is among the items: see `_LINED`. What a step of the core puts on its heap a step
+here puts among the items, in the same order, so that ties are settled as they are there.
 
 Steps. `_run` takes the next item (`_next_item`), lets it wait in its broker's line (`_join`), and
 does what its kind asks: deliver and pass on along the tree, publish (`_publish`: each slot sends
@@ -39,8 +40,8 @@ the times at which it will. With streams, calm brokers fall behind the clock and
 one, outwards, every `_WINDOW_US` and before a gossip comes to them (`_catch_up`): nothing they do
 along the tree comes back to others. Where brokers take no time and homes count nothing for
 others, `_pass_on` handles a publication's whole way, and what is sent directly arrives at once.
-Where every message takes as long, the length of a calm broker's line follows from the times alone
-(`_served_alike`).
+What takes as long as a publication, which all is but batches and gossip, is in no list of a calm
+broker's line: how many of them wait follows from the times alone (`_served_alike`, `_served`).
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`; and in
@@ -64,9 +65,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba.cpython.unsafe.numbers import trailing_zeros
 
 from postroad.errors import Unsupported
-from postroad.jit import inner, njit
+from postroad.jit import inner, njit, prefetch
 from postroad.kernels import draws as keyed
 from postroad.overlay import Overlay
 
@@ -93,15 +95,17 @@ _SERVED = 16  # added once a broker has taken its time
 _NEXT = 0
 _WHAT, _TARGET, _SENDER, _HOP, _LOAD, _SIZE, _DUE = range(1, 8)  # of items
 _REFS, _PUBLICATION = range(1, 3)  # of rows
-_ROW, _LINKS = 1, 2  # of nodes: the home's links behind which a row is gossiped, as bits
-_FROM, _UNTIL = 1, 2  # of nodes that stand for a message in a broker's line
+_ROW, _LINKS, _PUBLISHED_US = range(1, 4)  # of nodes: a row, the home's links behind which it is
+# gossiped, as bits, and the time of its publication
+_FROM, _UNTIL = 1, 2  # of nodes that stand for a batch or gossip in a calm broker's line
 _HOLDERS, _HEAD, _OFFER, _ANY_LINKS = range(1, 5)  # of bundles
 _FIRST, _LAST, _HELD = range(3)  # of whatever keeps a list of nodes, and then
 _STAMP, _OFFERED, _POPULAR, _GOSSIPS = range(3, 7)  # of slots, see `_Inputs`
 _GROUPED = 3  # of what waits for a round
 _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers, and the items in line:
 _LINED, _LINE_HEAD, _LINE_TAIL = range(8, 11)  # how many, and those behind the first
-_BUSY_SINCE = _FIRST  # instead of a list
+_UNITS_SINCE, _LISTED_US = _EVALUATES, 11  # of calm brokers, which evaluate nothing: since when
+# they serve only what takes a unit of time, and how long what does not takes that is in line
 _ARRIVES, _MATCHES, _SINCE, _TURN_OF = range(1, 5)  # of items in a stream, whose hops are in the
 _NEXT_ARRIVES = _SIZE  # upper bits of their matches; the next one's time is at hand, or `_NEVER`
 
@@ -116,7 +120,6 @@ _CLOCK, _NOW, _END, _LARGEST, _NEAR, _FAR, _TURN = range(8, 15)
 _WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
 _PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(22, 27)
 _GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(27, 32)
-_TOUCHED = 15
 _SENT = 32  # and the three that follow: publications, direct sends, batches, gossip
 _STREAMED, _CATCH_UP, _PUT_OFF = range(36, 39)
 _STATES = 39
@@ -211,7 +214,7 @@ class _Inputs(NamedTuple):
     depths: Ints  # and how many links it has
     inward: Ints  # and the link by which what comes from the home arrives
     entry: Ints  # and that by which it leaves the home
-    inwards: npt.NDArray[np.int32]  # and, the furthest first, each column and the next one's
+    inwards: npt.NDArray[np.uint32]  # and, the furthest first, each column and the next one's
     homes: Ints  # per advertisement
     rows: Ints  # per advertisement, the place of its home in `above`
     ratio: Floats  # per advertisement and link, the gain G
@@ -227,6 +230,8 @@ class _Inputs(NamedTuple):
     inner: Ints  # per broker, its links to brokers that are not calm
     inner_of: Ints
     calm: npt.NDArray[np.int32]  # the calm brokers behind each other broker, outwards
+    nearest: Ints  # the rows of those next to who they are behind
+    nearest_of: Ints  # per row, where those from it on begin
     calm_of: Ints  # per broker that is not calm, where those behind it begin
     calm_from: Ints  # per link to a calm broker, where those behind it begin
     calm_until: Ints  # and end
@@ -234,7 +239,7 @@ class _Inputs(NamedTuple):
     member_slot: Ints
     members_of: Ints
     starts: Ints  # per advertisement, its first subscription
-    sub_column: npt.NDArray[np.int32]  # of `reach`
+    sub_column: npt.NDArray[np.uint32]  # of `reach`
     boxes: npt.NDArray[np.int32]  # the least and the greatest of either attribute: four rows
     pub_time: Ints
     pub_offer: Ints
@@ -287,7 +292,6 @@ class _Kept(NamedTuple):
     stack: Ints
     handled_us: Ints  # per calm broker, when it handles what is passed on now; last, who passes it
     matches: npt.NDArray[np.uint8]  # which subscriptions the publication taken last matches
-    touched: Ints  # the columns of the brokers that it has to reach, and one more
     open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
     parting: npt.NDArray[np.uint8]  # per column, whether the broker passes it on
     streams: Ints  # per calm broker: what comes from each home directly, then along the tree
@@ -410,6 +414,7 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
     )
     counted = len(calm) + np.arange(pointers[-1])
     counted[calm[:, _LINK]] = np.arange(len(calm))
+    nearest = np.flatnonzero(calm[:, _UP] == len(calm))
     by_column = np.argsort(column)
     ahead = np.argsort(-depths, axis=1, kind="stable")[:, :-1]  # not the home
     behind_it = np.take_along_axis(above, ahead, axis=1)
@@ -426,7 +431,7 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         np.take(depths, by_column, axis=1),
         np.take(inward, by_column, axis=1),
         np.take(first_link, by_column, axis=1),
-        np.stack([column[ahead], column[behind_it]], axis=2).astype(np.int32),
+        np.stack([column[ahead], column[behind_it]], axis=2).astype(np.uint32),
         workload.homes,
         rows,
         ratio,
@@ -442,6 +447,8 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         inner,
         inner_of,
         calm,
+        nearest,
+        np.searchsorted(nearest, np.arange(len(calm) + 1)),
         calm_of,
         calm_from,
         calm_until,
@@ -449,7 +456,7 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         np.concatenate([none, *member_slot]),
         np.cumsum(sizes),
         starts,
-        column[sub_broker].astype(np.int32),
+        column[sub_broker].astype(np.uint32),
         boxes,
         workload.time_us,
         workload.advertisement,
@@ -576,14 +583,14 @@ def _kept(inputs: _Inputs) -> _Kept:
     state[_PUT_OFF] = _END_OF_RUN
     slots = np.zeros((len(inputs.slot_link), 7), np.int64)
     slots[:, _POPULAR] = 1
-    columns = np.zeros((brokers, 11), np.int64)
+    columns = np.zeros((brokers, 12), np.int64)
     columns[:, _FRESH] = 1
     return _Kept(
         items=np.empty((1 << 14, 8), np.int64),
         far=np.empty((1 << 10, 3), np.int64),
         reach=np.empty((1 << 8, brokers), np.uint8 if most < 255 else np.uint16),
         rows=np.empty((1 << 8, 3), np.int64),
-        nodes=np.empty((1 << 10, 3), np.int64),
+        nodes=np.empty((1 << 10, 4), np.int64),
         bundles=np.empty((1 << 8, 5), np.int64),
         spans=np.empty((1 << 8, brokers, 2), np.int64),
         popular_us=np.empty(deliveries, np.int64),
@@ -600,7 +607,6 @@ def _kept(inputs: _Inputs) -> _Kept:
         stack=np.empty(brokers, np.int64),
         handled_us=np.empty(len(inputs.calm) + 1, np.int64),
         matches=np.empty(int(subscriptions.max(initial=0)), np.uint8),
-        touched=np.empty(brokers, np.int64),
         open=np.zeros(len(inputs.neighbours), np.bool_),
         parting=np.zeros(brokers, np.uint8),
         streams=np.full((len(inputs.calm), len(inputs.above) + 1, 2), -1),
@@ -675,6 +681,13 @@ def _new(state, pool, table):
 def _free(state, pool, table, place):
     table[place, _NEXT] = state[pool]
     state[pool] = place
+
+
+@_compiled
+def _fetch(items, item):
+    """An item will be read soon, and has not been for long; it lies in two cache lines."""
+    prefetch(items, item, _NEXT)
+    prefetch(items, item, _DUE)
 
 
 @_compiled
@@ -756,10 +769,11 @@ def _release(state, rows, row):
 
 
 @_compiled
-def _append(state, nodes, rows, lists, place, row):
+def _append(state, nodes, rows, lists, place, row, published_us):
     """Put a publication at the end of a list that waits to be sent."""
     node = _new(state, _NODES, nodes)
     nodes[node, _ROW], nodes[node, _LINKS], nodes[node, _NEXT] = row, 0, -1
+    nodes[node, _PUBLISHED_US] = published_us
     rows[row, _REFS] += 1
     if lists[place, _HELD] == 0:
         lists[place, _FIRST] = node
@@ -814,21 +828,21 @@ def _deliver(state, delays, kind, delay_us, count, hop):
 
 @_compiled
 def _served_alike(state, brokers, broker, now, sent_us, took_us):
-    """What `_served` does, where the broker takes as long for each message.
+    """A message joins a calm broker's line; the time at which it will have been served.
 
-    Then those in line will have been served in steps of `took_us` before the broker is free; how
-    many there are needs no list.
+    The broker takes as long for each: those in line will have been served in steps of `took_us`
+    before the broker is free; how many there are needs no list.
     """
     free_us = brokers[broker, _BUSY]
     length = 0
     if free_us < now:
         free_us = now
-        brokers[broker, _BUSY_SINCE] = now
+        brokers[broker, _UNITS_SINCE] = now
     else:
         length = (free_us - now + took_us - 1) // took_us
         if (  # one that is served right now may leave after this one comes
             free_us - now == length * took_us
-            and brokers[broker, _BUSY_SINCE] < now
+            and brokers[broker, _UNITS_SINCE] < now
             and now - took_us >= sent_us
         ):
             length += 1
@@ -859,7 +873,7 @@ def _tree_on(inputs, rules, kept, row, count, published_us, hop):
         if rules.timed and rules.alike:
             done = _served_alike(state, kept.brokers, broker, done, sent_us, took_us)
         elif rules.timed:
-            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us)
+            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us, took_us)
         handled_us[place] = done
         latest = max(latest, done)
         depth = hop + calm[place, _DEPTH]
@@ -997,6 +1011,10 @@ def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
             return True
         if _full(state, limits):
             return False
+        following = items[item, _NEXT]  # if there is none, what is fetched is not used
+        _fetch(items, items[following, _NEXT])
+        prefetch(kept.reach, items[following, _LOAD], columns + below)
+        prefetch(kept.rows, items[following, _LOAD], _REFS)
         row, since_us = items[item, _LOAD], items[item, _SINCE]
         matches, hop = items[item, _MATCHES] & 0xFFFF, items[item, _MATCHES] >> 16
         heads[stream], first_us[stream] = items[item, _NEXT], items[item, _NEXT_ARRIVES]
@@ -1005,7 +1023,7 @@ def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
         if rules.calm_alike:
             done = _served_alike(state, brokers, broker, now, sent, took_us)
         else:
-            done = _served(state, kept.nodes, brokers, broker, now, sent, took_us)
+            done = _served(state, kept.nodes, brokers, broker, now, sent, took_us, took_us)
         state[_END] = max(state[_END], done)
         if stream < tree:
             kept.earliest[place] = _earliest(items, heads, first_us[:-1])
@@ -1028,6 +1046,8 @@ def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
 def _catch_up_all(inputs, rules, kept, limits, until_us):
     """All calm brokers do, outwards, up to a time; whether there was room."""
     for place in range(len(inputs.calm)):
+        later = min(place + 4, len(inputs.calm) - 1)
+        _fetch(kept.items, kept.streams[later, -1, _HEAD_OF])
         if not _catch_up(inputs, rules, kept, limits, place, until_us, _NONE, _ZERO):
             return False
     kept.state[_CATCH_UP] = until_us + _WINDOW_US
@@ -1067,12 +1087,11 @@ def _over_calm(inputs, rules, kept, row, first, last, hop):
     offer, since_us = inputs.pub_offer[number], inputs.pub_time[number]
     cells = kept.reach[row, columns + first : columns + last]
     sent = _count_on(state, cells, kept.forwards[offer, first:last])
-    every = not rules.streams  # or those next to who sends it
-    count = 0
-    for n in range(len(cells)):  # no branch to mispredict
-        stack[count] = first + n
-        count += (cells[n] > 0) & (every | (calm[first + n, _UP] == len(calm)))
+    count = 0  # neither loop that counts has a branch to mispredict
     if rules.streams:
+        for n in range(inputs.nearest_of[first], inputs.nearest_of[last]):
+            stack[count] = inputs.nearest[n]
+            count += cells[inputs.nearest[n] - first] > 0
         for n in range(count):
             here = cells[stack[n] - first] - 1
             _send_on(
@@ -1080,6 +1099,9 @@ def _over_calm(inputs, rules, kept, row, first, last, hop):
                 here, hop + 1, since_us, state[_NOW], _turn(state),
             )  # fmt: skip
     else:
+        for n in range(len(cells)):
+            stack[count] = first + n
+            count += cells[n] > 0
         kept.handled_us[len(calm)] = state[_NOW]
         _tree_on(inputs, rules, kept, row, count, since_us, hop)
     return sent > 0
@@ -1097,7 +1119,7 @@ def _wanted(kept, bundle, column):
 
 
 @_compiled
-def _deliver_bundle(inputs, kept, bundle, column, now, hop):
+def _deliver_bundle(kept, bundle, column, now, hop):
     """What of a bundle matches at a broker; whether anything does."""
     delivered = False
     node = kept.bundles[bundle, _HEAD]
@@ -1105,7 +1127,7 @@ def _deliver_bundle(inputs, kept, bundle, column, now, hop):
         row = kept.nodes[node, _ROW]
         here = kept.reach[row, column] - 1
         if here > 0:
-            delay_us = now - inputs.pub_time[kept.rows[row, _PUBLICATION]]
+            delay_us = now - kept.nodes[node, _PUBLISHED_US]
             _deliver(kept.state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
             delivered = True
         node = kept.nodes[node, _NEXT]
@@ -1131,11 +1153,12 @@ def _batch_on(inputs, rules, kept, bundle, first, last, hop):
         done = sent_us + calm[place, _ENTRY_US]
         if rules.timed:
             took_us = round(inputs.service_us[broker] * cost[min(size, cost.shape[0]) - 1])
-            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us)
+            unit_us = np.int64(calm[place, _TOOK_US])
+            done = _served(state, kept.nodes, kept.brokers, broker, done, sent_us, took_us, unit_us)
         handled_us[place] = done
         state[_END] = max(state[_END], done)
         depth = hop + calm[place, _DEPTH]
-        delivered = _deliver_bundle(inputs, kept, bundle, columns + place, done, depth)
+        delivered = _deliver_bundle(kept, bundle, columns + place, done, depth)
         state[_PURE] += not delivered
     state[_STEPS] += sent
     state[_FORWARDS] += sent
@@ -1310,20 +1333,24 @@ def _deliver_at_once(state, other_us, way_us, published_us, here):
 def _pass_on(inputs, kept, row, offer):
     """A publication all the way along the tree behind the home's links that are open to it."""
     state, reach, forwards = kept.state, kept.reach, kept.forwards
-    touched, parting, popular_us = kept.touched, kept.parting, kept.popular_us
+    stack, parting, popular_us = kept.stack, kept.parting, kept.popular_us
     home = inputs.rows[offer]
     entry, inward = inputs.entry[home], inputs.inward[home]
     path_us, depths = inputs.path_us[home], inputs.depths[home]
     calm = len(inputs.calm)
-    sent, pure, furthest_us = 0, 0, 0
-    for n in range(state[_TOUCHED]):
-        at = touched[n]
+    inwards, cells = inputs.inwards[home], reach[row]
+    touched, sent, pure, furthest_us = 0, 0, 0, 0
+    for n in range(len(inwards)):  # no branch to mispredict
+        stack[touched] = inwards[n, 0]
+        touched += cells[inwards[n, 0]] > 0
+    for n in range(touched):
+        at = stack[n]
         if not kept.open[entry[at]]:
             continue
         sent += 1
         forwards[offer, calm + inward[at]] += 1
         furthest_us = max(furthest_us, path_us[at])
-        here = reach[row, at] - 1
+        here = cells[at] - 1
         if here > 0:
             _deliver(state, popular_us, _POPULAR_DELAYS, path_us[at], here, depths[at])
         elif parting[at]:
@@ -1340,7 +1367,8 @@ def _publish(inputs, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
-    offer = inputs.pub_offer[kept.rows[row, _PUBLICATION]]
+    number = kept.rows[row, _PUBLICATION]
+    offer, published_us = inputs.pub_offer[number], inputs.pub_time[number]
     broker = inputs.homes[offer]
     first, last = inputs.slot_of[offer], inputs.slot_of[offer + 1]
     forwarded, asked, waits = False, False, False
@@ -1405,10 +1433,10 @@ def _publish(inputs, rules, kept, row):
         elif rules.mechanism == _GOSSIPING:
             if not waits:  # once, however many links gossip
                 waits = True
-                _append(state, kept.nodes, kept.rows, waiting, offer, row)
+                _append(state, kept.nodes, kept.rows, waiting, offer, row, published_us)
             kept.nodes[waiting[offer, _LAST], _LINKS] |= 1 << (slot - first)
         else:
-            _append(state, kept.nodes, kept.rows, slots, slot, row)
+            _append(state, kept.nodes, kept.rows, slots, slot, row, published_us)
             if slots[slot, _HELD] == 1:
                 slots[slot, _STAMP] += 1
                 _send(
@@ -1460,7 +1488,7 @@ def _on_batch(inputs, rules, kept, item):
     broker, sender = items[item, _TARGET], items[item, _SENDER]
     bundle, hop = items[item, _LOAD], items[item, _HOP]
     offer = kept.bundles[bundle, _OFFER]
-    delivered = _deliver_bundle(inputs, kept, bundle, inputs.column[broker], state[_NOW], hop)
+    delivered = _deliver_bundle(kept, bundle, inputs.column[broker], state[_NOW], hop)
     forwarded = False
     for at in range(inputs.inner_of[broker], inputs.inner_of[broker + 1]):
         link = inputs.inner[at]
@@ -1567,10 +1595,10 @@ def _gather(inputs, kept, bundle, broker):
     node = kept.bundles[bundle, _HEAD]
     while node >= 0:
         row = nodes[node, _ROW]
-        published_us = inputs.pub_time[kept.rows[row, _PUBLICATION]]
         cell = np.int64(kept.reach[row, column])
         here = (cell - (cell > 0)) * ((nodes[node, _LINKS] >> link) & 1)
         unwanted += here == 0
+        published_us = nodes[node, _PUBLISHED_US]
         other_us[last] = published_us  # as in `_deliver`
         for n in range(last + 1, last + here):
             other_us[n] = published_us
@@ -1627,21 +1655,34 @@ def _take(inputs, kept):
         cells[columns[n]] += matches[n]
     cells[column[home]] += 1
     inwards = inputs.inwards[inputs.rows[offer]]
-    touched = 0
     for n in range(len(inwards)):
         at, up = inwards[n, 0], inwards[n, 1]
         leads = parting[at] | (cells[at] > 0)
         cells[at] += leads
         parting[up] |= leads
-        kept.touched[touched] = at
-        touched += leads
-    state[_TOUCHED] = touched
     item = _new(state, _ITEMS, kept.items)
     kept.items[item, _WHAT], kept.items[item, _TARGET] = _PUBLISH, home
     kept.items[item, _SENDER], kept.items[item, _HOP] = -1, 0
     kept.items[item, _LOAD], kept.items[item, _SIZE] = row, 1
     kept.items[item, _DUE] = -1  # before whatever else happens at this time
     return item
+
+
+@_compiled
+def _listed(near, time):
+    """Bits for those of the next times, at most 32, at which the ring has a list."""
+    place = time & (_HORIZON - 1)
+    return np.uint32(np.uint32(near[_HORIZON + (place >> 5)]) >> np.uint32(place & 31))
+
+
+@_compiled
+def _first_listed(near, time, until):
+    """The first time from one on at which the ring has a list, or any after `until`."""
+    bits = _listed(near, time)
+    while bits == 0 and time < until:
+        time = (time | 31) + 1
+        bits = _listed(near, time)
+    return time + trailing_zeros(bits)
 
 
 @_compiled
@@ -1653,9 +1694,7 @@ def _next_item(state, items, near, far, pub_time):
     first = min(due, far[0, 0]) if state[_FAR] > 0 else due
     now = first
     if state[_NEAR] > 0:
-        now = state[_CLOCK]
-        while now < first and near[now & (_HORIZON - 1)] < 0:
-            now += 1
+        now = min(first, _first_listed(near, state[_CLOCK], first))
     if left == 0 and state[_WAITING] == 0 and state[_BUFFERED] == 0 and now >= state[_END]:
         return _END_OF_RUN
     state[_CLOCK] = now
@@ -1665,6 +1704,8 @@ def _next_item(state, items, near, far, pub_time):
         place = now & (_HORIZON - 1)
         last = near[place]
         item = items[last, _NEXT]
+        later = now + 1 + trailing_zeros(_listed(near, now + 1))
+        _fetch(items, near[later & (_HORIZON - 1)])
         if item == last:
             near[place] = -1
             near[_HORIZON + (place >> 5)] ^= 1 << (place & 31)
@@ -1681,28 +1722,52 @@ def _next_item(state, items, near, far, pub_time):
 
 
 @_compiled
-def _served(state, nodes, brokers, broker, now, sent_us, took_us):
-    """A message joins a broker's line; the time at which it will have been served."""
+def _served(state, nodes, brokers, broker, now, sent_us, took_us, unit_us):
+    """What `_served_alike` does, where a message may take another time than a unit.
+
+    Only those that do are listed: the rest of the time until the broker is free consists of units.
+    """
     node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
     while length > 0 and (
         nodes[node, _UNTIL] < now or (nodes[node, _UNTIL] == now and nodes[node, _FROM] < sent_us)
     ):
+        brokers[broker, _UNITS_SINCE] = nodes[node, _UNTIL]
+        brokers[broker, _LISTED_US] -= nodes[node, _UNTIL] - nodes[node, _FROM]
         following = nodes[node, _NEXT]
         _free(state, _NODES, nodes, node)
         node = following
         length -= 1
+        brokers[broker, _FIRST], brokers[broker, _HELD] = node, length
     begins = max(now, brokers[broker, _BUSY])
-    done = begins + took_us
-    new = _new(state, _NODES, nodes)
-    nodes[new, _FROM], nodes[new, _UNTIL] = begins, done
-    if length > 0:
-        state[_QUEUED] += 1
-        state[_QUEUED_LENGTH] += length
-        nodes[brokers[broker, _LAST], _NEXT] = new
+    if begins > brokers[broker, _BUSY]:
+        brokers[broker, _UNITS_SINCE] = now
     else:
-        node = new
-    brokers[broker, _FIRST], brokers[broker, _LAST] = node, new
-    brokers[broker, _HELD] = length + 1
+        units_us, over_us = begins - now, 0
+        if length > 0:
+            over_us = max(0, now - nodes[node, _FROM])
+            units_us -= brokers[broker, _LISTED_US] - over_us
+        units = (units_us + unit_us - 1) // unit_us
+        if (  # one that is served right now may leave after this one comes
+            units_us == units * unit_us
+            and over_us == 0
+            and brokers[broker, _UNITS_SINCE] < now
+            and now - unit_us >= sent_us
+        ):
+            units += 1
+        length += units
+        state[_QUEUED] += length > 0
+        state[_QUEUED_LENGTH] += length
+    done = begins + took_us
+    if took_us != unit_us:
+        new = _new(state, _NODES, nodes)
+        nodes[new, _FROM], nodes[new, _UNTIL] = begins, done
+        if brokers[broker, _HELD] > 0:
+            nodes[brokers[broker, _LAST], _NEXT] = new
+        else:
+            brokers[broker, _FIRST] = new
+        brokers[broker, _LAST] = new
+        brokers[broker, _HELD] += 1
+        brokers[broker, _LISTED_US] += took_us
     brokers[broker, _BUSY] = done
     brokers[broker, _AREA] += done - now
     brokers[broker, _LONGEST] = max(brokers[broker, _LONGEST], length + 1)
@@ -1809,7 +1874,8 @@ def _run(inputs, rules, kept, limits):
                 _join(inputs, kept, item, broker)
             else:  # what else it serves is not among the items
                 took_us = _takes(inputs, items, item, broker)
-                done = _served(state, kept.nodes, brokers, broker, now, sent_us, took_us)
+                unit_us = np.int64(calm[column[broker] - columns, _TOOK_US])
+                done = _served(state, kept.nodes, brokers, broker, now, sent_us, took_us, unit_us)
                 _line_up(state, items, near, far, brokers, broker, item, done, done - took_us)
             continue
 
