@@ -32,7 +32,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
-__all__ = ["cfunc", "inner", "njit", "prefetch"]
+__all__ = ["cfunc", "inner", "njit", "prefetch", "write_prefetch"]
 
 # For functions that compiled ones alone call. Python cannot: the code that would unpack its values
 # is left out, which for functions of many arrays is half of what is compiled.
@@ -87,6 +87,14 @@ def is_cached(function: Any) -> bool:
     return bool(function._cache._cache_file._load_index())
 
 
+def write_prefetch(builder: Any, begin: Any) -> None:
+    """Write code that has the processor fetch the cache line of a pointer to bytes."""
+    flag = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [begin.type, flag, flag, flag])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(fetch, [begin, flag(0), flag(3), flag(1)])  # to read, keep it near, it is data
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(_: Any, table: Any, row: Any, column: Any) -> Any:
     """Have the processor fetch a cell that will be read soon; any number may be given for a row."""
@@ -95,11 +103,8 @@ def prefetch(_: Any, table: Any, row: Any, column: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         steps = cgutils.unpack_tuple(builder, array.strides, 2)
         at = builder.add(builder.mul(arguments[1], steps[0]), builder.mul(arguments[2], steps[1]))
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        cell = builder.gep(builder.bitcast(array.data, byte), [at])
-        builder.call(fetch, [cell, flag(0), flag(3), flag(1)])  # to read, keep it near, it is data
+        begin = builder.bitcast(array.data, ir.IntType(8).as_pointer())
+        write_prefetch(builder, builder.gep(begin, [at]))
         return context.get_dummy_value()
 
     return types.void(table, types.intp, types.intp), generate

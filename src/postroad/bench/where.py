@@ -27,6 +27,7 @@ EVERY_S = 0.2
 SAMPLES_PER_S = 25
 ROWS = 8
 LEAST_S = 0.05  # which a process must take to have a row
+STACK = re.compile(r"^(process \d+:\".*?) (\d+)$", re.DOTALL | re.MULTILINE)
 PROCESS = re.compile(r'process (\d+):"')
 FRAME = re.compile(r"([^;]+) \(postroad/([\w/]+)\.py\)")
 ABSENT = "py-spy is not installed (pip install 'postroad[bench]')"
@@ -105,10 +106,10 @@ def among(name: str) -> str:
 
 def functions(stacks: str, kinds: Mapping[int, str]) -> Counter[tuple[str, str]]:
     """Samples by kind of process and function, from py-spy's raw stacks: one to a line, with the
-    processes that lead to it before its frames and how often it was seen behind them."""
+    processes that lead to it before its frames and how often it was seen behind them. The command
+    of a process may itself have lines."""
     seen: Counter[tuple[str, str]] = Counter()
-    for line in stacks.splitlines():
-        stack, _, count = line.rpartition(" ")
+    for stack, count in STACK.findall(stacks):
         processes = list(PROCESS.finditer(stack))
         if not processes:
             continue

@@ -47,7 +47,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from postroad.jit import njit
+from postroad.jit import njit, write_prefetch
 
 DEMANDS = 5
 GIVEN = 16  # Columns of a row as it is given: its number, then low, high and channel per demand.
@@ -340,14 +340,6 @@ def _bits_in(typing_context, word):
     return types.uint64(types.uint64), codegen
 
 
-def prefetch(builder: Any, begin: Any) -> None:
-    """Have a line of code written that prefetches."""
-    word = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
-    call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(call, [begin, word(0), word(3), word(1)])
-
-
 @intrinsic
 def _fetch(typing_context, array, place):
     """Ask the processor to bring the cache line at a place of an array into its cache."""
@@ -357,7 +349,7 @@ def _fetch(typing_context, array, place):
         strides = cgutils.unpack_tuple(builder, view.strides)
         start = builder.bitcast(view.data, ir.IntType(8).as_pointer())
         begin = builder.gep(start, [builder.mul(arguments[1], strides[0])])
-        prefetch(builder, begin)
+        write_prefetch(builder, begin)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen

@@ -27,7 +27,7 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from postroad import jit
-from postroad.jit import cfunc, njit
+from postroad.jit import cfunc, njit, write_prefetch
 from postroad.matching import kernels, verdicts
 from postroad.matching.verdicts import ACCEPTED, UNKNOWN
 
@@ -298,7 +298,7 @@ def _fetch(typing_context, address):
     """Ask the processor to bring the cache line at an address into its cache."""
 
     def codegen(context, builder, signature, arguments):
-        kernels.prefetch(builder, builder.inttoptr(arguments[0], cgutils.voidptr_t))
+        write_prefetch(builder, builder.inttoptr(arguments[0], cgutils.voidptr_t))
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen

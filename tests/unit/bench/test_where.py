@@ -16,6 +16,9 @@ process 7:"python -c a; b";main (postroad/bench/live.py);flow (postroad/bench/li
 process 7:"python -c a; b";process 8:"python -m x";run (postroad/live/loop.py);wait (selectors.py) 3
 process 7:"python -c a; b";process 9:"python -m x";Loop.run.<locals>.turn (postroad/live/loop.py) 2
 process 7:"python -c a; b";main (postroad/bench/live.py);process 9:"python -m x";wait (queue.py) 1
+process 7:"python -c a; b";process 8:"python -c from x import (
+    y, z
+)";run (postroad/live/loop.py) 6
 
 """
 KINDS = {7: "benchmark", 8: "broker B0", 9: "broker B1"}
@@ -24,7 +27,7 @@ KINDS = {7: "benchmark", 8: "broker B0", 9: "broker B1"}
 def test_a_sample_counts_for_the_innermost_function_of_ours_in_its_own_process() -> None:
     assert where.functions(STACKS, KINDS) == {
         ("benchmark", "bench.live.flow"): 4,
-        ("brokers", "live.loop.run"): 3,
+        ("brokers", "live.loop.run"): 9,
         ("brokers", "live.loop.Loop.run"): 2,
         ("brokers", where.ELSEWHERE): 1,
     }
