@@ -32,8 +32,8 @@ SEED = int(os.environ.get("POSTROAD_SEED", "1"))
 FLOODS = int(os.environ.get("POSTROAD_FLOODS", "2"))
 PUBLICATIONS = 1_000  # of each publisher in a flood
 LIMIT_S = 120.0
-TOPICS = [f"{kind}/{n}" for kind in ("a", "b/c", "d") for n in range(8)]
-PATTERNS = [*TOPICS, "a/+", "b/#", "+/3", "b/+/5", "d/#", "+/+/+", "#"]
+TOPICS = [f"{kind}/{n}" for kind in ("a", "b/c", "d", "x/y/c") for n in range(8)]
+PATTERNS = [*TOPICS, "a/+", "b/#", "+/3", "b/+/5", "d/#", "+/+/+", "+/c/#", "#"]
 WORDS = ["", "x", "ab", "abc", "zz top", "a%b"]
 
 Truth = bool | None  # SQL's third value is None

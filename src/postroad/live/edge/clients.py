@@ -1838,7 +1838,8 @@ class Clients:
             latency.add(now - publication.time_us)
         if plain is None:
             return
-        for session, wanted in self._copy_directly(names, plain, passed).items():
+        topic = str(publication.attributes.get("class"))
+        for session, wanted in self._copy_directly(names, topic, plain, passed).items():
             letter = letter or Letter(publication.payload)
             self.hand(session, wanted, letter, publication, now)
 
@@ -1859,7 +1860,7 @@ class Clients:
         latency.handed += 1
         if latency.handed % TIMED == 0:
             latency.add(now - time_us)
-        several = self._copy_directly(names, kept, None)
+        several = self._copy_directly(names, str(attributes["class"]), kept, None)
         if several:
             publication = Publication(publisher, f"{boot}.{number}", attributes, kept, time_us)
             letter = Letter(kept)
@@ -1867,7 +1868,7 @@ class Clients:
                 self.hand(session, wanted, letter, publication, now)
 
     def _copy_directly(
-        self, names: Iterable[SubscriptionId], plain: bytes, letter: Letter | None
+        self, names: Iterable[SubscriptionId], topic: str, plain: bytes, letter: Letter | None
     ) -> dict[Session, list[Held]]:
         """Give these bytes to all who need nothing of their own, those of a usual publication if
         there is no letter; the subscriptions of others."""
@@ -1877,7 +1878,7 @@ class Clients:
             if held is not None:
                 session = held.session
                 connection = session.direct if letter is None or session.plain else None
-                if connection is None or connection.full:
+                if connection is None or connection.full or not held.asks(topic):
                     several.setdefault(session, []).append(held)
                 else:
                     copied[connection] = None
@@ -1917,7 +1918,7 @@ class Clients:
         reason = None
         if held.terms.no_local and publication.publisher == session.client_id:
             reason = NO_LOCAL
-        elif not held.asks(publication):
+        elif not held.asks(str(publication.attributes.get("class"))):
             reason = LEVELS
         elif session.connection is None:
             reason = "waits for the client" if held.terms.qos else AWAY
@@ -1936,11 +1937,12 @@ class Clients:
             return
         qos, retain, identifiers, wanted = 0, 0, [], False
         mine = publication.publisher == session.client_id
+        topic = str(publication.attributes.get("class"))
         for held in all_held:
             if held.terms.no_local and mine:
                 self._stopped(publication, NO_LOCAL, now, subscription=held.id)
                 continue
-            if not held.asks(publication):
+            if not held.asks(topic):
                 self._stopped(publication, LEVELS, now, subscription=held.id)
                 continue
             wanted = True

@@ -496,6 +496,8 @@ class Runs:
         holders, mixed = self.clients.holders, False
         for name in names:
             held = holders.get(name)
+            if held is not None and not held.asks(topic):
+                continue
             target = None if held is None else held.session.direct
             if target is None:
                 self.ways.set_apart(topic)

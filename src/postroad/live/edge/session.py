@@ -24,7 +24,7 @@ from postroad.live.edge.mqtt import PACKET_IDS, V5, Letter, Malformed, pubrel
 from postroad.live.edge.users import User
 from postroad.live.network import Limits
 from postroad.live.store import Journal, ParcelRow, SubscriptionRow
-from postroad.model import AdvertisementId, BrokerId, Publication, SubscriptionId, TimeUs
+from postroad.model import AdvertisementId, BrokerId, SubscriptionId, TimeUs
 from postroad.routing.base import Move
 from postroad.traces.schema import AWAY, ENDED, EXPIRED, FULL, LARGE, SLOW
 
@@ -280,10 +280,10 @@ class Held:
         """What it is called in its session; a topic filter holds no NUL."""
         return f"{self.pattern}\0{self.identifier}" if self.terms.kept else self.pattern
 
-    def asks(self, publication: Publication) -> bool:
-        """Whether the topic is asked for, level by level, of what the filter lets through."""
+    def asks(self, topic: str) -> bool:
+        """Whether a topic is asked for, level by level, of what the filter lets through."""
         levels = self.terms.levels
-        return levels is None or bool(levels.fullmatch(str(publication.attributes.get("class"))))
+        return levels is None or bool(levels.fullmatch(topic))
 
     def row(self) -> SubscriptionRow:
         terms = self.terms
@@ -295,9 +295,8 @@ class Held:
     @property
     def usual(self) -> bool:
         """Whether what it is delivered of usual publications, which have quality 0, no properties
-        and are not retained, is the same for all such subscriptions."""
-        _, no_local, _, levels, *_ = self.terms
-        return not (no_local or self.identifier or levels)
+        and are not retained, is the same for all such subscriptions that ask for the topic."""
+        return not (self.terms.no_local or self.identifier)
 
     @property
     def plain(self) -> bool:
@@ -464,7 +463,8 @@ class Session:
         # publications need no further look.
         self.ready: dict[bytes, str] = NOTHING
         self.usual = self.plain = True  # whether all its subscriptions are
-        # Where all that is delivered of usual publications is the same bytes, whichever match.
+        # Where all that is delivered of usual publications is the same bytes, whichever match and
+        # ask for the topic.
         self.direct: Connection | None = None
         self.unsettled = False  # the network may not know yet what it publishes
         self.declared = False  # it said at CONNECT what it will publish

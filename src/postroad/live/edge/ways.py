@@ -28,8 +28,9 @@ AT_ONCE = 8  # clients that are written to without a turn, and whose ways are re
 
 # Sessions that get what is published to a topic, and neighbours.
 Way = tuple[tuple[Session, ...], list[BrokerId]]
-# Sessions and neighbours that want what a filter matches, by the filter's identity.
-Whose = dict[int, tuple[Session | BrokerId, ...]]
+# Sessions and neighbours that want what a filter matches, by the filter's identity; None is among
+# them if some session wants it of some topics only.
+Whose = dict[int, tuple[Session | BrokerId | None, ...]]
 
 
 class Destinations(NamedTuple):
@@ -110,7 +111,8 @@ class KnownWays:
             held = self.holders.get(name)
             if held is None or len(sessions) > AT_ONCE:
                 return None
-            sessions[held.session] = None
+            if held.asks(topic):
+                sessions[held.session] = None
         if len(sessions) > AT_ONCE:
             return None
         way = tuple(sessions), recipients[1]
@@ -138,7 +140,7 @@ class KnownWays:
             if isinstance(each, int):
                 onward.append(each)
                 continue
-            target = each.direct
+            target = None if each is None else each.direct
             if target is None or target.full:
                 return None
             targets.append(target)
@@ -146,11 +148,14 @@ class KnownWays:
             onward.sort()
         return targets, onward
 
-    def _whose_is(self, filter: Filter, sender: BrokerId | None) -> tuple[Session | BrokerId, ...]:
-        """Whom a match with this filter names. A subscription that nobody holds any more will soon
-        leave the tables."""
+    def _whose_is(
+        self, filter: Filter, sender: BrokerId | None
+    ) -> tuple[Session | BrokerId | None, ...]:
+        """Whom a match with this filter names, as `Whose` has it. A subscription that nobody holds
+        any more will soon leave the tables."""
         names, onward = self.broker.wanting(filter, sender)
-        sessions = [self.holders[name].session for name in names if name in self.holders]
+        all_held = [self.holders[name] for name in names if name in self.holders]
+        sessions = [None if held.terms.levels else held.session for held in all_held]
         return (*dict.fromkeys(sessions), *onward)
 
     def fanout(
@@ -169,7 +174,11 @@ class KnownWays:
         for filter in filters:
             if fanout.knows(filter) or (wanting := whose.get(id(filter))) is None:
                 continue
-            recipients = [(each, kind) for each in wanting if (kind := _kind(each)) is not None]
+            recipients = [
+                (each, kind)
+                for each in wanting
+                if each is not None and (kind := _kind(each)) is not None
+            ]
             fanout.learn(filter, recipients if len(recipients) == len(wanting) else None)
 
     def destinations(
