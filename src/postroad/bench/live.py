@@ -7,7 +7,8 @@ measured. mosquitto, where it is installed, runs the same fan-out and latency lo
 comparison; it has no content filters. RabbitMQ, where it is installed, has as many bindings.
 
 By the number of filters a publication should cost between nothing more (it is looked up, not
-compared with each) and in proportion (as many more match it and have it delivered).
+compared with each) and in proportion (as many more match it and have it delivered). What one client
+subscribes to should cost others next to nothing; it is measured in a broker without sockets.
 """
 
 from __future__ import annotations
@@ -51,6 +52,17 @@ CHAIN_PUBLICATIONS = 60_000
 PINGS, PINGS_IN_TURN = 2_000, 100
 IDLE = 2_000
 PAYLOAD = 64
+SAMPLE = 0.01  # of publications that are traced
+BESIDE = (  # what one client more subscribes to: a topic filter, and a content filter
+    ("quotes/S1", "price > 50"),
+    ("+", None),
+    ("+/+", None),
+    ("+/S7", None),
+    ("+/S7/#", None),
+    ("logs/#", "text LIKE '%error%'"),
+    ("logs/#", "text > 'e'"),
+    ("$share/group/+/S7", None),
+)
 
 
 class Raw:
@@ -383,9 +395,11 @@ def idle(port: int, pid: int) -> int:
     return used
 
 
-def inside(path: Path, filters: int) -> tuple[Broker, Callable[[list[bytes]], Callable[[], None]]]:
-    """A broker without sockets, in this process, with so many filters of the same holders; and what
-    gives it packets of a publisher."""
+def inside(
+    path: Path, filters: int, more: tuple[str, str | None] | None = None
+) -> tuple[Broker, Callable[[list[bytes]], Callable[[], None]]]:
+    """A broker without sockets, in this process, with so many filters of the same holders, and
+    perhaps one client more; and what gives it packets of a publisher."""
     compiled.ready_passing()  # which a broker does beside what is looked at here
     broker = Broker(load(path), 0, 0, None, None)
     clients = broker.clients
@@ -401,6 +415,9 @@ def inside(path: Path, filters: int) -> tuple[Broker, Callable[[list[bytes]], Ca
         for n in range(filters // HOLDERS):
             asked = subscribe_packet(n + 1, *wanted(h, n, filters // HOLDERS))
             clients.received(holder, asked, 0)
+    if more is not None:
+        clients.received(client("more"), subscribe_packet(1, *more), 0)
+        broker.flush(0)
     publisher = client("p")
 
     def in_broker(sent: list[bytes]) -> Callable[[], None]:
@@ -480,6 +497,16 @@ def growing_us(path: Path) -> list[float]:
     return [best_us(inside(path, count)[1](packets), len(packets)) for count in GROWING]
 
 
+def beside_us(path: Path) -> list[tuple[str, float]]:
+    """What a publication costs while one client more subscribes to something."""
+    packets = [mqtt5.PublishPacket(*quote(n)).write() for n in range(20_000)]
+    costs = []
+    for more in (None, *BESIDE):
+        what = "nobody" if more is None else " where ".join(filter(None, more))
+        costs.append((what, best_us(inside(path, FILTERS, more)[1](packets), len(packets))))
+    return costs
+
+
 def beside_rabbitmq(folder: Path, ours: float) -> None:
     reason = rabbitmq.missing()
     if reason is not None:
@@ -509,6 +536,13 @@ def main() -> None:
             print(f"  µs, {what:<48} {us:>6.2f}")
         costs = growing_us(folder / "chain1.toml")
         print("  " + growth.said("cost of a publication by filters", GROWING, costs, "0 to 1"))
+        print("  µs, a publication in a broker beside one client more, subscribed to")
+        for what, us in beside_us(folder / "chain1.toml"):
+            print(f"    {what:<50} {us:>6.2f}")
+        traces = ["[traces]", 'folder = "traces"', f"sample = {SAMPLE}"]
+        with brokers(1, folder, traces) as (ports, _, pids):
+            _, per_cpu, _, _ = filtered(ports[0], pids[0])
+        print(f"  with {SAMPLE:.0%} of them traced, publications per CPU second {per_cpu:,.0f}")
         beside_rabbitmq(folder, rate)
         with ExitStack() as stack:
             ports, _, pids = stack.enter_context(brokers(1, folder))

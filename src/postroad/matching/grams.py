@@ -27,7 +27,7 @@ from postroad.model import Scalar
 LENGTHS = (8, 5, 3)
 HEAD = 2  # words before the bits of the marks
 MIXES = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
-_BITS_EACH, _BITS_LEAST = 64, 16  # bits for each mark at least, and for all as a power of two
+_BITS_EACH, _BITS_LEAST = 128, 16  # bits for each mark at least, and for all as a power of two
 SELECTIVE = 5  # characters: so many are worth more than a value or a prefix that is demanded
 
 Bucket = int | dict[int, None]
