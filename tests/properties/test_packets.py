@@ -119,6 +119,7 @@ numbers = st.one_of(
     st.decimals(allow_nan=False, allow_infinity=False, places=4).map(lambda d: f"{d:f}"),
     st.integers().map(str),
     st.from_regex(r"-?[0-9]{1,9}\.?[0-9]{0,9}(e[0-9])?", fullmatch=True),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,16})\.[0-9]{8,42}", fullmatch=True),
 )
 
 
@@ -127,7 +128,9 @@ numbers = st.one_of(
 @example("0.30000000000000004")
 @example("999999999999999")
 @example("123456789.123456")
-@settings(max_examples=200, deadline=None)
+@example("21.500000000000004")
+@example("-0.00000000000000000000")
+@settings(max_examples=400, deadline=None)
 def test_numbers_are_those_that_python_reads(text: str) -> None:
     """Filters for a number and for all others tell the two apart."""
     payload = b'{"d": %s}' % text.encode()
@@ -137,7 +140,8 @@ def test_numbers_are_those_that_python_reads(text: str) -> None:
     nothing = passed_over(table, packet("a", payload, False), False)
     if value is None:
         return
-    plain = "e" not in text.lower() and len(text.strip("-").replace(".", "")) <= 15
+    whole, _, decimals = text.strip("-").partition(".")
+    plain = "e" not in text.lower() and len(whole) <= 15 and len(decimals) <= 40
     assert nothing[1:] == (plain, [])  # that one differs from itself is sure
     table.insert(1, parse(f"d = {value!r}"))
     sent = packet("a", payload, False)
@@ -157,6 +161,7 @@ def test_plain_payloads_are_passed_over() -> None:
         ("a", b'{"price": 12.5, "kind": "y"}'), ("a", b'{"price": 9, "kind": "x"}'), ("a/b", b""),
         ("a", b"{}"), ("a", b' {"price": 0}'), ("a/b", b'{ "volume" :1,"other":"\x7f" } '),
         ("a", b'{"flag": false, "kind": "x"}'), ("a", b'{"kind": null, "class": "a/b"}'),
+        ("a", '{"kind": "é中😀", "other": "ü"}'.encode()),
     ]  # fmt: skip
     unknown = {2, 4}  # nothing that begins with a brace
     for number, (topic, payload) in enumerate(plain):
@@ -170,6 +175,7 @@ def test_plain_payloads_are_passed_over() -> None:
         ("a", b'{"kind": "abc"}', [2]), ("a", b'{"price": 2.0}', [3]),
         ("a/b", b'{"volume": null}', [4]), ("a/b", b'{"price": 3}', [4]),
         ("a", b'{"kind": "z", "flag": false}', [5]), ("a/b", b'{"flag": true}', [1, 4]),
+        ("a", '{"kind": "abé"}'.encode(), [2]),
     ]  # fmt: skip
     for topic, payload, filters in wanted:
         for old in (False, True):

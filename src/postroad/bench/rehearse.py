@@ -181,9 +181,10 @@ class World:
             self._speak(wire)
         for peer in broker.to_dial(self.now):
             self._dial(broker, number, peer)
-        for client in self.clients:
-            if client.broker == number:
-                client.hear()
+        # What a client answers may have the broker say more to others, which is not stored yet.
+        said = [(client, client.take()) for client in self.clients if client.broker == number]
+        for client, (connection, data) in said:
+            client.hear(connection, data)
         self.soon(number, max(500, broker.next_due_us() - self.now))
 
     def _write(self, number: BrokerId, broker: Broker) -> None:
@@ -422,13 +423,17 @@ class RehearsedClient:
             broker.clients.received(self.connection, packet.write(), self.world.now)
             self.world.soon(self.broker)
 
-    def hear(self) -> None:
-        """Take what the broker has written; it has been stored before."""
-        connection = self.connection
+    def take(self) -> tuple[Connection | None, bytes]:
+        """What the broker has written; it has been stored before."""
+        connection, data = self.connection, b""
+        if connection is not None:
+            data = b"".join(connection.out)
+            connection.out.clear()
+        return connection, data
+
+    def hear(self, connection: Connection | None, data: bytes) -> None:
         if connection is None:
             return
-        data = b"".join(connection.out)
-        connection.out.clear()
         at = 0
         while at < len(data):
             end = mqtt.frame(data, at, 1 << 28)

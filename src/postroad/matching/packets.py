@@ -8,8 +8,9 @@ the same filters match together.
 
 It is sure of those and of nothing else: it stops before a packet of which Python must check a
 filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
-properties, to topics in `ready`, whose payload is a flat JSON object of ASCII texts without
-escapes, numbers of at most 15 digits without exponents, booleans and nulls. What is said of such
+properties, to topics in `ready`, whose payload is a flat JSON object of texts without escapes,
+numbers of at most 15 digits before the dot and without exponents, booleans and nulls, under names
+of ASCII. What is said of such
 a payload is said in `live/edge/content.py`, and a property test keeps the two equal.
 """
 
@@ -62,6 +63,7 @@ _item = native._python("PyTuple_GetItem", _LONG, _LONG, _LONG)
 _bytes_length = native._python("PyBytes_Size", _LONG, _LONG)
 _new_text = native._python("PyUnicode_FromStringAndSize", _LONG, _LONG, _LONG)
 _new_float = native._python("PyFloat_FromDouble", _LONG, types.float64)
+_to_double = native._python("PyOS_string_to_double", types.float64, _LONG, _LONG, _LONG)
 _is_in = native._python("PySet_Contains", types.int32, _LONG, _LONG)
 
 _MIX, _MIX_OTHER = np.uint64(grams.MIXES[0]), np.uint64(grams.MIXES[1])
@@ -69,6 +71,7 @@ _ONE, _SIX, _EIGHT, _WORD = np.uint64(1), np.uint64(6), np.uint64(8), np.uint64(
 _GRAM_BITS = tuple(np.uint64((1 << 8 * length) - 1) for length in grams.LENGTHS)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
 _DIGITS_MAX = 15  # So a number and its power of ten are floats, and the quotient is rounded once.
+_DECIMALS_MAX = 40
 _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
 _MINUS, _DOT, _ZERO, _NINE = b"-.09"
@@ -87,15 +90,18 @@ def _past_space(data, at, end):
 
 @njit
 def _text_end(data, at, end):
-    """Where the text that begins at `at` has its closing quote; -1 if it is not a plain one."""
+    """Where the text that begins at `at` has its closing quote, -1 if it is not a plain one; and
+    whether it is ASCII."""
+    said = np.uint8(0)
     while at < end:
         byte = data[at]
         if byte == _QUOTE:
-            return at
-        if byte < 32 or byte >= 128 or byte == _BACKSLASH:
-            return -1
+            return at, said < 128
+        if byte < 32 or byte == _BACKSLASH:
+            return -1, False
+        said |= byte
         at += 1
-    return -1
+    return -1, False
 
 
 @njit
@@ -135,8 +141,9 @@ def _name(data, data_at, at, end, state):
 
 
 @njit
-def _number(data, at, end):
-    """A number, and where it ends; -1 if it is none or not a plain one."""
+def _number(data, data_at, at, end, room):
+    """A number, and where it ends; -1 if it is none or not a plain one. A word has room."""
+    begin = at
     negative = data[at] == _MINUS
     if negative:
         at += 1
@@ -153,16 +160,19 @@ def _number(data, at, end):
     if dotted:
         at += 1
         first = at
-        while at < end and _ZERO <= data[at] <= _NINE and at - first <= _DIGITS_MAX:
-            whole = 10 * whole + (data[at] - _ZERO)
+        while at < end and _ZERO <= data[at] <= _NINE and at - first < _DECIMALS_MAX:
+            if digits + at - first < _DIGITS_MAX:
+                whole = 10 * whole + (data[at] - _ZERO)
             at += 1
         decimals = at - first
         if decimals == 0:
             return 0.0, -1
-    if digits + decimals > _DIGITS_MAX:
-        return 0.0, -1
     if at < end and (data[at] | 32 == 101 or data[at] == _DOT or _ZERO <= data[at] <= _NINE):
         return 0.0, -1
+    if digits + decimals > _DIGITS_MAX:
+        if digits > _DIGITS_MAX or not dotted:
+            return 0.0, -1
+        return _to_double(data_at + begin, room, 0), at  # as Python rounds it
     number = float(whole) / _POWERS[decimals]
     return (-number if negative and (dotted or whole) else number), at
 
@@ -250,20 +260,26 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
         first = data[at]
         if first == _QUOTE:
             value = at + 1
-            at = _text_end(data, value, end)
+            at, ascii = _text_end(data, value, end)
             if at < 0 or at - value > TEXT_MAX:
                 return -1
-            if number >= 0:
-                if attribute[MARKS] != 0 and _may_share(data, value, at, attribute[MARKS]):
-                    return -1
+            if number >= 0 or not ascii:
                 text = _new_text(data_at + value, at - value)
-                count = native._give_text(pairs, count, attribute, prefixes, text, room)
+                if text == 0:  # it is no UTF-8
+                    native._forget_error()
+                    return -1
+                if number >= 0:
+                    count = native._give_text(pairs, count, attribute, prefixes, text, room)
                 native._drop(text)
-                if count < 0:
+                if count < 0 or (
+                    number >= 0
+                    and attribute[MARKS] != 0
+                    and _may_share(data, value, at, attribute[MARKS])
+                ):
                     return -1
             at += 1
         elif first == _MINUS or _ZERO <= first <= _NINE:
-            quantity, at = _number(data, at, end)
+            quantity, at = _number(data, data_at, at, end, room)
             if at < 0:
                 return -1
             if number >= 0:
