@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -127,7 +128,22 @@ def test_simulators_count_the_same_messages(tmp_path: Path) -> None:
 
 
 def _simulators() -> dict[str, tuple[object, str]]:
-    return {OURS: (models._ours, ""), "SimPy": (models._simpy, "simpy"), "b": (models._bare, "")}
+    return {
+        OURS: (models._ours, ""), "SimPy": (models._simpy, "simpy"), "ns-3": (models._ns3, "ns3"),
+        "b": (models._bare, ""),
+    }  # fmt: skip
+
+
+def test_a_peer_that_ends_its_process_leaves_the_row_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(models, "APART", {"os"})
+    code = 3  # in the place of a graph: what the process ends with
+    work = {"ends": (os._exit, "os"), "b": (lambda _: lambda: sum(range(100_000)), "")}
+    ended, other = models.compared(work, code, 1)
+    assert ended.note.startswith("skipped: os does not run: ")
+    assert "terminated" in ended.note
+    assert other.measures["cpu_s"] > 0
 
 
 def test_an_unknown_row_is_refused_with_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
