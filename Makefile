@@ -90,4 +90,6 @@ bench: setup  ## Benchmarks: ratios measured in one run, how cost grows, where t
 
 bench-peers: setup  ## Postroad beside its peers; those that are missing are named (ROWS="latency chain").
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ns3]' || \
+	  echo "ns-3 could not be installed: it is left out"
 	$(BIN)/python -m postroad.bench.peers $(ROWS)

@@ -30,6 +30,7 @@ Prepare = Callable[[Graph], Callable[[], Any]]
 
 # Modules that bring a C++ compiler: where it finds no headers it ends the process that asked.
 APART = {"ns3"}
+BROKEN = (ImportError, AttributeError, RuntimeError, SyntaxError, TypeError)  # such bindings
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -59,13 +60,14 @@ def compared(
     first: Any = None
     for name, (prepare, module) in systems.items():
         if module and find_spec(module) is None:
-            note = f"skipped: {module} is not installed (extra `peers`)"
+            extra = "ns3" if module == "ns3" else "peers"
+            note = f"skipped: {module} is not installed (extra `{extra}`)"
             figures.append(PeerFigure(name, note=note))
             continue
         if module in APART:
             try:
                 used_s, answer = _timed_apart(prepare, graph)
-            except (Exception, SystemExit) as error:  # its import can also ask to exit
+            except (*BROKEN, SystemExit) as error:  # its import can also ask to exit
                 figures.append(PeerFigure(name, note=f"skipped: {module} does not run: {error}"))
                 continue
         else:
