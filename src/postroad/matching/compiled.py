@@ -293,6 +293,7 @@ class Compiled(Generic[Id]):
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
             self._seen.ctypes.data, self._met.ctypes.data, self._known.get(TOPIC, -1), id(TOPIC),
+            any("." in name for name in self._known),
         ]  # fmt: skip
         self._state[native.SERIAL] = 0
         self._stale = False

@@ -61,9 +61,9 @@ AT_TESTS, VERDICTS = range(29, 31)
 KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(31, 38)
 # For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
 AT_SEEN, AT_NAMES_MET, CLASS = range(38, 41)
-TOPIC_NAME = 41
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(42, 50)
-STATE = 50
+TOPIC_NAME, ASKS_WITHIN = 41, 42  # and whether some filter asks for a field of a field
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(43, 51)
+STATE = 51
 NAMES_MET = 64
 
 _EXACT = 2**53

@@ -8,10 +8,10 @@ the same filters match together.
 
 It is sure of those and of nothing else: it stops before a packet of which Python must check a
 filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
-properties, to topics in `ready`, whose payload is a flat JSON object of texts without escapes,
-numbers of at most 15 digits before the dot and without exponents, booleans and nulls, under names
-of ASCII. What is said of such
-a payload is said in `live/edge/content.py`, and a property test keeps the two equal.
+properties, to topics in `ready`, whose payload is a JSON object: of texts without escapes, numbers
+without exponents, booleans and nulls, under names of ASCII; and, where no filter asks for them or
+what is in them, of integers of more than 15 digits, objects and arrays. What is said of such a
+payload is said in `live/edge/content.py`, and a property test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from postroad.jit import njit
 from postroad.matching import fanout, grams, kernels, native, verdicts
 from postroad.matching.index import PASSED_BITS, Passing
 from postroad.matching.native import (
+    ASKS_WITHIN,
     AT_ATTRIBUTES,
     AT_NAMES_MET,
     AT_NULLABLE,
@@ -71,13 +72,15 @@ _ONE, _SIX, _EIGHT, _WORD = np.uint64(1), np.uint64(6), np.uint64(8), np.uint64(
 _GRAM_BITS = tuple(np.uint64((1 << 8 * length) - 1) for length in grams.LENGTHS)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
 _DIGITS_MAX = 15  # So a number and its power of ten are floats, and the quotient is rounded once.
-_DECIMALS_MAX = 40
+_WHOLE_MAX, _DECIMALS_MAX = 19, 40
 _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
+_ARRAY, _ARRAY_END = b"[]"
 _MINUS, _DOT, _ZERO, _NINE = b"-.09"
 _TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
 RUN_BYTES = 4_096  # of packets that are handed out together, unless one alone has more
 LISTED_MAX = 4_096  # matches in one answer, unless the packets of a run have more
+DEPTH_MAX = 16  # of objects and arrays in each other
 CLOCK_EVERY = 8  # packets, if there is a limit of time
 
 
@@ -142,14 +145,15 @@ def _name(data, data_at, at, end, state):
 
 @njit
 def _number(data, data_at, at, end, room):
-    """A number, and where it ends; -1 if it is none or not a plain one. A word has room."""
+    """A number, NaN for an integer that may be none of a float's; and where it ends, -1 if it is
+    none or not a plain one. A word has room."""
     begin = at
     negative = data[at] == _MINUS
     if negative:
         at += 1
     first = at
     whole = 0
-    while at < end and _ZERO <= data[at] <= _NINE and at - first <= _DIGITS_MAX:
+    while at < end and _ZERO <= data[at] <= _NINE and at - first < _WHOLE_MAX:
         whole = 10 * whole + (data[at] - _ZERO)
         at += 1
     digits = at - first
@@ -170,8 +174,8 @@ def _number(data, data_at, at, end, room):
     if at < end and (data[at] | 32 == 101 or data[at] == _DOT or _ZERO <= data[at] <= _NINE):
         return 0.0, -1
     if digits + decimals > _DIGITS_MAX:
-        if digits > _DIGITS_MAX or not dotted:
-            return 0.0, -1
+        if not dotted:
+            return np.nan, at
         return _to_double(data_at + begin, room, 0), at  # as Python rounds it
     number = float(whole) / _POWERS[decimals]
     return (-number if negative and (dotted or whole) else number), at
@@ -186,6 +190,79 @@ def _word_end(data, at, end, word):
         if data[at + i] != word[i]:
             return -1
     return at + len(word)
+
+
+@njit
+def _value_at(data, at, end):
+    """Where the value of a field begins whose name's quote is at `at`; -1 if the name is not a
+    plain one."""
+    if at >= end or data[at] != _QUOTE:
+        return -1
+    at, ascii = _text_end(data, at + 1, end)
+    if at < 0 or not ascii:
+        return -1
+    at = _past_space(data, at + 1, end)
+    return _past_space(data, at + 1, end) if at < end and data[at] == _COLON else -1
+
+
+@njit
+def _scalar_end(data, data_at, at, end, room):
+    """Where a text, a number or a word ends; -1 if it is not a plain one."""
+    first = data[at]
+    if first == _QUOTE:
+        at, ascii = _text_end(data, at + 1, end)
+        return at + 1 if at >= 0 and ascii else -1
+    if first == _MINUS or _ZERO <= first <= _NINE:
+        return _number(data, data_at, at, end, room)[1]
+    if first == _NULL[0]:
+        return _word_end(data, at, end, _NULL)
+    if first == _TRUE[0]:
+        return _word_end(data, at, end, _TRUE)
+    return _word_end(data, at, end, _FALSE)
+
+
+@njit
+def _nested_end(data, data_at, at, end, room):
+    """Where an object or an array ends that begins at `at`; -1 if it is not a plain one."""
+    depth = objects = 0  # which of those that it is in are objects, as bits
+    while True:
+        # At a value.
+        if at >= end:
+            return -1
+        first = data[at]
+        if first in (_OPEN, _ARRAY):
+            if depth == DEPTH_MAX:
+                return -1
+            depth += 1
+            objects = objects << 1 | (first == _OPEN)
+            at = _past_space(data, at + 1, end)
+            empty = at < end and data[at] == (_CLOSE if first == _OPEN else _ARRAY_END)
+            if not empty:
+                at = _value_at(data, at, end) if first == _OPEN else at
+                if at < 0:
+                    return -1
+                continue
+        else:
+            at = _scalar_end(data, data_at, at, end, room)
+            if at < 0:
+                return -1
+        # Behind a value.
+        while True:
+            at = _past_space(data, at, end)
+            if at >= end or data[at] != (_CLOSE if objects & 1 else _ARRAY_END):
+                break
+            at += 1
+            depth -= 1
+            objects >>= 1
+            if depth == 0:
+                return at
+        if at >= end or data[at] != _COMMA:
+            return -1
+        at = _past_space(data, at + 1, end)
+        if objects & 1:
+            at = _value_at(data, at, end)
+            if at < 0:
+                return -1
 
 
 @njit
@@ -280,7 +357,7 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
             at += 1
         elif first == _MINUS or _ZERO <= first <= _NINE:
             quantity, at = _number(data, data_at, at, end, room)
-            if at < 0:
+            if at < 0 or (number >= 0 and quantity != quantity):
                 return -1
             if number >= 0:
                 if attribute[NUMBER] >= 0:
@@ -292,6 +369,12 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
                         pairs, count, attribute[CODES], attribute[CODE], attribute[EXCLUDED], value
                     )
                     native._drop(value)
+        elif first in (_OPEN, _ARRAY):
+            if number >= 0 or state[ASKS_WITHIN] != 0:
+                return -1
+            at = _nested_end(data, data_at, at, end, room)
+            if at < 0:
+                return -1
         elif first == _NULL[0]:
             at = _word_end(data, at, end, _NULL)
             if at < 0:
