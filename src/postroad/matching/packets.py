@@ -8,9 +8,9 @@ the same filters match together.
 
 It is sure of those and of nothing else: it stops before a packet of which Python must check a
 filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
-properties, to topics in `ready`, whose payload is a JSON object: of texts without escapes, numbers
-without exponents, booleans and nulls, under names of ASCII; and, where no filter asks for them or
-what is in them, of integers of more than 15 digits, objects and arrays. What is said of such a
+properties, to topics in `ready`, whose payload is a JSON object: of texts without escapes, numbers,
+booleans and nulls, under names of ASCII; and, where no filter asks for them or what is in them, of
+texts with escapes, integers of more than 15 digits, objects and arrays. What is said of such a
 payload is said in `live/edge/content.py`, and a property test keeps the two equal.
 """
 
@@ -72,11 +72,12 @@ _ONE, _SIX, _EIGHT, _WORD = np.uint64(1), np.uint64(6), np.uint64(8), np.uint64(
 _GRAM_BITS = tuple(np.uint64((1 << 8 * length) - 1) for length in grams.LENGTHS)
 _MET_SHIFT = np.uint64(64 - (NAMES_MET - 1).bit_length())
 _DIGITS_MAX = 15  # So a number and its power of ten are floats, and the quotient is rounded once.
-_WHOLE_MAX, _DECIMALS_MAX = 19, 40
+_WHOLE_MAX, _DECIMALS_MAX, _POWER_DIGITS_MAX = 19, 40, 2  # So none is beyond the floats.
 _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
 _ARRAY, _ARRAY_END = b"[]"
-_MINUS, _DOT, _ZERO, _NINE = b"-.09"
+_PLUS, _MINUS, _DOT, _ZERO, _SEVEN, _NINE, _POWER, _UNICODE = b"+-.079eu"
+_ESCAPED = tuple(b'"\\/bfnrt')
 _TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
 RUN_BYTES = 4_096  # of packets that are handed out together, unless one alone has more
 LISTED_MAX = 4_096  # matches in one answer, unless the packets of a run have more
@@ -93,18 +94,45 @@ def _past_space(data, at, end):
 
 @njit
 def _text_end(data, at, end):
-    """Where the text that begins at `at` has its closing quote, -1 if it is not a plain one; and
-    whether it is ASCII."""
-    said = np.uint8(0)
+    """Where the text that begins at `at` has its closing quote, -1 if Python reads it better;
+    whether it is ASCII; and whether it stands there as it is, without escapes."""
+    said, as_is = np.uint8(0), True
     while at < end:
         byte = data[at]
         if byte == _QUOTE:
-            return at, said < 128
-        if byte < 32 or byte == _BACKSLASH:
-            return -1, False
+            return at, said < 128, as_is
+        if byte < 32:
+            break
+        if byte == _BACKSLASH:
+            at = _escaped(data, at + 1, end)
+            if at < 0:
+                break
+            as_is = False
         said |= byte
         at += 1
-    return -1, False
+    return -1, False, False
+
+
+@njit
+def _escaped(data, at, end):
+    """Where the last byte of an escape stands whose first one behind the backslash is here; -1 if
+    there is none, or half a pair of surrogates."""
+    if at >= end:
+        return -1
+    if data[at] != _UNICODE:
+        for i in range(len(_ESCAPED)):
+            if data[at] == _ESCAPED[i]:
+                return at
+        return -1
+    if at + 4 >= end:
+        return -1
+    for i in range(1, 5):
+        low = data[at + i] | 32
+        if not (_ZERO <= data[at + i] <= _NINE or 97 <= low <= 102):
+            return -1
+    if data[at + 1] | 32 == 100 and not _ZERO <= data[at + 2] <= _SEVEN:
+        return -1
+    return at + 4
 
 
 @njit
@@ -171,10 +199,20 @@ def _number(data, data_at, at, end, room):
         decimals = at - first
         if decimals == 0:
             return 0.0, -1
-    if at < end and (data[at] | 32 == 101 or data[at] == _DOT or _ZERO <= data[at] <= _NINE):
+    power = at < end and data[at] | 32 == _POWER
+    if power:
+        at += 1
+        if at < end and data[at] in (_PLUS, _MINUS):
+            at += 1
+        first = at
+        while at < end and _ZERO <= data[at] <= _NINE and at - first < _POWER_DIGITS_MAX:
+            at += 1
+        if at == first:
+            return 0.0, -1
+    if at < end and (data[at] | 32 == _POWER or data[at] == _DOT or _ZERO <= data[at] <= _NINE):
         return 0.0, -1
-    if digits + decimals > _DIGITS_MAX:
-        if not dotted:
+    if power or digits + decimals > _DIGITS_MAX:
+        if not (power or dotted):
             return np.nan, at
         return _to_double(data_at + begin, room, 0), at  # as Python rounds it
     number = float(whole) / _POWERS[decimals]
@@ -198,7 +236,7 @@ def _value_at(data, at, end):
     plain one."""
     if at >= end or data[at] != _QUOTE:
         return -1
-    at, ascii = _text_end(data, at + 1, end)
+    at, ascii, _ = _text_end(data, at + 1, end)
     if at < 0 or not ascii:
         return -1
     at = _past_space(data, at + 1, end)
@@ -210,7 +248,7 @@ def _scalar_end(data, data_at, at, end, room):
     """Where a text, a number or a word ends; -1 if it is not a plain one."""
     first = data[at]
     if first == _QUOTE:
-        at, ascii = _text_end(data, at + 1, end)
+        at, ascii, _ = _text_end(data, at + 1, end)
         return at + 1 if at >= 0 and ascii else -1
     if first == _MINUS or _ZERO <= first <= _NINE:
         return _number(data, data_at, at, end, room)[1]
@@ -337,8 +375,8 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
         first = data[at]
         if first == _QUOTE:
             value = at + 1
-            at, ascii = _text_end(data, value, end)
-            if at < 0 or at - value > TEXT_MAX:
+            at, ascii, as_is = _text_end(data, value, end)
+            if at < 0 or at - value > TEXT_MAX or (number >= 0 and not as_is):
                 return -1
             if number >= 0 or not ascii:
                 text = _new_text(data_at + value, at - value)
