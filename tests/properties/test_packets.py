@@ -105,8 +105,8 @@ def test_what_filters_match_is_found_and_the_rest_passed_over(seed: int) -> None
         text = expression(draw, depth=2)
         if draw.random() < 0.5:
             text = f"({text}) AND class {draw.choice(CLASSES)}"
-        if draw.random() < 0.02:
-            text = f"({text}) OR x.{draw.choice('abc')} = 1"
+        if draw.random() < 0.1:
+            text = f"({text}) OR {draw.choice(['x.a', 'x.b', 'y.a.b', 's.c', '`x.c`'])} = 1"
         if draw.random() < 0.1:
             text = f"({text}) OR s LIKE '%{draw.choice(['abc', 'a_bc', 'é中é', 'x/y/z'])}%'"
         id = f"f{number}" if named else number

@@ -271,7 +271,9 @@ class Compiled(Generic[Id]):
             ))  # fmt: skip
             if attribute.null >= 0:
                 nullable.append((id(name), int(attribute.null)))
-        self._known = {name: number for number, name in enumerate(self._attributes)}
+        within = {name[:at] for name in self._attributes for at in _dots(name)}
+        self._known = dict.fromkeys(within, native.ASKED_WITHIN)
+        self._known |= {name: number for number, name in enumerate(self._attributes)}
         self._seen = np.zeros(len(self._attributes), dtype=np.int64)
         self._met = np.zeros((native.NAMES_MET, 4), dtype=np.uint64)
         if len(self._pairs) < self._channels:
@@ -293,7 +295,6 @@ class Compiled(Generic[Id]):
             id(self._known),
             *map(id, (float, str, int, bool, True, None)),
             self._seen.ctypes.data, self._met.ctypes.data, self._known.get(TOPIC, -1), id(TOPIC),
-            any("." in name for name in self._known),
         ]  # fmt: skip
         self._state[native.SERIAL] = 0
         self._stale = False
@@ -956,6 +957,10 @@ def _pins(demand: tuple[str, Constraint]) -> bool:
     if isinstance(constraint, TextRange):
         return bool(constraint.low) and constraint.high == patterns.after_prefix(constraint.low)
     return isinstance(constraint, (TextSet, NumberSet)) and len(constraint.values) <= _SPREAD_MAX
+
+
+def _dots(name: str) -> list[int]:
+    return [at for at, char in enumerate(name) if char == "."]
 
 
 def _short(text: str) -> bool:

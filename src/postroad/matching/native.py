@@ -61,9 +61,10 @@ AT_TESTS, VERDICTS = range(29, 31)
 KNOWN, FLOAT, STR, INT, BOOL, TRUE, NONE = range(31, 38)
 # For `packets`: by attribute, when it was last said; names that were met; the number of `class`.
 AT_SEEN, AT_NAMES_MET, CLASS = range(38, 41)
-TOPIC_NAME, ASKS_WITHIN = 41, 42  # and whether some filter asks for a field of a field
-POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(43, 51)
-STATE = 51
+TOPIC_NAME = 41
+POSITION, KEY, VALUE, OVERFLOW, PAIRS_COUNT, MATCHES, CHECKS, SERIAL = range(42, 50)
+STATE = 50
+NOT_ASKED, ASKED_WITHIN = -1, -2  # no attributes: of the latter filters ask for nested fields
 NAMES_MET = 64
 
 _EXACT = 2**53
@@ -186,9 +187,10 @@ def _describe(attributes, state, here):
     state[POSITION] = 0
     while _dict_next(attributes, here + 8 * POSITION, here + 8 * KEY, here + 8 * VALUE) != 0:
         known = _dict_get(state[KNOWN], state[KEY])
-        if known == 0:
+        number = NOT_ASKED if known == 0 else _long(known)
+        if number < 0:
             continue
-        attribute, value = table[_long(known)], state[VALUE]
+        attribute, value = table[number], state[VALUE]
         kind = _type_of(value)
         _drop(kind)
         if kind == state[FLOAT] or kind == state[INT]:

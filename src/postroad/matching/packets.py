@@ -27,7 +27,7 @@ from postroad.jit import njit
 from postroad.matching import fanout, grams, kernels, native, verdicts
 from postroad.matching.index import PASSED_BITS, Passing
 from postroad.matching.native import (
-    ASKS_WITHIN,
+    ASKED_WITHIN,
     AT_ATTRIBUTES,
     AT_NAMES_MET,
     AT_NULLABLE,
@@ -47,6 +47,7 @@ from postroad.matching.native import (
     NAME,
     NAMES_MET,
     NONE,
+    NOT_ASKED,
     NULL,
     NULLABLE,
     NULLABLE_COUNT,
@@ -137,8 +138,8 @@ def _escaped(data, at, end):
 
 @njit
 def _name(data, data_at, at, end, state):
-    """The number of the attribute whose name begins at `at`, -1 if no filter asks about it, and
-    where the closing quote is; -1 if the name is not a plain one.
+    """The number of the attribute whose name begins at `at`, or `NOT_ASKED` or `ASKED_WITHIN`; and
+    where the closing quote is, -1 if the name is not a plain one.
 
     Short names that were met before are known by their bytes, each in the one place where it may
     be, so that nobody's choice of names makes the search long.
@@ -166,7 +167,7 @@ def _name(data, data_at, at, end, state):
     text = _new_text(data_at + at, place - at)
     known = native._dict_get(state[KNOWN], text)
     native._drop(text)
-    number = native._long(known) if known != 0 else -1
+    number = native._long(known) if known != 0 else NOT_ASKED
     met[0], met[1], met[2], met[3] = first, second, size, np.uint64(number + 1)
     return number, place
 
@@ -365,8 +366,9 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
         at = _past_space(data, at + 1, end)
         if at >= end:
             return -1
-        if number == state[CLASS]:  # it is the topic, whatever the payload says
-            number = -1
+        within = number == ASKED_WITHIN
+        if within or number == state[CLASS]:  # it is the topic, whatever the payload says
+            number = NOT_ASKED
         elif number >= 0:
             if seen[number] >= serial:  # said twice: the last counts
                 return -1
@@ -408,7 +410,7 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
                     )
                     native._drop(value)
         elif first in (_OPEN, _ARRAY):
-            if number >= 0 or state[ASKS_WITHIN] != 0:
+            if number >= 0 or within:
                 return -1
             at = _nested_end(data, data_at, at, end, room)
             if at < 0:
@@ -419,7 +421,7 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
                 return -1
             if number >= 0:
                 seen[number] = serial + 1
-                number = -1
+                number = NOT_ASKED
         else:
             flag = first == _TRUE[0]
             at = _word_end(data, at, end, _TRUE) if flag else _word_end(data, at, end, _FALSE)
