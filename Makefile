@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test golden demo bench soak schemes contract seeds causes kills real saving results site pictures notebooks fuzz java bench-peers
+.PHONY: help setup check test golden demo bench soak schemes floods contract seeds causes kills real saving results site pictures notebooks fuzz java bench-peers
 
 help:  ## List these targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -44,6 +44,9 @@ soak: setup  ## Kill live brokers and cut their links 200 times under load; prin
 
 schemes: setup  ## Every scheme live, a thousand publications each, against an evaluator of its own.
 	POSTROAD_PUBLICATIONS=1000 $(BIN)/python -m pytest -q -s -n 2 tests/live/test_every_scheme.py
+
+floods: setup  ## Forty floods through brokers with compiled tables, against plain Python (SEED=1).
+	POSTROAD_FLOODS=40 POSTROAD_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s -n 2 tests/live/test_floods.py
 
 contract: setup  ## What every scheme owes its users, on hundreds of random networks per scheme and test.
 	POSTROAD_EXAMPLES=400 $(BIN)/python -m pytest -q -n 2 tests/contract
