@@ -69,6 +69,7 @@ def replay(
     from postroad.cli.compare import _compare as perform
     from postroad.replay import announced, export, report, whatif
     from postroad.replay import recorded as recordings
+    from postroad.routing import SCHEMES
     from postroad.sim.run import run
     from postroad.traces import files
 
@@ -80,7 +81,12 @@ def replay(
     changed = whatif.under(changed, scheme, parameters, plan)
     differs = changed is not recorded.scenario
     if differs or compare or out is not None:
+        given = changed.workload
         changed = announced.in_time(changed)
+        if SCHEMES[changed.scheme].advertisements and changed.workload != given:
+            assumptions.append(
+                "publishers advertise well before they publish, and until well after"
+            )
     if compare:
         folder = out or Path("report")
         export.write(changed, folder)

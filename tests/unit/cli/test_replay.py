@@ -75,6 +75,11 @@ def test_who_publishes_once_and_leaves_is_heard_under_any_scheme(tmp_path: Path)
         assert told["fidelity"]["same"]
         assert told["before"]["deliveries"] == told["after"]["deliveries"] == 1
         assert told["after"]["missing"] == 0
+        assert told["assumptions"] == [
+            "publishers advertise well before they publish, and until well after"
+        ]
+    told = json.loads(call("replay", copy, "--scheme", "flooding", "--json").output)
+    assert told["assumptions"] == []
     call("replay", copy, "-o", tmp_path / "out")
     text = (tmp_path / "out" / "scenario.toml").read_text()
     again = tmp_path / "out" / "again.toml"
