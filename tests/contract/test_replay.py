@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import networks
 from networks import NAMES, VARIANTS
 from postroad.errors import InputError
-from postroad.filters import matches
-from postroad.replay import export, whatif
+from postroad.filters import matches, parse
+from postroad.overlay import from_parents
+from postroad.replay import announced, export, whatif
 from postroad.replay.recorded import Recorded, from_rows
 from postroad.replay.report import fidelity
 from postroad.replay.whatif import Changes
@@ -27,7 +28,7 @@ from postroad.sim.run import run
 from postroad.sim.scenario import Scenario, load
 from postroad.sim.tracing import Tracing
 from postroad.traces.schema import SHUT_DOWN, Recording, Row
-from postroad.workloads.model import Posting, Workload
+from postroad.workloads.model import Interest, Posting, Workload
 
 every_scheme = pytest.mark.parametrize(("name", "config"), VARIANTS, ids=NAMES)
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -39,15 +40,21 @@ def record(scenario: Scenario) -> Recorded:
     return from_rows(tracing.rows)
 
 
+def live(scenario: Scenario) -> list[Row]:
+    """The rows of a run, as if brokers in processes of their own had written them."""
+    tracing = Tracing(scenario, "run", Recording(""))
+    run(scenario, tracing=tracing)
+    rows = [msgspec.structs.replace(row, life=1) for row in tracing.rows]
+    for start in (row for row in rows if row.kind == "start"):
+        start.detail = json.dumps({**json.loads(start.detail or ""), "assumed_us": 1000})
+    return rows
+
+
 def test_the_shutdown_of_a_network_is_not_replayed() -> None:
     """Clients that are still connected then unsubscribe; who hears of it is chance."""
     draw = random.Random(3)
     scenario = with_publications(draw, "subscription_forwarding", None)
-    tracing = Tracing(scenario, "run", Recording(""))
-    run(scenario, tracing=tracing)
-    rows = [msgspec.structs.replace(row, life=1) for row in tracing.rows]  # as if live
-    for start in (row for row in rows if row.kind == "start"):
-        start.detail = json.dumps({**json.loads(start.detail or ""), "assumed_us": 1000})
+    rows = live(scenario)
     names, late_us = sorted({row.broker for row in rows}), max(row.time_us for row in rows) + 50
 
     def row(kind: str, **more: Any) -> Row:
@@ -191,6 +198,58 @@ def test_what_is_exported_is_the_same_scenario(tmp_path: Path) -> None:
         return sorted((k, s, names[b], t, h) for k, s, b, t, h, _ in result.deliveries)
 
     assert told(before) == told(after)
+
+
+def brief(scheme: str, gap_us: int = 1) -> Scenario:
+    """Over a chain of four brokers: one client comes for each publication, and leaves at once."""
+    overlay = from_parents([0, 0, 1, 2], 5_000)
+    wanted = parse("class = 'quotes/ibm'")
+    times_us = range(400_000, 900_000, 100_000)
+    return Scenario(
+        scheme,
+        overlay,
+        Workload(
+            (Interest("s", 3, "desk", wanted, 10_000, 1_200_000),),
+            tuple(
+                Interest(f"a{us}", 0, "feed", wanted, us - gap_us, us + gap_us) for us in times_us
+            ),
+            tuple(Posting(us, 0, "feed", f"{us}", {"class": "quotes/ibm"}) for us in times_us),
+        ),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["advertisement_forwarding", "popsub"])
+@pytest.mark.parametrize("link_us", [5_000, 80_000])
+def test_clients_that_publish_once_and_leave_are_heard(
+    scheme: str, link_us: int, tmp_path: Path
+) -> None:
+    """Live brokers hold a first publication until the network knows its publisher; under a scheme
+    without advertisements they need not, so the traces have no time for it."""
+    recorded = from_rows(live(brief("subscription_forwarding")))
+    assert sum(recorded.deliveries.values()) == 5
+    slower = [("1", "2", link_us)]
+    changed, _ = whatif.apply(recorded.scenario, Changes(links_us=slower, publications_x=3))
+    changed = announced.in_time(whatif.under(changed, scheme, (), None))
+    export.write(changed, tmp_path)
+    for scenario in (changed, load(tmp_path / "scenario.toml")):
+        result = run(scenario, check=True)
+        assert result.summary()["missing"] == 0
+        assert len(result.deliveries) == 15
+
+
+def test_a_first_publication_waits_longer_where_a_link_is_slower() -> None:
+    """Also if the recorded scheme has advertisements, which were soon enough as links were then."""
+    recorded = from_rows(live(brief("advertisement_forwarding", 40_000)))
+    assert sum(recorded.deliveries.values()) == 5
+    changed, _ = whatif.apply(recorded.scenario, Changes(links_us=[("1", "2", 90_000)]))
+    assert len(run(changed).deliveries) < 5
+    assert len(run(announced.in_time(changed)).deliveries) == 5
+
+
+def test_what_a_simulation_lost_is_lost_when_it_is_replayed() -> None:
+    recorded = record(brief("advertisement_forwarding"))
+    assert not recorded.deliveries
+    assert announced.in_time(recorded.scenario) == recorded.scenario
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ def replay(
     TRACES is a folder or file of traces, of live brokers or of `postroad simulate --traces`.
     """
     from postroad.cli.compare import _compare as perform
-    from postroad.replay import export, report, whatif
+    from postroad.replay import announced, export, report, whatif
     from postroad.replay import recorded as recordings
+    from postroad.routing import SCHEMES
     from postroad.sim.run import run
     from postroad.traces import files
 
@@ -78,6 +79,14 @@ def replay(
     changes = _changes(without, links, moves, added, to, grow)
     changed, assumptions = whatif.apply(recorded.scenario, changes)
     changed = whatif.under(changed, scheme, parameters, plan)
+    differs = changed is not recorded.scenario
+    if differs or compare or out is not None:
+        given = changed.workload
+        changed = announced.in_time(changed)
+        if SCHEMES[changed.scheme].advertisements and changed.workload != given:
+            assumptions.append(
+                "publishers advertise well before they publish, and until well after"
+            )
     if compare:
         folder = out or Path("report")
         export.write(changed, folder)
@@ -89,7 +98,6 @@ def replay(
         before = run(recorded.scenario, progress=progress)
     with bar("exactly as it was") as progress:
         same = report.fidelity(recorded, run(recorded.exact, progress=progress), before)
-    differs = changed is not recorded.scenario
     after = before
     if differs:
         with bar("changed") as progress:

@@ -49,6 +49,7 @@ from postroad.workloads.model import Interest, Workload
 RATE_PER_S = 80_000  # messages that a live broker takes in a second (`bench live`, chain of three)
 MATTERS = ("traffic", "delay", "state", "worst_broker")
 TRAINING = 0.2
+PUBLICATIONS_MIN = 2  # of a replicate: one for training, one to judge
 GENERATED = ("generate", "followed")
 _SCENARIO = ("overlay", "brokers", "workload")
 
@@ -129,6 +130,16 @@ def first_look(comparison: Comparison) -> tuple[Scenario, list[InputError]]:
                 where=comparison.where,
                 remedy="mend the files",
             )
+    count = len(scenario.workload.postings)
+    least = PUBLICATIONS_MIN * (1 if comparison.generated else comparison.replicates)
+    if count < least:
+        among = "" if comparison.generated else f" for {comparison.replicates} replicates"
+        fewer = "" if least <= 2 * PUBLICATIONS_MIN else ", or fewer replicates"
+        raise InputError(
+            f"too few publications{among}: {count}",
+            where=comparison.where,
+            remedy=f"give at least {least}{fewer}",
+        )
     return scenario, bad
 
 
@@ -251,8 +262,8 @@ def sensitivity_points(comparison: Comparison) -> dict[str, list[tuple[float, di
             ]
         }
     workload = base["workload"][comparison.generated]
-    for key in ("subscriptions", "publications"):
-        workload[key] = max(1, workload[key] // 8)
+    for key, least in (("subscriptions", 1), ("publications", PUBLICATIONS_MIN)):
+        workload[key] = max(least, workload[key] // 8)
     sized = isinstance(base["overlay"].get("brokers"), int)
     if sized:
         base["overlay"]["brokers"] = max(2, base["overlay"]["brokers"] // 8)

@@ -22,7 +22,7 @@ from postroad.settings import toml
 from postroad.settings.sections import Section
 from postroad.sim.engine import Fault
 from postroad.sim.scenario import Deviations, Scenario
-from postroad.workloads.model import Interest, Posting, Workload
+from postroad.workloads.model import Interest, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def apply(scenario: Scenario, changes: Changes) -> tuple[Scenario, list[str]]:
         scenario = _move(scenario, publisher, broker)
     if changes.subscriptions_x != 1 or changes.publications_x != 1:
         scenario = _grow(scenario, changes.subscriptions_x, changes.publications_x)
-        said.append("what is added is a copy of what was there, at the same brokers")
+        said.append("what is added is a copy of what was there, at the same brokers and times")
     return scenario, said
 
 
@@ -184,42 +184,28 @@ def _move(scenario: Scenario, publisher: str, broker: str) -> Scenario:
 
 
 def _grow(scenario: Scenario, subscriptions_x: float, publications_x: float) -> Scenario:
-    """Whole copies of everything, then copies of a random share; publications are interleaved."""
+    """Whole copies of everything, then copies of a random share. A copy of a publication is made
+    when its original is: later, who wanted it or advertised it might be gone."""
     workload, seed = scenario.workload, scenario.seed
-    subscriptions = [
+    subscriptions = tuple(
         one if copy == 0 else replace(one, id=f"{one.id}~{copy}")
         for number, one in enumerate(workload.subscriptions)
         for copy in range(_copies(subscriptions_x, seed, "replay.subscription", number))
-    ]
-    postings: list[Posting] = []
-    gap_us = _gap_us(workload.postings)
-    for number, posting in enumerate(workload.postings):
-        count = _copies(publications_x, seed, "replay.publication", number)
-        for copy in range(count):
-            late_us = 0 if copy == 0 else round(gap_us * copy / count)
-            postings.append(
-                posting
-                if copy == 0
-                else replace(posting, id=f"{posting.id}~{copy}", time_us=posting.time_us + late_us)
-            )
-    postings.sort(key=lambda posting: posting.time_us)
+    )
+    postings = tuple(
+        posting if copy == 0 else replace(posting, id=f"{posting.id}~{copy}")
+        for number, posting in enumerate(workload.postings)
+        for copy in range(_copies(publications_x, seed, "replay.publication", number))
+    )
     return replace(
         scenario,
-        workload=replace(workload, subscriptions=tuple(subscriptions), postings=tuple(postings)),
+        workload=replace(workload, subscriptions=subscriptions, postings=postings),
     )
 
 
 def _copies(factor: float, seed: int, purpose: str, number: int) -> int:
     whole = int(factor)
     return whole + (draws.uniform(seed, purpose, 0, number) < factor - whole)
-
-
-def _gap_us(postings: Sequence[Posting]) -> TimeUs:
-    """The mean time between two publications anywhere in the network."""
-    if len(postings) < 2:
-        return 0
-    times = [posting.time_us for posting in postings]
-    return (max(times) - min(times)) // (len(postings) - 1)
 
 
 def under(

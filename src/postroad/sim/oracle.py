@@ -39,7 +39,7 @@ def expected(
     """
     settle_us = scenario.settle_us
     if settle_us is None:
-        settle_us = 2 * diameter_us(_slowest(scenario))
+        settle_us = there_and_back_us(scenario)
         if scenario.relocation is not None:  # a publication may wait for its publisher's move
             settle_us = 3 * settle_us + (GRACE_US if scenario.faults else 0)
     matcher: Index[Filter] | LinearScan[Filter] = LinearScan() if brute else Index()
@@ -73,6 +73,11 @@ def expected(
                 )
                 (owed if stands and not troubled else allowed).add((key, interest.id))
     return owed, allowed
+
+
+def there_and_back_us(scenario: Scenario) -> TimeUs:
+    """Two trips across the network, each link as slow as it was ever measured."""
+    return 2 * diameter_us(_slowest(scenario))
 
 
 def _slowest(scenario: Scenario) -> Overlay:

@@ -21,8 +21,8 @@ from postroad.explain.predicates import misses
 from postroad.explain.why import explain, way
 from postroad.filters import intersects, matches, parse
 from postroad.model import TimeUs
+from postroad.replay import announced, report, whatif
 from postroad.replay import recorded as recordings
-from postroad.replay import report, whatif
 from postroad.sim.run import Result, run
 from postroad.traces import files
 from postroad.traces.schema import Row
@@ -271,7 +271,9 @@ class Records:
         base = dataclasses.replace(base, faults=())
         sides = []
         for scheme in schemes:
-            changed = base if scheme == base.scheme else whatif.under(base, scheme, (), None)
+            changed = base
+            if scheme != base.scheme:
+                changed = announced.in_time(whatif.under(base, scheme, (), None))
             result = run(changed)
             sides.append(
                 {

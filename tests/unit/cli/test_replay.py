@@ -47,6 +47,59 @@ def test_a_change_is_shown_as_before_and_after(traces: Path) -> None:
     assert "links that change most" in table.output
 
 
+def test_who_publishes_once_and_leaves_is_heard_under_any_scheme(tmp_path: Path) -> None:
+    """On a live network without advertisements they last as long as the client: here 2 µs."""
+    (tmp_path / "s.csv").write_text("broker,client,filter\n2,desk,class = 'quotes/ibm'\n")
+    (tmp_path / "a.csv").write_text(
+        "id,broker,publisher,filter,time_us,until_us\na,0,feed,class = 'quotes/ibm',9999,10001\n"
+    )
+    (tmp_path / "p.csv").write_text(
+        'time_us,broker,publisher,attributes\n10000,0,feed,"{""class"": ""quotes/ibm""}"\n'
+    )
+    (tmp_path / "chain.edges").write_text("0 1 3000\n1 2 3000\n")
+    (tmp_path / "scenario.toml").write_text(
+        'scheme = "subscription_forwarding"\n[overlay]\nkind = "edges"\nfile = "chain.edges"\n'
+        '[workload]\nsubscriptions = "s.csv"\nadvertisements = "a.csv"\npublications = "p.csv"\n'
+    )
+    made = call("simulate", tmp_path / "scenario.toml", "--traces", tmp_path / "traces")
+    assert made.exit_code == 0, made.output
+    lines = [json.loads(line) for path in (tmp_path / "traces").iterdir() for line in path.open()]
+    for row in lines:  # as if live
+        row["life"] = 1
+        if row["kind"] == "start":
+            row["detail"] = json.dumps({**json.loads(row["detail"]), "assumed_us": 1000})
+    copy = tmp_path / "traces-x-1.jsonl"
+    copy.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    for scheme in ("advertisement_forwarding", "popsub"):
+        told = json.loads(call("replay", copy, "--scheme", scheme, "--json").output)
+        assert told["fidelity"]["same"]
+        assert told["before"]["deliveries"] == told["after"]["deliveries"] == 1
+        assert told["after"]["missing"] == 0
+        assert told["assumptions"] == [
+            "publishers advertise well before they publish, and until well after"
+        ]
+    told = json.loads(call("replay", copy, "--scheme", "flooding", "--json").output)
+    assert told["assumptions"] == []
+    call("replay", copy, "-o", tmp_path / "out")
+    text = (tmp_path / "out" / "scenario.toml").read_text()
+    again = tmp_path / "out" / "again.toml"
+    again.write_text(text.replace("subscription_forwarding", "advertisement_forwarding"))
+    assert json.loads(call("simulate", again, "--json").output)["missing"] == 0
+
+
+def test_copies_come_with_their_originals_and_this_is_said(traces: Path) -> None:
+    result = call("replay", traces, "--grow", "publications=3x", "--json")
+    told = json.loads(result.output)
+    assert told["after"]["deliveries"] == 3 * told["before"]["deliveries"]
+    assert any("at the same brokers and times" in sentence for sentence in told["assumptions"])
+
+
+def test_too_few_publications_to_compare_are_refused(traces: Path, tmp_path: Path) -> None:
+    result = call("replay", traces, "--compare", "-o", tmp_path / "report")
+    assert isinstance(result.exception, InputError)
+    assert "give at least 4" in str(result.exception)
+
+
 def test_an_altered_trace_is_found_out(traces: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for path in traces.iterdir() for line in path.open()]
     lost = next(n for n, row in enumerate(lines) if row["kind"] == "deliver")
