@@ -39,6 +39,19 @@ def test_a_missing_peer_is_named_and_the_others_run(monkeypatch: pytest.MonkeyPa
     assert "skipped: mosquitto" in show(table)
 
 
+def test_the_list_names_the_libraries_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        systems, "find_spec", lambda module: None if module in ("event_ruler", "ns3") else "here"
+    )
+    printed = command.listed()
+    for name, said in {
+        "event-ruler": "event-ruler is not installed (extra `peers`)",
+        "ns-3, events made in C++": "ns3 is not installed (extra `ns3`)",
+        **dict.fromkeys(("DuckDB", "Polars", "SimPy", "igraph", "networkx"), "here"),
+    }.items():
+        assert f"  {name:<{command.WIDTH}} {said}\n" in f"{printed}\n"
+
+
 def test_ratios_say_how_many_times_better_ours_is() -> None:
     figures = [PeerFigure(OURS, {"per_s": 3.0, "p50_us": 30.0}), PeerFigure("a", {"per_s": 2.0}),
                PeerFigure("b", {"p50_us": 10.0})]  # fmt: skip

@@ -13,7 +13,6 @@ import os
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from postroad.bench import lookups
 from postroad.bench.lookups import per_call
 from postroad.bench.peers import workloads
 from postroad.bench.peers.figures import OURS, PeerFigure
+from postroad.bench.peers.systems import no_library
 from postroad.bench.peers.workloads import Filters, holds
 from postroad.filters import parse
 from postroad.matching import Index
@@ -254,9 +254,9 @@ def matched(folder: Path, name: str) -> list[PeerFigure]:
     expected = [[n for n, f in enumerate(work.filters) if holds(f, v)] for v in sample]
     figures = []
     for system, (build, module, most) in ENGINES.items():
-        if module and find_spec(module) is None:
-            note = f"skipped: {module.replace('_', '-')} is not installed (extra `peers`)"
-            figures.append(PeerFigure(system, note=note))
+        reason = no_library(module)
+        if reason is not None:
+            figures.append(PeerFigure(system, note=f"skipped: {reason}"))
             continue
         if len(work.filters) > most:
             figures.append(PeerFigure(system, note="skipped: it compares every filter"))
