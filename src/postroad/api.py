@@ -6,17 +6,18 @@ only by the calls that need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from postroad import filters, matching
 from postroad.cost.estimate import Estimate
 from postroad.errors import InputError, PostroadError
-from postroad.filters import Filter, covers, intersects, matches, parse
+from postroad.filters import Filter, covers, intersects, parse
+from postroad.filters.nested import plain
 from postroad.live.client import Client
-from postroad.matching import Index
 from postroad.routing import SCHEMES
 from postroad.sim.run import Result
 from postroad.sim.scenario import Scenario
@@ -48,6 +49,26 @@ __all__ = [
     "plan",
     "simulate",
 ]
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+def matches(filter: Filter, attributes: Mapping[str, Any]) -> bool:
+    """Whether the filter is TRUE of these attributes; a missing one is NULL. Of nested content it
+    has to be TRUE of one row."""
+    return filters.matches(filter, plain(attributes))
+
+
+class ContentIndex(matching.Index[Id]):
+    """Many filters, each under an id; `match` says which of them are TRUE of a publication."""
+
+    def match(self, attributes: Mapping[str, Any]) -> list[Id]:
+        """The ids of all filters that match, in the order of their insertion; where content is
+        nested and has several rows, each by the first row that it matches."""
+        return super().match(plain(attributes))
+
+
+Index = ContentIndex  # as it is called outside; Postroad's own `Index` takes no nested content
 
 
 def simulate(scenario: str | Path | Mapping[str, Any], folder: str | Path = ".") -> Result:

@@ -208,7 +208,7 @@ RELOCATION: Mapping[str, Mapping[str, str]] = {
     "grape": {
         "threshold": "G_threshold: publications between two decisions",
         "priority": "what to make small: `load` or `delay`",
-        "weight": "how much that counts, in percent",
+        "weight": "0 to 100: at 100 only the least of that will do, at 0 only the other counts",
     },
 }
 OVERLAY: Mapping[str, Mapping[str, str]] = {

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from postroad.bench import growth
+from postroad.bench import growth, lookups
+from postroad.bench.lookups import per_call
 from postroad.filters import Filter
 from postroad.filters.constraints import Constraint
 from postroad.filters.language import normal_form
@@ -127,23 +128,16 @@ class Mixed:
         return np.flatnonzero(hits)
 
     def sqlite(self) -> Callable[[Values], list[int]]:
-        base = sqlite3.connect(":memory:")
-        ranges = ", ".join(f"{name}a, {name}b" for name in NUMBERS)
-        extra = ", ".join(f"+{name} INTEGER" for name in NAMES)
-        base.execute(f"CREATE VIRTUAL TABLE f USING rtree(id, {ranges}, {extra})")
         rows = (
             (i, *np.stack([self.low[i], self.high[i]], axis=1).ravel().tolist(), *names)
             for i, names in enumerate(self.names.tolist())
         )
-        base.executemany(f"INSERT INTO f VALUES ({', '.join('?' * 16)})", rows)
-        conditions = [f"{name}a <= :{name} AND {name}b > :{name}" for name in NUMBERS]
-        conditions += [f"{name} IN (-1, :{name})" for name in NAMES]
-        query = f"SELECT id FROM f WHERE {' AND '.join(conditions)}"
+        boxed = lookups.boxes(NUMBERS, NAMES, rows)
 
         def match(values: Values) -> list[int]:
             bound = {name: values[name] for name in NUMBERS}
             bound |= dict(zip(NAMES, _codes(values), strict=True))
-            return [row[0] for row in base.execute(query, bound)]
+            return boxed(bound)
 
         return match
 
@@ -381,26 +375,6 @@ def touches(table: Compiled[int], values: Values) -> tuple[int, int, int]:
         visited += count
     table._new_scratch()
     return visited, words, rows
-
-
-def per_call(match: Callable[[Any], Any], publications: list[Any], seconds: float) -> float:
-    """CPU seconds per call: the best of short rounds, because other processes may interfere."""
-    match(publications[0])
-    best = float("inf")
-    stop = time.perf_counter() + seconds
-    at, size = 0, 1
-    while time.perf_counter() < stop:
-        batch = [publications[(at + k) % len(publications)] for k in range(size)]
-        at += size
-        start = time.process_time()
-        for values in batch:
-            match(values)
-        spent = time.process_time() - start
-        if size < 500 and spent < 0.02:
-            size *= 2
-        else:
-            best = min(best, spent / size)
-    return best if best < float("inf") else spent / size
 
 
 def per_call_under_churn(

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from typing import Any
 
-from postroad.bench.matching import per_call
+from postroad.bench.lookups import per_call
 from postroad.filters import parse
 from postroad.matching import Index
 

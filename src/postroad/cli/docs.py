@@ -19,6 +19,7 @@ def docs(key: str) -> None:
     (`session_queue`). docs/reference lists them all.
     """
     from postroad.reference import entries
+    from postroad.routing import SCHEMES
 
     known = list(entries())
     mine = [one for one in known if one.name == key or one.name.endswith(f".{key}")]
@@ -28,6 +29,11 @@ def docs(key: str) -> None:
         remedy = f"did you mean {', '.join(near)}?" if near else "see docs/reference/files.md"
         raise InputError(f"no key {key!r}", remedy=remedy)
     click.echo("\n".join(map(str, mine)))
+    if any(one.name == "scheme" for one in mine):
+        width = max(map(len, SCHEMES))
+        click.echo("Schemes:")
+        for name, scheme in SCHEMES.items():
+            click.echo(f"  {name:<{width}}  {scheme.summary}")
 
 
 COMPLETION = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def _filters(path: Path, names: Names) -> Iterator[tuple[str, str, str]]:
         yield where, id, expression
 
 
-def _publications(path: Path, names: Names) -> Iterator[dict[str, Any]]:
+def _publications(path: Path, names: Names) -> Iterator[Mapping[str, Any]]:
     from postroad.filters.nested import plain
 
     if form(path) in ("csv", "json", "parquet"):

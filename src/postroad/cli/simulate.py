@@ -86,6 +86,10 @@ def simulate(
         if counters:
             for row in result.counters():
                 outputs[counters].write(json.dumps(row) + "\n")
+    for time_us, broker, note in result.notes if settings.hand_overs else ():
+        if note.startswith("dropped: seat "):
+            moment = f"the hand-over at {time_us / 1_000_000:g} s, told to {names[broker]}"
+            click.echo(f"postroad: warning: {moment}, was {note}", err=True)
     summary = result.summary()
     if as_json:
         click.echo(json.dumps(summary))

@@ -46,7 +46,7 @@ from postroad.settings import toml
 from postroad.sim.scenario import Scenario, from_dict
 from postroad.workloads.model import Interest, Workload
 
-RATE_PER_S = 80_000  # messages that a live broker takes in a second (`bench live`, chain of three)
+RATE_PER_S = 80_000  # messages that a broker takes in a second, unless the file says otherwise
 MATTERS = ("traffic", "delay", "state", "worst_broker")
 TRAINING = 0.2
 PUBLICATIONS_MIN = 2  # of a replicate: one for training, one to judge

@@ -29,6 +29,7 @@ INT_MAX = 2**63  # MessagePack carries no more
 
 Row = dict[str, Scalar]
 _SCALARS = frozenset((str, int, float, bool))
+_NESTED = frozenset((dict, list))
 _decode = msgspec.json.Decoder(list[dict[str, str | int | float | bool]]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -64,11 +65,11 @@ def flatten(document: Mapping[str, Any]) -> Row:
     return shared
 
 
-def plain(content: dict[str, Any]) -> dict[str, Any]:
+def plain(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Content whose scalars are taken as they are, with what is nested as rows."""
-    deep = {name: value for name, value in content.items() if isinstance(value, dict | list)}
-    if not deep:
+    if _NESTED.isdisjoint(map(type, content.values())):
         return content
+    deep = {name: value for name, value in content.items() if type(value) in _NESTED}
     return {name: value for name, value in content.items() if name not in deep} | flatten(deep)
 
 

@@ -651,7 +651,7 @@ class Kyra(Router):
         if seat not in self.seats or seat in self.leaving or to == self.broker:
             return [Note(f"dropped: seat {seat} cannot be handed to {to}")]
         if to not in self.plan.clique_of[self.broker]:
-            return [Note(f"dropped: {to} is in another clique than seat {seat}")]
+            return [Note(f"dropped: seat {seat} is in another clique than {to}")]
         self.leaving[seat] = (to, dict.fromkeys(filter(self._reaches, self._senders(seat))))
         turn = self.turns.get(seat, 0) + 1
         return [Send(server, Moving(seat, to, turn)) for server in self.leaving[seat][1]]

@@ -39,6 +39,19 @@ def test_a_missing_peer_is_named_and_the_others_run(monkeypatch: pytest.MonkeyPa
     assert "skipped: mosquitto" in show(table)
 
 
+def test_the_list_names_the_libraries_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        systems, "find_spec", lambda module: None if module in ("event_ruler", "ns3") else "here"
+    )
+    printed = command.listed()
+    for name, said in {
+        "event-ruler": "event-ruler is not installed (extra `peers`)",
+        "ns-3, events made in C++": "ns3 is not installed (extra `ns3`)",
+        **dict.fromkeys(("DuckDB", "Polars", "SimPy", "igraph", "networkx"), "here"),
+    }.items():
+        assert f"  {name:<{command.WIDTH}} {said}\n" in f"{printed}\n"
+
+
 def test_ratios_say_how_many_times_better_ours_is() -> None:
     figures = [PeerFigure(OURS, {"per_s": 3.0, "p50_us": 30.0}), PeerFigure("a", {"per_s": 2.0}),
                PeerFigure("b", {"p50_us": 10.0})]  # fmt: skip
@@ -108,13 +121,34 @@ def test_a_broker_carries_a_small_load(name: str) -> None:
 
 def test_engines_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "SECONDS", 0.01)
-    small = {"match-mixed": workloads.mixed(300, 5), "match-equal": workloads.equalities(300, 5)}
+    small = {
+        "match-mixed": workloads.mixed(300, 5),
+        "match-equal": workloads.equalities(300, 5),
+        "match-quotes": workloads.quotes(300, 5),
+    }
     for name, work in small.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(vars(work)))
         figures = {figure.system: figure for figure in engines.matched(tmp_path, name)}
         assert figures[OURS].measures["cpu_us"] > 0
         assert figures["SQLite"].measures["cpu_us"] > 0
         assert "other answers" not in "".join(f.note for f in figures.values())
+
+
+def test_boxes_of_sqlite_hold_what_lies_between_two_numbers_of_32_bits() -> None:
+    close = [0.5 + n * 1e-12 for n in range(4)]  # all the same in 32 bits
+    work = workloads.Filters(
+        [
+            [("a", ">=", close[1]), ("a", "<", close[2])],
+            [("a", ">=", close[1]), ("b", "<", close[3]), ("c", "=", "x")],
+            [("b", ">=", close[2]), ("t", "prefix", "y")],
+        ],
+        [{"a": a, "b": b, "c": c, "t": t} for a in close for b in close
+         for c in ("x", "new") for t in ("yes", "no")],
+    )  # fmt: skip
+    match = engines.sqlite(work)
+    for values in work.publications:
+        wanted = [n for n, filter in enumerate(work.filters) if workloads.holds(filter, values)]
+        assert sorted(match(values)) == wanted
 
 
 def test_simulators_count_the_same_messages(tmp_path: Path) -> None:

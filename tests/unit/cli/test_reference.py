@@ -182,3 +182,10 @@ def test_a_key_is_explained_and_a_wrong_one_answered_with_what_is_near() -> None
     assert "network: limits.session_queue\n  whole number, 1,000\n" in done.output
     done = CliRunner().invoke(cli, ["docs", "sesion_queue"])
     assert "did you mean session_queue" in str(done.exception)
+
+
+def test_schemes_are_listed_where_their_key_is_explained() -> None:
+    printed = CliRunner().invoke(cli, ["docs", "scheme"]).stdout
+    for name, scheme in SCHEMES.items():
+        assert f"  {name} " in printed
+        assert scheme.summary in printed

@@ -57,6 +57,26 @@ def simulate(folder: Path, *more: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.parametrize(("to", "warned"), [("71", False), ("5", True)])
+def test_a_seat_that_cannot_be_handed_over_is_warned_of(
+    folder: Path, to: str, warned: bool
+) -> None:
+    """The example of docs/kyra.md hands over; to a server of another clique nothing moves."""
+    page = (Path(__file__).parents[3] / "docs" / "kyra.md").read_text()
+    assert 'seat = "3" ' in page
+    assert 'to = "71" ' in page
+    (folder / "scenario.toml").write_text(
+        'scheme = "kyra"\n[parameters]\nclique_ms = 100.0\n'
+        '[overlay]\nkind = "transit_stub"\nservers = 100\n'
+        "[workload.generate]\nsubscriptions = 20\npublications = 20\n"
+        f'[[hand_overs]]\nseat = "3"\nto = "{to}"\ntime = 1.5\n'
+    )
+    code, printed, errors = simulate(folder, "--json")
+    assert code == 0
+    assert ("seated" in json.loads(printed)["messages"]) is not warned
+    assert ("warning: the hand-over at 1.5 s, told to 3, was dropped" in errors) is warned
+
+
 def test_json_has_the_documented_keys_and_the_right_counts(folder: Path) -> None:
     code, out, err = simulate(folder, "--json", "--check")
     assert (code, err) == (0, "")

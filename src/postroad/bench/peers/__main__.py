@@ -20,7 +20,7 @@ from pathlib import Path
 
 from postroad.bench.peers import durable, engines, models, traffic, workloads
 from postroad.bench.peers.figures import PeerFigure, PeerRow, show, summary
-from postroad.bench.peers.systems import SYSTEMS
+from postroad.bench.peers.systems import SYSTEMS, no_library
 
 RowSpec = tuple[
     str, str, Callable[[Path, str], list[PeerFigure]]
@@ -51,6 +51,15 @@ ROWS: dict[str, RowSpec] = {
     "plan-paths": ("latencies between 600 brokers of a tree", "cpu_s", models.planned_paths),
 }  # fmt: skip
 
+# What is compared inside of this process, each with the module that it needs.
+LIBRARIES = {name: module for name, (_, module, _) in engines.ENGINES.items() if module} | {
+    name: module
+    for systems in (models.SIMULATORS, models.TREE_PLANNERS, models.PATH_PLANNERS)
+    for name, (_, module) in systems.items()
+    if module
+}
+WIDTH = max(map(len, [*ROWS, *LIBRARIES, *(system.name for system in SYSTEMS)]))
+
 
 def run(names: list[str], folder: Path) -> Iterator[PeerRow]:
     for name in names:
@@ -60,10 +69,10 @@ def run(names: list[str], folder: Path) -> Iterator[PeerRow]:
 
 
 def listed() -> str:
-    lines = [f"  {name:<18} {title}" for name, (title, _, _) in ROWS.items()]
-    for system in SYSTEMS:
-        reason = system.missing()
-        lines.append(f"  {system.name:<18} {'here' if reason is None else reason}")
+    lines = [f"  {name:<{WIDTH}} {title}" for name, (title, _, _) in ROWS.items()]
+    reasons = {system.name: system.missing() for system in SYSTEMS}
+    reasons |= {name: no_library(module) for name, module in LIBRARIES.items()}
+    lines += [f"  {name:<{WIDTH}} {reason or 'here'}" for name, reason in reasons.items()]
     return "\n".join(lines)
 
 

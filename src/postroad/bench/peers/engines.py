@@ -1,8 +1,9 @@
 """Rows in which a library finds the filters that match: CPU time of a match in this process.
 
 Databases hold the filters as a table, a column for each bound, and are queried with each
-publication: SQLite with an index on the first column that filters demand to be equal. Engines of
-rules compare every rule. What an engine answers is held against brute force before it is timed.
+publication: SQLite with an R*Tree where filters have ranges of several attributes, else with an
+index, whichever is faster. Engines of rules compare every rule. What an engine answers is held
+against brute force before it is timed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
+from bisect import bisect_right
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from postroad.bench import lookups
+from postroad.bench.lookups import per_call
 from postroad.bench.peers import workloads
 from postroad.bench.peers.figures import OURS, PeerFigure
+from postroad.bench.peers.systems import no_library
 from postroad.bench.peers.workloads import Filters, holds
 from postroad.filters import parse
 from postroad.matching import Index
@@ -62,13 +65,9 @@ class Columns:
             bound.append(values[name][:1] if operator == "prefix" else values[name])
         return " AND ".join(parts), bound
 
-    def indexed(self) -> list[str]:
-        """Columns for an index: equalities, then a bound."""
-        equal = [c for _, o, c in self.tests if o == "="]
-        return [*equal, *(c for _, o, c in self.tests if o in EVERY)][:3]
-
 
 EVERY = {">=": -1e300, ">": -1e300, "<": 1e300}
+BOXED = (">=", "<")  # the bounds that boxes have
 MIRRORED = {">=": "<=", ">": "<", "<": ">"}  # a bound beside a value
 
 
@@ -86,17 +85,72 @@ def ours(work: Filters) -> Match:
 
 
 def sqlite(work: Filters) -> Match:
+    """An R*Tree where filters are boxes of several dimensions, an index where they are not."""
+    ranged = {name for filter in work.filters for name, operator, _ in filter if operator in EVERY}
+    return sqlite_rtree(work) if len(ranged) > 1 else sqlite_index(work)
+
+
+def sqlite_index(work: Filters) -> Match:
+    """An index of the equalities, then the bounds; the number of a filter is in every index."""
     table = Columns(work)
     base = sqlite3.connect(":memory:")
     names = list(table.columns)
-    base.execute(f"CREATE TABLE f ({', '.join(names)})")
+    base.execute(f"CREATE TABLE f (id INTEGER PRIMARY KEY, {', '.join(names[1:])})")
     rows = zip(*table.columns.values(), strict=True)
     base.executemany(f"INSERT INTO f VALUES ({', '.join('?' * len(names))})", rows)
-    base.execute(f"CREATE INDEX access ON f ({', '.join(table.indexed())})")
+    indexed = [column for _, operator, column in table.tests if operator == "="]
+    indexed += [column for _, operator, column in table.tests if operator in EVERY]
+    base.execute(f"CREATE INDEX access ON f ({', '.join(indexed)})")
 
     def match(values: dict[str, Any]) -> list[int]:
         condition, bound = table.query(values)
         return [row[0] for row in base.execute(f"SELECT id FROM f WHERE {condition}", bound)]
+
+    return match
+
+
+def sqlite_rtree(work: Filters) -> Match:
+    """Boxes of an R*Tree, and codes of what is demanded beside the ranges.
+
+    An R*Tree rounds numbers to 32 bits. The ranks of bounds, and of values among them, are small
+    integers, which it keeps as they are, so its answers are right.
+    """
+    bounds: dict[str, set[float]] = {}
+    codes: dict[str, dict[Any, int]] = {}
+    prefixed: set[str] = set()
+    for filter in work.filters:
+        for name, operator, value in filter:
+            if operator in BOXED:
+                bounds.setdefault(name, set()).add(value)
+            elif operator in EVERY:
+                raise ValueError(f"a box has no bound {operator}")
+            else:
+                known = codes.setdefault(name, {})
+                known.setdefault(value, len(known))
+                if operator == "prefix":
+                    prefixed.add(name)
+    steps = {name: sorted(values) for name, values in bounds.items()}
+    ranks = {name: {bound: rank for rank, bound in enumerate(steps[name])} for name in steps}
+
+    def row(id: int, filter: list[workloads.Demand]) -> list[int]:
+        demands = {(name, "=" if o == "prefix" else o): value for name, o, value in filter}
+        numbers = [id]
+        for name, rank in ranks.items():
+            low, high = demands.get((name, ">=")), demands.get((name, "<"))
+            numbers += [-1 if low is None else rank[low], len(rank) if high is None else rank[high]]
+        for name, known in codes.items():
+            numbers.append(known.get(demands.get((name, "=")), lookups.NO_DEMAND))
+        return numbers
+
+    rows = (row(id, filter) for id, filter in enumerate(work.filters))
+    boxed = lookups.boxes(list(steps), list(codes), rows)
+
+    def match(values: dict[str, Any]) -> list[int]:
+        asked = {name: bisect_right(step, values[name]) - 1 for name, step in steps.items()}
+        for name, known in codes.items():
+            value = values[name][:1] if name in prefixed else values[name]
+            asked[name] = known.get(value, lookups.NO_DEMAND)
+        return boxed(asked)
 
     return match
 
@@ -200,9 +254,9 @@ def matched(folder: Path, name: str) -> list[PeerFigure]:
     expected = [[n for n, f in enumerate(work.filters) if holds(f, v)] for v in sample]
     figures = []
     for system, (build, module, most) in ENGINES.items():
-        if module and find_spec(module) is None:
-            note = f"skipped: {module.replace('_', '-')} is not installed (extra `peers`)"
-            figures.append(PeerFigure(system, note=note))
+        reason = no_library(module)
+        if reason is not None:
+            figures.append(PeerFigure(system, note=f"skipped: {reason}"))
             continue
         if len(work.filters) > most:
             figures.append(PeerFigure(system, note="skipped: it compares every filter"))
@@ -216,23 +270,6 @@ def matched(folder: Path, name: str) -> list[PeerFigure]:
         if answers != expected:
             figures.append(PeerFigure(system, note="failed: other answers than brute force"))
             continue
-        us = 1e6 * per_call(match, work.publications)
+        us = 1e6 * per_call(match, work.publications, SECONDS)
         figures.append(PeerFigure(system, {"cpu_us": us, "per_cpu_s": 1e6 / us}))
     return figures
-
-
-def per_call(match: Match, publications: list[dict[str, Any]]) -> float:
-    """CPU seconds per call: the best of short rounds, because other processes may interfere."""
-    best, stop, at, size = float("inf"), time.perf_counter() + SECONDS, 0, 1
-    while time.perf_counter() < stop:
-        batch = [publications[(at + k) % len(publications)] for k in range(size)]
-        at += size
-        start = time.process_time()
-        for values in batch:
-            match(values)
-        spent = time.process_time() - start
-        if spent < 0.02 and size < 1_000:
-            size *= 2
-        else:
-            best = min(best, spent / size)
-    return best if best < float("inf") else spent / size

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from postroad.bench.peers import workloads
 from postroad.bench.peers.figures import OURS, PeerFigure
+from postroad.bench.peers.systems import no_library
 from postroad.bench.peers.workloads import Graph
 from postroad.overlay import from_links, latencies
 from postroad.sim.run import run
@@ -27,6 +27,7 @@ from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Posting, Workload
 
 Prepare = Callable[[Graph], Callable[[], Any]]
+Systems = Mapping[str, tuple[Prepare, str]]  # what prepares the work, and the module that it needs
 
 # Modules that bring a C++ compiler: where it finds no headers it ends the process that asked.
 APART = {"ns3"}
@@ -52,17 +53,14 @@ def _timed_apart(prepare: Prepare, graph: Graph) -> tuple[float, Any]:
         return pool.submit(_prepared_and_timed, prepare, graph).result()
 
 
-def compared(
-    systems: Mapping[str, tuple[Prepare, str]], graph: Graph, units: int
-) -> list[PeerFigure]:
+def compared(systems: Systems, graph: Graph, units: int) -> list[PeerFigure]:
     """Each system's CPU time for the same answer as the first one's."""
     figures: list[PeerFigure] = []
     first: Any = None
     for name, (prepare, module) in systems.items():
-        if module and find_spec(module) is None:
-            extra = "ns3" if module == "ns3" else "peers"
-            note = f"skipped: {module} is not installed (extra `{extra}`)"
-            figures.append(PeerFigure(name, note=note))
+        reason = no_library(module)
+        if reason is not None:
+            figures.append(PeerFigure(name, note=f"skipped: {reason}"))
             continue
         if module in APART:
             try:
@@ -82,16 +80,7 @@ def compared(
 
 def simulated(folder: Path, name: str) -> list[PeerFigure]:
     graph = workloads.graph(folder, name)
-    return compared(
-        {
-            OURS: (_ours, ""),
-            "SimPy": (_simpy, "simpy"),
-            "ns-3, events made in C++": (_ns3, "ns3"),
-            "a bare heap": (_bare, ""),
-        },
-        graph,
-        len(graph.publications) * (graph.nodes - 1),
-    )  # fmt: skip
+    return compared(SIMULATORS, graph, len(graph.publications) * (graph.nodes - 1))
 
 
 def _neighbours(graph: Graph) -> list[list[tuple[int, int]]]:
@@ -191,21 +180,11 @@ def _bare(graph: Graph) -> Callable[[], int]:
 
 
 def planned_tree(folder: Path, name: str) -> list[PeerFigure]:
-    graph = workloads.graph(folder, name)
-    systems = {
-        OURS: (_tree, ""), "igraph": (_igraph_tree, "igraph"),
-        "networkx": (_networkx_tree, "networkx"),
-    }  # fmt: skip
-    return compared(systems, graph, 1)
+    return compared(TREE_PLANNERS, workloads.graph(folder, name), 1)
 
 
 def planned_paths(folder: Path, name: str) -> list[PeerFigure]:
-    graph = workloads.graph(folder, name)
-    systems = {
-        OURS: (_paths, ""), "igraph": (_igraph_paths, "igraph"),
-        "networkx": (_networkx_paths, "networkx"),
-    }  # fmt: skip
-    return compared(systems, graph, 1)
+    return compared(PATH_PLANNERS, workloads.graph(folder, name), 1)
 
 
 def _arrays(graph: Graph) -> tuple[Any, Any]:
@@ -285,3 +264,21 @@ def _networkx_paths(graph: Graph) -> Callable[[], int]:
         )
 
     return plan
+
+
+SIMULATORS: Systems = {
+    OURS: (_ours, ""),
+    "SimPy": (_simpy, "simpy"),
+    "ns-3, events made in C++": (_ns3, "ns3"),
+    "a bare heap": (_bare, ""),
+}
+TREE_PLANNERS: Systems = {
+    OURS: (_tree, ""),
+    "igraph": (_igraph_tree, "igraph"),
+    "networkx": (_networkx_tree, "networkx"),
+}
+PATH_PLANNERS: Systems = {
+    OURS: (_paths, ""),
+    "igraph": (_igraph_paths, "igraph"),
+    "networkx": (_networkx_paths, "networkx"),
+}

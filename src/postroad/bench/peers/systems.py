@@ -238,6 +238,14 @@ def _no_zenoh() -> str | None:
     return None if find_spec("zenoh") else "eclipse-zenoh is not installed (extra `peers`)"
 
 
+def no_library(module: str) -> str | None:
+    """Why a library cannot be had, if so; none is needed where the module is empty."""
+    if not module or find_spec(module) is not None:
+        return None
+    extra = "ns3" if module == "ns3" else "peers"
+    return f"{module.replace('_', '-')} is not installed (extra `{extra}`)"
+
+
 def _here() -> str | None:
     return None
 
