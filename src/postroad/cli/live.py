@@ -405,7 +405,9 @@ def users() -> None:
 @click.option("--publish-where", help="A filter that all they publish must match.")
 @click.option("--subscribe-where", help="A filter that narrows all they subscribe to.")
 @click.option("--dashboard", type=click.Choice(["look", "operate"]), help="May log in there.")
-@click.password_option(help="Asked for when it is left out.")
+@click.password_option(
+    prompt_required=False, help="Asked for if its text is left out, or if the user is new."
+)
 def add(
     path: Path,
     name: str,
@@ -414,16 +416,29 @@ def add(
     publish_where: str | None,
     subscribe_where: str | None,
     dashboard: str | None,
-    password: str,
+    password: str | None,
 ) -> None:
-    """Add a user to a users file, or change one."""
+    """Add a user to a users file, or change one.
+
+    What is not named stays as it was. To take a right away, remove the user and add it again.
+    """
     from postroad.live.edge import users as kept
 
-    user = kept.new_user(
-        password.encode(), publish, subscribe, publish_where, subscribe_where, dashboard
+    user = kept.find(path, name)
+    if user is None and password is None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    user = kept.with_rights(
+        user,
+        None if password is None else password.encode(),
+        publish,
+        subscribe,
+        publish_where,
+        subscribe_where,
+        dashboard,
     )
     kept.change(path, name, user)
-    click.echo(f"{name} may {_rights(user, ' and ')}")
+    *rights, last = _rights(user)
+    click.echo(f"{name} may {', '.join(rights)} and {last}")
 
 
 @users.command("remove")
@@ -444,12 +459,15 @@ def list_users(path: Path) -> None:
     from postroad.live.edge import users as kept
 
     for name, user in kept.load(path).users.items():
-        click.echo(f"{name}: {_rights(user, ', ')}")
+        click.echo(f"{name}: {', '.join(_rights(user))}")
 
 
-def _rights(user: Any, joint: str) -> str:
-    publish = _listed(user.publish, user.publish_where)
-    return f"publish {publish}{joint}subscribe {_listed(user.subscribe, user.subscribe_where)}"
+def _rights(user: Any) -> list[str]:
+    rights = [
+        f"publish {_listed(user.publish, user.publish_where)}",
+        f"subscribe {_listed(user.subscribe, user.subscribe_where)}",
+    ]
+    return rights if user.dashboard is None else [*rights, f"{user.dashboard} in the dashboard"]
 
 
 def _listed(prefixes: tuple[str, ...], where: str | None) -> str:
