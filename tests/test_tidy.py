@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from live_harness import environment
 from postroad import __version__
 from postroad.cli import COMMANDS, EXTRAS, cli
 from postroad.pipeline import definitions
@@ -339,7 +340,11 @@ def test_a_command_without_its_extra_says_which_it_is() -> None:
 def test_a_command_that_is_compiled_names_the_extra_that_compiles(words: list[str]) -> None:
     code = "import sys; sys.modules['llvmlite'] = None; from postroad.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.stderr == "postroad: llvmlite is not installed; pip install 'postroad[fast]'\n"
     assert done.returncode == 2

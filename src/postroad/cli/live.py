@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -549,7 +550,8 @@ def publish(
             lines = sys.stdin if payload is None else [payload]
             for line in lines:
                 text = line.rstrip("\n") if payload is None else line
-                await connected.publish(topic, text.encode(), qos=qos, retain=retain)
+                data = text.encode(errors="surrogateescape")  # what is no UTF-8, as it was given
+                await connected.publish(topic, data, qos=qos, retain=retain)
 
     _run(send())
 
@@ -575,7 +577,7 @@ def subscribe(
     as_json: bool,
     topic: str,
 ) -> None:
-    """Print the publications that match a topic pattern and a content filter."""
+    """Print the publications that match a topic pattern and a content filter, until interrupted."""
     connecting = _client(where, client, user, ca)
 
     async def listen() -> None:
@@ -593,4 +595,5 @@ def subscribe(
                 if seen == count:
                     return
 
-    _run(listen())
+    with suppress(KeyboardInterrupt):  # which is how one stops it
+        _run(listen())
