@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.checking.findings import plural
 from postroad.cli.deploy import import_network, init
 from postroad.errors import InputError
 
@@ -58,6 +59,8 @@ def up(path: Path, dashboard: bool) -> None:
 
     network = load(path.absolute())
     started = launch.start(network)
+    if not started:
+        click.echo(f"all brokers of {network.name!r} are running already")
     console = Console(stderr=True)
     try:
         with console.status("starting") as shown:
@@ -99,7 +102,7 @@ def down(path: Path) -> None:
     from postroad.live.operations import launch
 
     count = launch.stop(load(path.absolute()))
-    click.echo(f"{count} brokers stopped")
+    click.echo(f"{plural(count, 'broker')} stopped")
 
 
 @network.command()
@@ -114,7 +117,8 @@ def reload(path: Path) -> None:
 
     network = load(path.absolute())
     missing = launch.reload(network, network.member_names)
-    click.echo(f"{len(network.members) - len(missing)} brokers have taken it up")
+    count = len(network.members) - len(missing)
+    click.echo(f"{plural(count, 'broker')} {'has' if count == 1 else 'have'} taken it up")
     if missing:
         click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
         sys.exit(1)
