@@ -115,6 +115,19 @@ def test_the_keys_of_a_network_file_are_those_that_are_read() -> None:
     assert {*KEYS} == named - {*RELOCATIONS}
 
 
+@pytest.mark.parametrize("text", ["", "broker,client,filter\n"])
+def test_a_file_without_rows_is_warned_of(tmp_path: Path, text: str) -> None:
+    (tmp_path / "empty.csv").write_text(text)
+    empty = tmp_path / "empty.csv"
+    code, found = findings("now.toml", "--subscriptions", empty, "--publications", empty)
+    told = [(f["what"], f["where"]) for f in found if f["severity"] == "warning"]
+    assert told == [
+        ("there is no subscription in it", str(empty)),
+        ("there is no publication in it", str(empty)),
+    ]
+    assert code == 0
+
+
 def test_users_are_checked_and_compared(tmp_path: Path) -> None:
     text = (EXAMPLE / "now.toml").read_text().replace("links =", 'users = "users.json"\nlinks =')
     for version, where in (("old", None), ("new", "region = 'eu'")):
