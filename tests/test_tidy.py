@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from live_harness import environment
 from postroad import __version__
 from postroad.cli import COMMANDS, EXTRAS, cli
 from postroad.pipeline import definitions
@@ -325,6 +326,28 @@ def test_a_command_without_its_extra_says_which_it_is() -> None:
             if not name.startswith("opentelemetry-exporter"):
                 assert EXTRAS[modules.get(name, name)]
     assert set(EXTRAS.values()) <= project["optional-dependencies"].keys()
+    assert EXTRAS["numba"] == EXTRAS["llvmlite"] == "fast"  # Numba brings LLVM's library with it
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "swico", "--interests", "x.csv", "-o", "y"],
+        ["advise", "publishers", "examples/quotes/scenario.toml"],
+        ["reproduce", "subscription-forwarding-model"],
+    ],
+)
+def test_a_command_that_is_compiled_names_the_extra_that_compiles(words: list[str]) -> None:
+    code = "import sys; sys.modules['llvmlite'] = None; from postroad.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == "postroad: llvmlite is not installed; pip install 'postroad[fast]'\n"
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize(

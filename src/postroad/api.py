@@ -169,6 +169,11 @@ def network(path: str | Path) -> Iterator[Network]:
 
     loaded = load(Path(path).absolute())
     started = launch.start(loaded)
+    if not started:  # they are somebody else's, who would find them stopped afterwards
+        raise InputError(
+            f"all brokers of {loaded.name!r} are running already",
+            remedy=f"stop them with: postroad network down {loaded.path}",
+        )
     try:
         for _ in launch.wait(loaded, started):
             pass

@@ -50,3 +50,9 @@ def choice_of(word: object, known: Iterable[object], otherwise: str = "choose on
     names = [str(name) for name in known]
     near = difflib.get_close_matches(str(word), names, 1)
     return f"did you mean {near[0]!r}?" if near else f"{otherwise}: {', '.join(names) or 'none'}"
+
+
+def slip_for(word: str, written: Iterable[str]) -> str | None:
+    """Which of the words that were written is this one with a letter or two wrong, if one is."""
+    near = difflib.get_close_matches(word, [*written], 1, cutoff=0.75)
+    return near[0] if near else None

@@ -7,14 +7,18 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from live_harness import Processes, wait_for, write_network
-from postroad.errors import RunFailed
+from live_harness import Processes, environment, wait_for, write_network
+from postroad.cli import cli
+from postroad.errors import InputError, RunFailed
 from postroad.live.client import Client
 from postroad.live.edge import users
 from postroad.live.operations import demo_certificates
@@ -41,7 +45,7 @@ def test_sigterm_under_load_loses_nothing_that_was_taken(tmp_path: Path) -> None
                     await asyncio.sleep(0.01)
                 running.running["A"].terminate()
                 for task in publishing:
-                    with pytest.raises(RunFailed, match="SERVER_SHUTTING_DOWN"):
+                    with pytest.raises(RunFailed, match="server shutting down"):
                         await task
                 await asyncio.sleep(0.2)
                 return acknowledged, far._inbox.qsize()
@@ -52,6 +56,48 @@ def test_sigterm_under_load_loses_nothing_that_was_taken(tmp_path: Path) -> None
         assert received >= acknowledged >= 200
         assert "not all could be passed on" not in running.log("A")
         assert running.get("B", "/healthz") == "ok\n"
+
+
+def test_subscribe_ends_well_if_interrupted_and_says_if_the_broker_stops(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True)
+    with Processes(path) as running:
+        command = [sys.executable, "-m", "postroad", "subscribe"]
+        command += ["--broker", f"127.0.0.1:{running.mqtt('A')}"]
+        interrupted, left = (
+            subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+            for _ in range(2)
+        )
+        for process in (interrupted, left):
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("subscribed to #")
+        interrupted.send_signal(signal.SIGINT)
+        assert interrupted.communicate(timeout=30)[1] == ""
+        assert interrupted.returncode == 0
+        running.running["A"].terminate()
+        said = left.communicate(timeout=30)[1]
+        assert said == "postroad: the broker ended the connection: server shutting down (0x8B)\n"
+        assert left.returncode == 1
+
+
+def test_a_text_or_topic_that_no_packet_carries_is_wrong_usage(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True)
+    with Processes(path) as running:
+        for words, complaint in (
+            (["subscribe", "quotes/#/x"], "# in 'quotes/#/x' is not the last level; write # alone"),
+            (["subscribe", ""], "'' is no topic filter; name a topic"),
+            (["subscribe", "$share/g"], "'$share/g' is no shared subscription"),
+            (["subscribe", "q", "--client", "c" * 70_000], "identifier has 70,000 bytes; use at"),
+            (["subscribe", "q", "--user", "u" * 70_000], "the user's name has 70,000 bytes"),
+            (["subscribe", "q", "--where", "x" * 70_000], "the content filter has 70,000 bytes"),
+            (["subscribe", "q\udcff"], r"the topic filter is 'q\udcff'; write it as UTF-8"),
+            (["publish", "quotes/+", "x"], "'quotes/+' is no topic to publish to; name one"),
+            (["publish", "", "x"], "'' is no topic to publish to"),
+            (["publish", "q" * 70_000, "x"], "the topic has 70,000 bytes"),
+        ):
+            options = ["--broker", f"127.0.0.1:{running.mqtt('A')}"]
+            done = CliRunner().invoke(cli, [*words, *options])
+            assert isinstance(done.exception, InputError), words  # which `main` exits with 2 for
+            assert complaint in str(done.exception), words
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +165,7 @@ def test_new_certificates_and_users_are_taken_up_and_nobody_is_dropped(
                 async for message in staying:
                     assert message.payload == b"hello"
                     break
-                with pytest.raises(Exception, match="NOT_AUTHORIZED"):
+                with pytest.raises(Exception, match="not authorized"):
                     await newcomer.publish("u", qos=1)
 
     asyncio.run(asyncio.wait_for(talk(), 30))

@@ -43,5 +43,6 @@ def some(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - NAMED:,} more" if len(names) > NAMED else shown
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, several: str = "") -> str:
+    """So many of them. `several` is the plural where it is not the noun with an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or f'{noun}s'}"

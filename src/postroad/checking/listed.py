@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postroad.checking.findings import Finding, refused
+from postroad.checking.findings import WARNING, Finding, refused
 from postroad.errors import FilterError, InputError
 from postroad.explain.history import History
 from postroad.filters import Filter
@@ -36,7 +36,7 @@ def subscriptions(
     """Those of a file, and what is wrong with other rows. Without `brokers`, they may name any."""
     rows = list(files.file_rows(path))
     names = _brokers(rows, brokers)
-    findings: list[Finding] = []
+    findings = [] if rows else [_empty(path, "subscription")]
     workload = files.workload(
         {"subscriptions": rows}, names, lambda error: findings.append(refused(error, str(path)))
     )
@@ -63,7 +63,7 @@ def publications(
     """Those of a file as rows of a trace, and what is wrong with other rows."""
     rows = list(files.file_rows(path))
     names = _brokers(rows, brokers)
-    findings: list[Finding] = []
+    findings = [] if rows else [_empty(path, "publication")]
     workload = files.workload(
         {"publications": rows}, names, lambda error: findings.append(refused(error, str(path)))
     )
@@ -89,6 +89,13 @@ def recorded(history: History, where: str) -> tuple[list[Listed], list[Finding]]
         place = f"{where}: {one.id}"
         listed.append(Listed(("id", one.id), one.id, one.client, one.broker, filter, place))
     return listed, findings
+
+
+def _empty(path: Path, what: str) -> Finding:
+    return Finding(
+        WARNING, "empty", f"there is no {what} in it", str(path), None,
+        "name the file that has them",
+    )  # fmt: skip
 
 
 def _brokers(

@@ -9,9 +9,11 @@ from typing import Any
 
 from postroad.checking.findings import ERROR, Finding, refused
 from postroad.checking.links import Pair, loops, of_links, parts
-from postroad.errors import InputError
+from postroad.errors import InputError, slip_for
 from postroad.live.links import secret
-from postroad.live.network import DURABLE, Network, from_values
+from postroad.live.network import DURABLE, KEYS, Network, from_values
+from postroad.relocation import RELOCATIONS
+from postroad.routing import SCHEMES
 from postroad.settings import toml
 from postroad.settings.sections import key_lines
 
@@ -24,7 +26,8 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
     text = toml.read_text(path)
     values = toml.parse(text, str(path))
     lines = key_lines(text)
-    findings: list[Finding] = []
+    values, lines, findings = _respelled(values, lines, path)
+    misspelled = len(findings)
     listed = None if "plan" in values else _listed(values)
     if listed is not None:
         names, pairs = listed
@@ -54,8 +57,11 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
         stay = [name for name in names if name not in gone]
         between = [pair for pair in known if not gone & set(pair)]
         if stay:
-            findings += of_links(stay, between, cyclic, place)
-        if stay and any(finding.severity == ERROR for finding in findings):
+            found = of_links(stay, between, cyclic, place)
+            # Whether links may close loops is for the scheme to say, which is told to be unknown.
+            unsaid = values.get("scheme") not in [*SCHEMES]
+            findings += [one for one in found if not (unsaid and one.kind == "loop")]
+        if stay and any(finding.severity == ERROR for finding in findings[misspelled:]):
             values = {**values, "links": [list(pair) for pair in _mended(stay, between)]}
     try:
         network = from_values(values, path, lines)
@@ -70,6 +76,32 @@ def of_file(path: Path) -> tuple[Network | None, list[Finding]]:
     except InputError as error:
         findings.append(refused(error, str(path)))
     return network, findings
+
+
+def _respelled(
+    values: Mapping[str, Any], lines: Mapping[str, int], path: Path
+) -> tuple[dict[str, Any], dict[str, int], list[Finding]]:
+    """The values and their lines as they are meant, where a key is spelled wrong, and which are:
+    what would be told of a key that is missing then follows from nothing but that."""
+    respelled, placed = dict(values), dict(lines)
+    findings = []
+    for meant in KEYS:
+        unknown = [key for key in respelled if key not in (*KEYS, *RELOCATIONS)]
+        slip = None if meant in respelled else slip_for(meant, unknown)
+        if slip is None:
+            continue
+        for key, line in lines.items():
+            if key == slip or key.startswith(f"{slip}."):
+                placed[meant + key.removeprefix(slip)] = line
+        line = min((line for key, line in lines.items() if key.split(".")[0] == slip), default=1)
+        findings.append(
+            Finding(
+                ERROR, "refused", f"unknown key {slip}", f"{path}:{line}", slip,
+                f"did you mean {meant!r}?",
+            )
+        )  # fmt: skip
+        respelled[meant] = respelled.pop(slip)
+    return respelled, placed, findings
 
 
 def _planned(network: Network) -> list[Finding]:

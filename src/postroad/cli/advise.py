@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
+from postroad.checking.findings import plural
 from postroad.cli.cost import COUNT, JSON, probabilities, show
 from postroad.errors import InputError, RunFailed
 
@@ -233,9 +234,10 @@ def publishers(scenario: Path, load_max: int | None, limit_s: float, as_json: bo
     proved = (
         "" if best.least == best.messages else f"; the least possible is {best.least:,.0f} or more"
     )
+    staying = len(rows) - table.row_count
+    stay = f"{plural(staying, 'publisher')} {'stays' if staying == 1 else 'stay'}"
     click.echo(
-        f"messages {now:,} to {best.messages:,} ({_change(now, best.messages)}){proved}; "
-        f"{len(rows) - table.row_count} publishers stay"
+        f"messages {now:,} to {best.messages:,} ({_change(now, best.messages)}){proved}; {stay}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from postroad.checking.findings import plural
 from postroad.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,14 +139,26 @@ def _show(answer: Answer) -> None:
 def _dry_run(
     source: Path, at: str | None, topic: str, payload: str, client: str | None, as_json: bool
 ) -> None:
+    import msgspec
+
     from postroad.explain.dry_run import dry_run
     from postroad.live.edge.content import attributes
     from postroad.live.network import load
 
     if at is None:
         raise InputError("--dry-run needs a broker", remedy="say with --at where to publish")
+    content = payload.encode(errors="surrogateescape")
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        document = None
+    if not isinstance(document, dict):  # which a broker takes, and filters see nothing of
+        raise InputError(
+            f"--payload is {payload!r:.60}, which is no JSON object",
+            remedy="""write one, as in '{"price": 12.5}'""",
+        )
     network = load(source)
-    answer = dry_run(network, at, client or "dry-run", attributes(topic, payload.encode()))
+    answer = dry_run(network, at, client or "dry-run", attributes(topic, content))
     if as_json:
         click.echo(json.dumps(answer.to_json()))
     else:
@@ -156,8 +169,9 @@ def _show_dry_run(answer: DryRun) -> None:
     deliveries = answer.deliveries
     reached = [one for one in deliveries if one["reason"] is None]
     click.echo(
-        f"it would come to {len({stop.broker for stop in answer.stops})} brokers and be delivered "
-        f"to {len(reached)} of {len(deliveries)} matching subscriptions; nothing was sent"
+        f"it would come to {plural(len({stop.broker for stop in answer.stops}), 'broker')} and be "
+        f"delivered to {len(reached)} of {plural(len(deliveries), 'matching subscription')}; "
+        "nothing was sent"
     )
     for stop in answer.stops:
         said: list[Any] = [f"to {', '.join(stop.sent_to)}"] if stop.sent_to else []
@@ -167,8 +181,7 @@ def _show_dry_run(answer: DryRun) -> None:
         if stop.holds:
             said.append("held here for a while")
         said += stop.notes
-        click.echo(
-            f"  {stop.hops} links  {stop.broker:<12} {'; '.join(said) or 'no entry matches'}"
-        )
+        way = f"{plural(stop.hops, 'link'):<7}  {stop.broker:<12}"
+        click.echo(f"  {way} {'; '.join(said) or 'no entry matches'}")
     for name in answer.unreachable:
         click.echo(f"! broker {name} does not answer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.checking.findings import plural
 from postroad.cli.deploy import import_network, init
 from postroad.errors import InputError
 
@@ -57,6 +59,8 @@ def up(path: Path, dashboard: bool) -> None:
 
     network = load(path.absolute())
     started = launch.start(network)
+    if not started:
+        click.echo(f"all brokers of {network.name!r} are running already")
     console = Console(stderr=True)
     try:
         with console.status("starting") as shown:
@@ -98,7 +102,7 @@ def down(path: Path) -> None:
     from postroad.live.operations import launch
 
     count = launch.stop(load(path.absolute()))
-    click.echo(f"{count} brokers stopped")
+    click.echo(f"{plural(count, 'broker')} stopped")
 
 
 @network.command()
@@ -113,7 +117,8 @@ def reload(path: Path) -> None:
 
     network = load(path.absolute())
     missing = launch.reload(network, network.member_names)
-    click.echo(f"{len(network.members) - len(missing)} brokers have taken it up")
+    count = len(network.members) - len(missing)
+    click.echo(f"{plural(count, 'broker')} {'has' if count == 1 else 'have'} taken it up")
     if missing:
         click.echo(f"not running here: {', '.join(missing)}; send them SIGHUP where they run")
         sys.exit(1)
@@ -405,7 +410,9 @@ def users() -> None:
 @click.option("--publish-where", help="A filter that all they publish must match.")
 @click.option("--subscribe-where", help="A filter that narrows all they subscribe to.")
 @click.option("--dashboard", type=click.Choice(["look", "operate"]), help="May log in there.")
-@click.password_option(help="Asked for when it is left out.")
+@click.password_option(
+    prompt_required=False, help="Asked for if its text is left out, or if the user is new."
+)
 def add(
     path: Path,
     name: str,
@@ -414,16 +421,29 @@ def add(
     publish_where: str | None,
     subscribe_where: str | None,
     dashboard: str | None,
-    password: str,
+    password: str | None,
 ) -> None:
-    """Add a user to a users file, or change one."""
+    """Add a user to a users file, or change one.
+
+    What is not named stays as it was. To take a right away, remove the user and add it again.
+    """
     from postroad.live.edge import users as kept
 
-    user = kept.new_user(
-        password.encode(), publish, subscribe, publish_where, subscribe_where, dashboard
+    user = kept.find(path, name)
+    if user is None and password is None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    user = kept.with_rights(
+        user,
+        None if password is None else password.encode(),
+        publish,
+        subscribe,
+        publish_where,
+        subscribe_where,
+        dashboard,
     )
     kept.change(path, name, user)
-    click.echo(f"{name} may {_rights(user, ' and ')}")
+    *rights, last = _rights(user)
+    click.echo(f"{name} may {', '.join(rights)} and {last}")
 
 
 @users.command("remove")
@@ -444,12 +464,15 @@ def list_users(path: Path) -> None:
     from postroad.live.edge import users as kept
 
     for name, user in kept.load(path).users.items():
-        click.echo(f"{name}: {_rights(user, ', ')}")
+        click.echo(f"{name}: {', '.join(_rights(user))}")
 
 
-def _rights(user: Any, joint: str) -> str:
-    publish = _listed(user.publish, user.publish_where)
-    return f"publish {publish}{joint}subscribe {_listed(user.subscribe, user.subscribe_where)}"
+def _rights(user: Any) -> list[str]:
+    rights = [
+        f"publish {_listed(user.publish, user.publish_where)}",
+        f"subscribe {_listed(user.subscribe, user.subscribe_where)}",
+    ]
+    return rights if user.dashboard is None else [*rights, f"{user.dashboard} in the dashboard"]
 
 
 def _listed(prefixes: tuple[str, ...], where: str | None) -> str:
@@ -531,7 +554,8 @@ def publish(
             lines = sys.stdin if payload is None else [payload]
             for line in lines:
                 text = line.rstrip("\n") if payload is None else line
-                await connected.publish(topic, text.encode(), qos=qos, retain=retain)
+                data = text.encode(errors="surrogateescape")  # what is no UTF-8, as it was given
+                await connected.publish(topic, data, qos=qos, retain=retain)
 
     _run(send())
 
@@ -557,7 +581,7 @@ def subscribe(
     as_json: bool,
     topic: str,
 ) -> None:
-    """Print the publications that match a topic pattern and a content filter."""
+    """Print the publications that match a topic pattern and a content filter, until interrupted."""
     connecting = _client(where, client, user, ca)
 
     async def listen() -> None:
@@ -575,4 +599,5 @@ def subscribe(
                 if seen == count:
                     return
 
-    _run(listen())
+    with suppress(KeyboardInterrupt):  # which is how one stops it
+        _run(listen())

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from postroad.checking.findings import plural
 from postroad.cli.progress import bar
 from postroad.cli.spark import job, on_spark
 from postroad.errors import InputError, RunFailed
@@ -207,9 +208,10 @@ def _show(recorded: Recorded, same: Fidelity, facts: dict[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 110)
     scenario = recorded.scenario
     click.echo(
-        f"recorded: {scenario.overlay.brokers_count} brokers, {scenario.scheme}, "
-        f"{len(scenario.workload.subscriptions):,} subscriptions, "
-        f"{len(scenario.workload.postings):,} publications in {recorded.until_us / 1e6:,.1f} s"
+        f"recorded: {plural(scenario.overlay.brokers_count, 'broker')}, {scenario.scheme}, "
+        f"{plural(len(scenario.workload.subscriptions), 'subscription')}, "
+        f"{plural(len(scenario.workload.postings), 'publication')} "
+        f"in {recorded.until_us / 1e6:,.1f} s"
     )
     for warning in facts["warnings"]:
         click.echo(f"! {warning}")
@@ -218,13 +220,15 @@ def _show(recorded: Recorded, same: Fidelity, facts: dict[str, Any]) -> None:
         for name, (before, after) in same.delays_us.items()
     )
     if same.same:
+        deliveries = sum(recorded.deliveries.values())
         click.echo(
-            f"replayed: the same {sum(recorded.deliveries.values()):,} deliveries and the same "
-            f"{same.messages_count:,} messages on every link"
+            f"replayed: the same {plural(deliveries, 'delivery', 'deliveries')} and the same "
+            f"{plural(same.messages_count, 'message')} on every link"
         )
     else:
         click.echo(
-            f"replayed: {len(same.missing):,} deliveries missing, {len(same.extra):,} more, "
+            f"replayed: {plural(len(same.missing), 'delivery', 'deliveries')} missing, "
+            f"{len(same.extra):,} more, "
             f"{len(same.messages):,} links and kinds of messages with other counts"
         )
         for text in (*same.missing[:3], *same.extra[:3]):

@@ -57,7 +57,8 @@ def simulate(
         ("publication", settings.workload.postings),
     ):
         if not rows:
-            click.echo(f"postroad: warning: there is no {what} in {scenario}", err=True)
+            place = _place(scenario, f"{what}s")
+            click.echo(f"postroad: warning: there is no {what} in {place}", err=True)
     names = settings.overlay.names
     with ExitStack() as stack:
         # Every file is opened before the run, so a wrong name is told at once.
@@ -101,6 +102,14 @@ def simulate(
         ).require()
         if not as_json:
             click.echo("deliveries equal the oracle's")
+
+
+def _place(scenario: Path, table: str) -> Path:
+    """Where a table of the workload is to stand: in the scenario, or in a file that it names."""
+    from postroad.settings import toml
+
+    name = toml.read(scenario).section("workload").any(table)
+    return scenario.parent / name if isinstance(name, str) else scenario
 
 
 def _show(summary: dict[str, Any]) -> None:

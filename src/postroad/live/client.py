@@ -14,6 +14,7 @@ it connects there, subscribes again, and what is published meanwhile waits.
 from __future__ import annotations
 
 import asyncio
+import enum
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
@@ -23,10 +24,11 @@ import mqtt5
 from mqtt5 import ConnAckReasonCode, DisconnectReasonCode, PublishPacket, QoS
 
 from postroad.errors import InputError, RunFailed
-from postroad.live.edge import mqtt
+from postroad.live.edge import mqtt, topics
 
 CONNECT_S = 10.0
 PACKET_MAX = 256 << 20
+TEXT_BYTES_MAX = 65_535  # of a text in a packet: its length stands in two bytes
 QUEUE_MAX = 10_000  # received and not yet taken: then reading pauses
 MOVES_MAX = 5
 # What ends the exchange that a packet identifier is for.
@@ -55,6 +57,13 @@ class Client(asyncio.Protocol):
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        for what, text in (
+            ("the client's identifier", client_id),
+            ("the user's name", username),
+            ("the password", password),
+            ("advertise", advertise),
+        ):
+            _check_text(what, text)
         self.host, self.port = host, port
         self.client_id = client_id
         self.advertise = advertise
@@ -120,7 +129,8 @@ class Client(asyncio.Protocol):
                 self._ready.set()
                 return
             if not self._move_to(answer.server_reference):
-                raise RunFailed(f"the broker refuses: {answer.reason_str or answer.reason_code}")
+                reason = answer.reason_str or _in_words(answer.reason_code)
+                raise RunFailed(f"the broker refuses: {reason}")
         raise RunFailed(f"sent on {MOVES_MAX} times")
 
     def _move_to(self, reference: str | None) -> bool:
@@ -161,6 +171,9 @@ class Client(asyncio.Protocol):
         self, pattern: str = "#", *, where: str | None = None, qos: int = 0
     ) -> None:
         """Ask for publications. Returns once every broker that can be reached knows."""
+        _check_text("the topic filter", pattern)
+        topics.check_pattern(topics.split_share(pattern)[1])
+        _check_text("the content filter", where)
         await self._subscribe(pattern, where, qos)
         self._subscriptions[pattern] = (where, qos)
 
@@ -172,7 +185,8 @@ class Client(asyncio.Protocol):
         await self._send(packet.write())
         granted = await answer
         if int(granted.reason_codes[0]) >= 0x80:
-            raise InputError(granted.reason_str or f"refused: {granted.reason_codes[0]!r}")
+            reason = _in_words(granted.reason_codes[0])
+            raise InputError(granted.reason_str or f"refused: {reason}")
 
     async def unsubscribe(self, pattern: str) -> None:
         number, answer = self._ask()
@@ -190,6 +204,8 @@ class Client(asyncio.Protocol):
         properties: dict[str, str] | None = None,
     ) -> None:
         """Publish; with qos 1 or 2 this returns once the broker has acknowledged it."""
+        _check_text("the topic", topic)
+        topics.check_topic(topic)
         while qos and len(self._unacknowledged) >= self._receive_max and self._failure is None:
             self._room.clear()
             await self._room.wait()
@@ -210,7 +226,8 @@ class Client(asyncio.Protocol):
             answered = await answer
             refused = int(answered.reason_code) >= 0x80
             if refused and not isinstance(answered, mqtt5.PubCompPacket):  # 0x92 is the same to us
-                raise InputError(f"not published: {answered.reason_str or answered.reason_code!r}")
+                reason = answered.reason_str or _in_words(answered.reason_code)
+                raise InputError(f"not published: {reason}")
 
     def __aiter__(self) -> AsyncIterator[PublishPacket]:
         return self._messages()
@@ -316,7 +333,7 @@ class Client(asyncio.Protocol):
                 self._transport = None
                 self._start(self._follow())
             else:
-                reason = packet.reason_str or repr(packet.reason_code)
+                reason = packet.reason_str or _in_words(packet.reason_code)
                 self._fail(RunFailed(f"the broker ended the connection: {reason}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -346,6 +363,21 @@ class Client(asyncio.Protocol):
         self._inbox.put_nowait(None)
         self._ready.set()
         self._room.set()
+
+
+def _check_text(what: str, text: str | None) -> None:
+    """Raise `InputError` for a text that no packet can carry."""
+    try:
+        size = len((text or "").encode())
+    except UnicodeEncodeError:  # bytes of a command line that are no UTF-8
+        raise InputError(f"{what} is {text!r:.60}", remedy="write it as UTF-8") from None
+    if size > TEXT_BYTES_MAX:
+        raise InputError(f"{what} has {size:,} bytes", remedy=f"use at most {TEXT_BYTES_MAX:,}")
+
+
+def _in_words(code: enum.IntEnum) -> str:
+    """A reason code as the standard names it."""
+    return f"{code.name.lower().replace('_', ' ')} (0x{int(code):02X})"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -288,6 +288,13 @@ def load(path: Path) -> Network:
     return from_values(values, path, key_lines(text))
 
 
+# The keys of a network file, beside the table of its relocation.
+KEYS = (
+    "name", "scheme", "seed", "links", "plan", "parameters", "relocation", "users", "secret", "tls",
+    "store", "traces", "removed", "limits", "brokers",
+)  # fmt: skip
+
+
 def from_values(values: Mapping[str, Any], path: Path, lines: Mapping[str, int]) -> Network:
     """The network of a file that has been read."""
     top = Section(values, str(path), lines=lines)

@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from postroad.errors import InputError, choice_of
+from postroad.errors import InputError, choice_of, slip_for
 
 T = TypeVar("T")
 _MISSING: Any = object()
@@ -44,6 +44,13 @@ class Section:
         self.known.append(key)
         if key not in self.values:
             if default is _MISSING:
+                slip = slip_for(key, self.values)
+                if slip is not None:
+                    raise InputError(
+                        f"{self._key(key)} is missing, and there is {self._key(slip)}",
+                        where=self._place(self._key(slip)),
+                        remedy=f"did you mean {key!r}?",
+                    )
                 raise InputError(
                     f"{self._key(key)} is missing",
                     where=self._place(self.path),

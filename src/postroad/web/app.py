@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -313,15 +316,22 @@ def serve(dashboard: Dashboard, host: str, port: int, ready: Callable[[], None])
 
     async def run() -> None:
         runner = web.AppRunner(dashboard.application(), access_log=None)
-        await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise RunFailed(f"cannot listen on {host}:{port}: {error.strerror}") from None
-        ready()
-        try:
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                reason = error.strerror
+                option = "--host"
+                if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                    reason, option = os.strerror(error.errno), "--port"
+                raise RunFailed(
+                    f"cannot listen on {host}:{port}: {reason}; choose another {option}"
+                ) from None
+            ready()
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
 
-    asyncio.run(run())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())

@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from postroad.cli import cli
 from postroad.errors import InputError
 from postroad.live.edge import users
+from postroad.live.network import KEYS
+from postroad.relocation import RELOCATIONS
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "check"
@@ -77,6 +79,53 @@ def test_wrong_usage(arguments: list[str], complaint: str) -> None:
     done = run(*arguments)
     assert isinstance(done.exception, InputError)  # which `main` turns into exit code 2
     assert complaint in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "line"),
+    [("shceme =", "scheme =", 3), ("lnks =", "links =", 4), ("[brokrs.", "[brokers.", 6)],
+)
+def test_a_key_that_is_misspelled_is_all_that_is_told(
+    tmp_path: Path, written: str, meant: str, line: int
+) -> None:
+    redundant = '"madrid"], ["berlin", "madrid"]]'
+    text = (EXAMPLE / "now.toml").read_text().replace('"madrid"]]', redundant)
+    (tmp_path / "n.toml").write_text(text.replace(meant, written))
+    code, found = findings("n.toml", folder=tmp_path)
+    errors = [(f["what"], f["where"], f["remedy"]) for f in found if f["severity"] == "error"]
+    key, known = written.strip("[. ="), meant.strip("[. =")
+    assert errors == [(f"unknown key {key}", f"n.toml:{line}", f"did you mean {known!r}?")]
+    assert code == 1
+
+
+def test_whether_links_may_close_loops_is_not_told_of_an_unknown_scheme(tmp_path: Path) -> None:
+    text = (
+        (EXAMPLE / "now.toml").read_text().replace('"madrid"]]', '"madrid"], ["berlin", "madrid"]]')
+    )
+    (tmp_path / "n.toml").write_text(text.replace("subscription_forwarding", "beacon"))
+    _, found = findings("n.toml", folder=tmp_path)
+    (error,) = [f for f in found if f["severity"] == "error"]
+    assert "scheme is 'beacon'" in error["what"]
+
+
+def test_the_keys_of_a_network_file_are_those_that_are_read() -> None:
+    page = (ROOT / "docs" / "reference" / "files.md").read_text(encoding="utf-8")
+    table = page.partition("## A network file")[2].partition("\n## ")[0]
+    named = {row.split(".")[0] for row in re.findall(r"^\| `([^`]*)`", table, re.M)}
+    assert {*KEYS} == named - {*RELOCATIONS}
+
+
+@pytest.mark.parametrize("text", ["", "broker,client,filter\n"])
+def test_a_file_without_rows_is_warned_of(tmp_path: Path, text: str) -> None:
+    (tmp_path / "empty.csv").write_text(text)
+    empty = tmp_path / "empty.csv"
+    code, found = findings("now.toml", "--subscriptions", empty, "--publications", empty)
+    told = [(f["what"], f["where"]) for f in found if f["severity"] == "warning"]
+    assert told == [
+        ("there is no subscription in it", str(empty)),
+        ("there is no publication in it", str(empty)),
+    ]
+    assert code == 0
 
 
 def test_users_are_checked_and_compared(tmp_path: Path) -> None:

@@ -286,6 +286,20 @@ def test_a_wrong_scenario_exits_with_2_and_no_traceback(folder: Path) -> None:
     assert err == "postroad: scenario.toml:1: unknown key sede = 1; did you mean 'seed'?\n"
 
 
+def test_a_file_without_rows_is_named(folder: Path) -> None:
+    for name in ("subs.csv", "pubs.jsonl"):
+        (folder / name).write_text("")
+    code, _, err = simulate(folder)
+    assert code == 0
+    assert err == (
+        "postroad: warning: there is no subscription in subs.csv\n"
+        "postroad: warning: there is no publication in pubs.jsonl\n"
+    )
+    listed = scenario_with('subscriptions = "subs.csv"', "subscriptions = []")
+    (folder / "scenario.toml").write_text(listed)
+    assert "there is no subscription in scenario.toml\n" in simulate(folder)[2]
+
+
 def test_a_place_that_cannot_be_written_is_told(folder: Path) -> None:
     code, out, err = simulate(folder, "--deliveries", "no/such/place.jsonl")
     assert (code, out) == (2, "")

@@ -103,3 +103,35 @@ def test_a_network_without_traces_says_what_to_do(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["explain", str(path), "--publication", "p", "--client", "c"])
     assert isinstance(result.exception, InputError)
     assert "records nothing" in str(result.exception)
+
+
+@pytest.mark.parametrize("payload", ['{"price": 12.5', "12", "hello", "[]", "", '{"a": "\udcff"}'])
+def test_a_payload_that_is_no_object_is_not_asked_about(tmp_path: Path, payload: str) -> None:
+    from click.testing import CliRunner
+
+    from live_harness import write_network
+    from postroad.cli import cli
+
+    path = write_network(tmp_path, ["A"], [])
+    words = ["explain", str(path), "--dry-run", "--at", "A", "--payload", payload]
+    result = CliRunner().invoke(cli, words)
+    assert isinstance(result.exception, InputError)
+    assert f"--payload is {payload!r}, which is no JSON object" in str(result.exception)
+
+
+def test_one_broker_and_one_subscription_are_not_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from postroad.cli.explain import _show_dry_run
+
+    net = memory(tmp_path, ["A", "B"], [("A", "B")])
+    net.client(1, "c").subscribe("t")
+    net.settle()
+    _show_dry_run(ask(net, "B", "p", "t", b"{}"))
+    assert (
+        "to 1 broker and be delivered to 1 of 1 matching subscription;" in capsys.readouterr().out
+    )
+    _show_dry_run(ask(net, "A", "p", "t", b"{}"))
+    said = capsys.readouterr().out
+    assert "to 2 brokers and be delivered to 1 of 1 matching subscription;" in said
+    assert "  1 link   B  " in said

@@ -28,7 +28,7 @@ http = 6
     ("old", "new", "told"),
     [
         ('["A", "B"]', '["A", "X"]', ":3: links is"),
-        ("http = 6", "htp = 6", ":10: brokers.B.http is missing"),
+        ("http = 6", "htp = 6", ":13: brokers.B.http is missing, and there is brokers.B.htp"),
         ("mqtt = 4", "mqtt = 2", ":11: brokers.B.mqtt is 2; choose another: brokers.A.link has it"),
         ("mqtt = 4", "mqtt = 70000", ":11: brokers.B.mqtt is 70000"),
         ("http = 3", "http = 3\nhots = 'x'", ":9: unknown key brokers.A.hots"),

@@ -223,6 +223,29 @@ def test_users_commands(tmp_path: Path) -> None:
         users.load(tmp_path / "users.json")
 
 
+def test_a_user_is_changed_in_what_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+
+    def add(*options: str, typed: str = "") -> str:
+        done = CliRunner().invoke(cli, ["users", "add", str(path), "ann", *options], input=typed)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    add("--publish", "quotes", "--subscribe", "#", "--publish-where", "x > 1", typed="pw\npw\n")
+    said = add("--dashboard", "look")
+    assert said == "ann may publish quotes where x > 1, subscribe # and look in the dashboard\n"
+    assert users.load(path).verify("ann", b"pw")
+    shown = CliRunner().invoke(cli, ["users", "list", str(path)]).output
+    assert shown == "ann: publish quotes where x > 1, subscribe #, look in the dashboard\n"
+    said = add("--publish", "news", "--password", typed="new\nnew\n")
+    assert "ann may publish news where x > 1, subscribe # and look in the dashboard" in said
+    assert not users.load(path).verify("ann", b"pw")
+    assert users.load(path).verify("ann", b"new")
+    wrong = CliRunner().invoke(cli, ["users", "add", str(path), "ann", "--publish-where", "x >"])
+    assert isinstance(wrong.exception, InputError)
+    assert users.load(path).users["ann"].publish_where == "x > 1"
+
+
 READINGS = [
     (b'{"price": 5}', [], True),
     (b'{"price": 5}', [("price", "5")], True),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from aiohttp import ClientSession, CookieJar
 from aiohttp.test_utils import TestServer
 
-from live_harness import write_network
+from live_harness import environment, free_ports, write_network
 from postroad.errors import InputError
 from postroad.live.edge import users
 from postroad.live.links import secret
@@ -119,3 +122,23 @@ def test_other_sites_and_other_names_are_refused(tmp_path: Path) -> None:
 def test_a_role_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="choose look or operate"):
         users.new_user(b"word", (), (), dashboard="admin")
+
+
+def test_a_port_in_use_is_one_line_and_an_interrupt_ends_well(tmp_path: Path) -> None:
+    path = write_network(tmp_path, ["A"], [], free=True)
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "postroad", "dashboard", str(path), "--port", str(port)]
+    first = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    assert f":{port}/" in first.stdout.readline()
+    second = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    first.send_signal(signal.SIGINT)
+    assert first.communicate(timeout=30) == ("", "")
+    assert first.returncode == 0
+    assert second.stderr == (
+        f"postroad: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "choose another --port\n"
+    )
+    assert second.returncode == 1

@@ -30,6 +30,16 @@ def valid_topic(topic: str) -> bool:
     return not ("+" in topic or "#" in topic or "\0" in topic)
 
 
+def check_topic(topic: str) -> None:
+    """Raise `InputError` unless a client may publish to this topic."""
+    if not valid_topic(topic):
+        raise InputError(
+            f"{topic[:60]!r} is no topic to publish to",
+            remedy="name one without + and #, without $ in front, of at most "
+            f"{TOPIC_MAX:,} characters and {LEVELS_MAX} levels",
+        )
+
+
 def check_pattern(pattern: str) -> None:
     """Raise `InputError` unless this is a topic filter of the standard."""
     levels = pattern.split("/")

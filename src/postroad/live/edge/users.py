@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -108,6 +108,33 @@ def new_user(
     return user
 
 
+def with_rights(
+    user: User | None,
+    password: bytes | None,
+    publish: tuple[str, ...] = (),
+    subscribe: tuple[str, ...] = (),
+    publish_where: str | None = None,
+    subscribe_where: str | None = None,
+    dashboard: str | None = None,
+) -> User:
+    """The user with what is given; the rest stays as it was. One who is new has a password.
+
+    Raises `InputError` for a filter that is none.
+    """
+    if user is None:
+        assert password is not None
+        return new_user(password, publish, subscribe, publish_where, subscribe_where, dashboard)
+    changed = new_user(
+        password or b"",
+        publish or user.publish,
+        subscribe or user.subscribe,
+        user.publish_where if publish_where is None else publish_where,
+        user.subscribe_where if subscribe_where is None else subscribe_where,
+        user.dashboard if dashboard is None else dashboard,
+    )
+    return changed if password is not None else replace(changed, salt=user.salt, hash=user.hash)
+
+
 def _check(user: User) -> None:
     for text in (user.publish_where, user.subscribe_where):
         conjunctions = () if text is None else parse(text).conjunctions
@@ -189,6 +216,11 @@ def _read(path: Path) -> dict[str, User]:
             "not a file of users", where=str(path), remedy="write it with postroad users add"
         ) from None
     return users
+
+
+def find(path: Path, name: str) -> User | None:
+    """The user of this name, if the file is there and has one."""
+    return _read(path).get(name) if path.exists() else None
 
 
 def change(path: Path, name: str, user: User | None) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from postroad.errors import InputError, RunFailed
+from postroad.errors import RunFailed
 from postroad.live import store as stores
 from postroad.live.edge.clients import NOT_HERE
 from postroad.live.links.secret import check_guarded
@@ -38,8 +38,8 @@ def folder_of(network: Network) -> Path:
 
 
 def start(network: Network) -> list[str]:
-    """Start every broker that does not run, as a process of its own; fails if all run already, or
-    if something else has a port of one of them."""
+    """Start every broker that does not run, as a process of its own, and say which; fails if
+    something else has a port of one of them."""
     check_guarded(network)
     missing = []
     for name, row in status(network).items():
@@ -57,11 +57,6 @@ def start(network: Network) -> list[str]:
         else:
             continue
         missing.append(name)
-    if not missing:
-        raise InputError(
-            f"all brokers of {network.name!r} are running already",
-            remedy=f"stop them with: postroad network down {network.path}",
-        )
     for name in missing:
         start_one(network, name)
     return missing
