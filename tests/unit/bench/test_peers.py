@@ -153,19 +153,11 @@ def test_boxes_of_sqlite_hold_what_lies_between_two_numbers_of_32_bits() -> None
 
 def test_simulators_count_the_same_messages(tmp_path: Path) -> None:
     graph = workloads.tree(20, 10, 3)
-    for systems_of in (_simulators(), {OURS: (models._paths, "")}):
-        figures = models.compared(systems_of, graph, 190)
-        assert not [f for f in figures if f.note.startswith("failed")]
-    assert models._bare(graph)() == 190 == models._ours(graph)()
+    figures = models.compared(models.SIMULATORS, graph, 190)
+    assert not [f for f in figures if f.note.startswith("failed")]
+    assert models._bare(graph)() == 190 == models._ours(graph)() == models._compiled(graph)()
     line = Graph(3, [(0, 1, 5), (1, 2, 7)], [])
     assert models._paths(line)() == 2 * (5 + 7 + 12)
-
-
-def _simulators() -> dict[str, tuple[object, str]]:
-    return {
-        OURS: (models._ours, ""), "SimPy": (models._simpy, "simpy"), "ns-3": (models._ns3, "ns3"),
-        "b": (models._bare, ""),
-    }  # fmt: skip
 
 
 def test_a_peer_that_ends_its_process_leaves_the_row_whole(

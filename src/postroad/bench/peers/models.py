@@ -21,7 +21,8 @@ from postroad.bench.peers import workloads
 from postroad.bench.peers.figures import OURS, PeerFigure
 from postroad.bench.peers.systems import no_library
 from postroad.bench.peers.workloads import Graph
-from postroad.overlay import from_links, latencies
+from postroad.kernels import popsub
+from postroad.overlay import Overlay, from_links, latencies
 from postroad.sim.run import run
 from postroad.sim.scenario import Scenario
 from postroad.workloads.model import Posting, Workload
@@ -91,9 +92,13 @@ def _neighbours(graph: Graph) -> list[list[tuple[int, int]]]:
     return beside
 
 
-def _ours(graph: Graph) -> Callable[[], int]:
+def _overlay(graph: Graph) -> Overlay:
     names = [str(n) for n in range(graph.nodes)]
-    overlay = from_links([(names[a], names[b], us) for a, b, us in graph.links])
+    return from_links([(names[a], names[b], us) for a, b, us in graph.links])
+
+
+def _ours(graph: Graph) -> Callable[[], int]:
+    overlay = _overlay(graph)
     place = {name: broker for broker, name in enumerate(overlay.names)}
     postings = tuple(
         Posting(us, place[str(n)], "p", str(k), {"class": "c"})
@@ -101,6 +106,30 @@ def _ours(graph: Graph) -> Callable[[], int]:
     )
     scenario = Scenario("flooding", overlay, Workload((), (), postings))
     return lambda: sum(link.copies for link in run(scenario).links)
+
+
+def _compiled(graph: Graph) -> Callable[[], int]:
+    """PopSub's kernel on its tree, with a subscription at every broker to all that one publishes:
+    the same messages, and when each is delivered."""
+    overlay = _overlay(graph)
+    place = {name: broker for broker, name in enumerate(overlay.names)}
+    homes = sorted({place[str(n)] for n, _ in graph.publications})
+    publications = sorted((us, homes.index(place[str(n)])) for n, us in graph.publications)
+    offers, brokers = (part.ravel() for part in np.indices((len(homes), graph.nodes)))
+    any_value = np.zeros((len(offers), 2), np.int64)
+    workload = popsub.WorkloadArrays(
+        homes=np.array(homes),
+        subscription_advertisement=offers,
+        subscription_broker=brokers,
+        low=any_value,
+        high=any_value,
+        time_us=np.array([us for us, _ in publications]),
+        advertisement=np.array([offer for _, offer in publications]),
+        values=np.zeros((len(publications), 2), np.int64),
+    )
+    settings = popsub.Settings(mechanism="tree")
+    popsub.simulate(overlay, workload, settings)  # compile
+    return lambda: popsub.simulate(overlay, workload, settings).messages["publication"]
 
 
 def _simpy(graph: Graph) -> Callable[[], int]:
@@ -268,6 +297,7 @@ def _networkx_paths(graph: Graph) -> Callable[[], int]:
 
 SIMULATORS: Systems = {
     OURS: (_ours, ""),
+    f"{OURS}, compiled": (_compiled, ""),
     "SimPy": (_simpy, "simpy"),
     "ns-3, events made in C++": (_ns3, "ns3"),
     "a bare heap": (_bare, ""),

@@ -164,7 +164,7 @@ def complete(nodes: int, seed: int) -> Graph:
 
 
 GRAPHS: dict[str, Callable[[int], Graph]] = {
-    "simulate": lambda seed: tree(150, 400, seed),
+    "simulate": lambda seed: tree(150, 10_000, seed),
     "plan-tree": lambda seed: complete(600, seed),
     "plan-paths": lambda seed: tree(600, 0, seed),
 }
