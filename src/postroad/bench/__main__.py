@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 
 from postroad.bench import against, where
 
@@ -56,7 +55,7 @@ def main() -> None:
     wanted = chosen.parts or list(PARTS)
     unknown = [part for part in wanted if part not in PARTS]
     if unknown:
-        sys.exit(f"bench: no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+        parser.error(f"no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
     for part in wanted:
         if chosen.against is not None:
             print(f"{part}, this version beside {chosen.against}")
