@@ -567,54 +567,38 @@ class Broker:
             if neighbour.link.full:
                 self.congested = True
 
-    def clear(self, peers: Iterable[BrokerId], lasting: bool) -> bool:
-        """Whether a publication would leave for these neighbours at once, as a run or a batch."""
+    def neighbours(self, peers: Iterable[BrokerId], lasting: bool) -> list[Neighbour] | None:
+        """These neighbours, if they take a publication that goes alone: as a run, or a batch."""
         version = links.RUNS if lasting else links.BATCHES
-        for peer in peers:
-            neighbour = self.peers[peer]
-            wire = neighbour.wire
-            if wire is None or wire.out or wire.closing or not neighbour.link.clear:
-                return False
-            if not self._takes(peer, version):
-                return False
-        return not self.congested
+        if not all(self._takes(peer, version) for peer in peers):
+            return None
+        return [self.peers[peer] for peer in peers]
 
-    def forward_at_once(
-        self, run: RunMessage, peers: list[BrokerId], lasting: bool
-    ) -> list[tuple[Wire, bytes]]:
-        """Pass on a run of one over clear links, where not all to its topic go the same way as a
-        batch: what is to be written to which connections now."""
-        message: RunMessage | BatchMessage = run
-        if not lasting:
-            message = BatchMessage(
-                run.publisher, run.boot, [run.first], run.packets, run.time_us, run.hops
-            )
-        data = self.codec.encode(message)
-        written = []
-        for peer in peers:
-            neighbour = self.peers[peer]
-            assert neighbour.wire is not None
-            written.append((neighbour.wire, neighbour.link.at_once(data, self.now)))
-            neighbour.sent[run.kind] = neighbour.sent.get(run.kind, 0) + 1
-        return written
+    def at_once(self, message: bytes, neighbour: Neighbour) -> bytes:
+        """Pass on a publication that goes alone, over a clear link: what is to be written now."""
+        sent = neighbour.sent
+        sent[RunMessage.kind] = sent.get(RunMessage.kind, 0) + 1
+        return neighbour.link.at_once(message, self.now)
 
-    def arrived_alone(self, wire: Wire, data: bytes) -> tuple[links.Data, RunMessage] | None:
-        """The publication that came alone over a connection, as a run, with its frame; None if it
-        is anything else, or there is more to do for it than to hand it out. Nothing is changed."""
+    def arrived_alone(self, wire: Wire, data: bytes) -> tuple[links.Data, RunMessage, bytes] | None:
+        """The publication that came alone over a connection, as a run, with its frame and as it
+        stands there; None if it is anything else, or there is more to do for it than to hand it
+        out. Nothing is changed."""
         link = wire.link
         if link is None or wire.closing or wire.buffer or self.journal is not None:
             return None
         frame = links.only(data)
         if type(frame) is not links.Data or not link.continues(frame):
             return None
-        message = self.codec.together(frame.messages[0])
+        came = bytes(frame.messages[0])
+        message = self.codec.together(came)
         if type(message) is BatchMessage and len(message.numbers) == 1:
             publisher, boot, packet = message.publisher, message.boot, message.packets
             topic = self.clients.runs.topic_of(packet)
             if topic is not None:
                 number, time_us, hops = message.numbers[0], message.time_us, message.hops
                 message = RunMessage(publisher, boot, number, topic, packet, time_us, hops)
-        return (frame, message) if type(message) is RunMessage else None
+        return (frame, message, came) if type(message) is RunMessage else None
 
     def took_at_once(self, wire: Wire, frame: links.Data, run: RunMessage, now: TimeUs) -> bool:
         """A run of one that came in this frame is dealt with; whether it is to be acknowledged."""

@@ -31,8 +31,8 @@ from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
 from postroad.live.edge.ways import Destinations
 from postroad.live.links import certificates, secret
-from postroad.live.links.messages import BadMessage, RunMessage
-from postroad.live.links.neighbour import Wire
+from postroad.live.links.messages import BadMessage
+from postroad.live.links.neighbour import Neighbour, Wire
 from postroad.live.network import Network
 from postroad.live.operations import http, logs, reload, workers
 from postroad.live.store import Store
@@ -72,6 +72,7 @@ class Writes(NamedTuple):
     to: Destinations
     level: int  # of MQTT, as they come
     writes: Sequence[tuple[Connection, Callable[[bytes], None], bool]]  # to whom, if as they come
+    onward: Sequence[tuple[Neighbour, Callable[[bytes], None]]]
 
 
 def clock() -> Callable[[], TimeUs]:
@@ -447,17 +448,16 @@ class Server:
             if len(data) > QUIET_BYTES:
                 return False
             to = protocol.clients.alone.destinations(connection, data)
-            if to is None:
-                return False
-            way = self._way(connection, to, connection.level)
-        if not self._clear(way):
+            way = None if to is None else self._way(connection, to, connection.level)
+        if way is None or not self._clear(way):
             return False
         self._turned_us = now
-        self._write(way, data)
+        if way.writes:
+            self._write(way, data)
         protocol.clients.alone.went(connection, data, len(way.writes), now)
-        if way.to.peers:
+        if way.onward:
             run = protocol.clients.alone.as_run(connection, data, way.to.topic)
-            self._forward(run, way.to)
+            self._forward(self.broker.codec.alone(run, way.to.lasting), way)
         return True
 
     def passed_on(self, wire: Wire, data: bytes) -> bool:
@@ -468,36 +468,35 @@ class Server:
         arrived = None if self.inbox else self.broker.arrived_alone(wire, data)
         if arrived is None:
             return False
-        frame, run = arrived
+        frame, run, came = arrived
         clients, way = self.broker.clients, self._ways.get(wire)
         if way is None or way.to.topic != run.topic:
             assert wire.link is not None
             to = clients.alone.destinations_from(wire.link.peer, run)
-            if to is None:
-                return False
-            way = self._way(wire, to, mqtt.V5)
-        if not mqtt.goes_alone(run.packets, way.to.field) or not self._clear(way):
+            way = None if to is None else self._way(wire, to, mqtt.V5)
+        if way is None or not (mqtt.goes_alone(run.packets, way.to.field) and self._clear(way)):
             return False
         self._turned_us = now
         acknowledges = self.broker.took_at_once(wire, frame, run, now)
-        self._write(way, run.packets)
+        if way.writes:
+            self._write(way, run.packets)
         clients.alone.copied(len(way.writes), now - run.time_us)
-        if way.to.peers:
-            publisher, boot, first, topic = run.publisher, run.boot, run.first, run.topic
-            onward = RunMessage(
-                publisher, boot, first, topic, run.packets, run.time_us, run.hops + 1
-            )
-            self._forward(onward, way.to)
+        if way.onward:
+            self._forward(self.broker.codec.alone_on(run, came, way.to.lasting), way)
         if acknowledges:
             self.soon()
         return True
 
-    def _way(self, source: Connection | Wire, to: Destinations, level: int) -> Writes:
-        """How what comes from there at this MQTT level is written to whom."""
-        writes = [
-            (target, self.transports[target].write, target.level == level) for target in to.targets
-        ]
-        way = Writes(to, level, writes)
+    def _way(self, source: Connection | Wire, to: Destinations, level: int) -> Writes | None:
+        """How what comes from there at this MQTT level is written to whom; None if a neighbour has
+        to get it otherwise."""
+        transports, neighbours = self.transports, self.broker.neighbours(to.peers, to.lasting)
+        if neighbours is None:
+            return None
+        writes = [(target, transports[target].write, target.level == level)
+                  for target in to.targets]  # fmt: skip
+        onward = [(each, transports[each.wire].write) for each in neighbours if each.wire]
+        way = Writes(to, level, writes, onward)
         if to.lasting:
             self._ways[source] = way
         return way
@@ -507,8 +506,10 @@ class Server:
         for target, _, _ in way.writes:
             if target.full or target.out:
                 return False
-        to = way.to
-        return not to.peers or self.broker.clear(to.peers, to.lasting)
+        for neighbour, _ in way.onward:
+            if not neighbour.clear:
+                return False
+        return not (way.onward and self.broker.congested)
 
     def _write(self, way: Writes, data: bytes) -> None:
         other, size = b"", 0
@@ -520,9 +521,9 @@ class Server:
             size += len(written)
         self.broker.clients.wrote(size)
 
-    def _forward(self, run: RunMessage, to: Destinations) -> None:
-        for wire, frame in self.broker.forward_at_once(run, to.peers, to.lasting):
-            self.transports[wire].write(frame)
+    def _forward(self, message: bytes, way: Writes) -> None:
+        for neighbour, write in way.onward:
+            write(self.broker.at_once(message, neighbour))
 
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""

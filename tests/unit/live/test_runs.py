@@ -12,6 +12,7 @@ from typing import Any
 import mqtt5
 import msgspec
 import pytest
+from msgspec import structs
 
 from filter_texts import expression, row
 from live_harness import Memory, memory, write_network
@@ -27,7 +28,7 @@ from postroad.live.edge.runs import (
 )
 from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
-from postroad.live.links.messages import BatchMessage, Echo, RunMessage
+from postroad.live.links.messages import BatchMessage, Codec, Echo, RunMessage
 from postroad.live.network import load
 from postroad.matching.index import PASSED_MAX
 from postroad.matching.packets import RUN_BYTES
@@ -855,3 +856,23 @@ def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Pa
     link.on_cut(net.now)
     assert broker.arrived_alone(wire, whole) is None
     assert link.received == before
+
+
+@pytest.mark.parametrize("hops", [1, 2, 126, 127, 128, 200, 0, -1, -2, -200])
+@pytest.mark.parametrize("lasting", [True, False])
+@pytest.mark.parametrize("kind", [RunMessage, BatchMessage])
+def test_what_goes_on_alone_says_one_hop_more_and_nothing_else(
+    hops: int, lasting: bool, kind: type[Message]
+) -> None:
+    codec = Codec()
+    packet = mqtt5.PublishPacket("a", b'{"n": 1}').write()
+    run = RunMessage("p", "0-1", 7, "a", packet, 10**15, hops)
+    batch = BatchMessage("p", "0-1", [7], packet, 10**15, hops)
+    came = codec.encode(run if kind is RunMessage else batch)
+    onward = structs.replace(run if lasting else batch, hops=hops + 1)
+    assert codec.alone_on(run, came, lasting) == codec.encode(onward)
+    # A field after the hops, as a later version may have, is not taken for them.
+    name, body = msgspec.msgpack.decode(came)
+    for more in ({"xhops": hops}, {"more": b"\xa4hops" + bytes((hops % 128,))}):
+        longer = msgspec.msgpack.encode((name, {**body, **more}))
+        assert codec.alone_on(run, longer, lasting) == codec.encode(onward)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from postroad import model
 from postroad.errors import FilterError
@@ -322,6 +323,8 @@ def _decode_value(kind: type, value: Any) -> Any:
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _split = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
+_decode_run = msgspec.msgpack.Decoder(RunMessage).decode
+_decode_batch = msgspec.msgpack.Decoder(BatchMessage).decode
 
 
 # What brokers say to each other whatever the scheme.
@@ -352,6 +355,13 @@ MESSAGES: tuple[type[Message], ...] = (
 
 
 _RUN, _BATCH = (_encode((kind.wire, None))[:-1] for kind in (RunMessage, BatchMessage))
+# As they begin with their number of fields, the last of which says how many hops: one byte, if that
+# is less than 128.
+_WHOLE_RUN, _WHOLE_BATCH = (
+    begins + bytes((0x80 + len(kind.__struct_fields__),))
+    for kind, begins in ((RunMessage, _RUN), (BatchMessage, _BATCH))
+)
+_HOPS = _encode(RunMessage.__struct_fields__[-1])
 
 
 class Codec:
@@ -368,18 +378,32 @@ class Codec:
     def encode(self, message: Message) -> bytes:
         return _encode((self._names[type(message)], message))
 
-    def together(self, data: msgspec.Raw) -> RunMessage | BatchMessage | None:
+    def together(self, data: bytes) -> RunMessage | BatchMessage | None:
         """The run or the batch that some bytes are; None if they are anything else."""
-        view = memoryview(data)
-        for kind, begins in ((RunMessage, _RUN), (BatchMessage, _BATCH)):
-            if view[: len(begins)] == begins:
-                try:
-                    message = self._decoders[kind.wire](view[len(begins) :])
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    return None
-                assert isinstance(message, RunMessage | BatchMessage)
-                return message
+        try:
+            if data.startswith(_RUN):
+                return _decode_run(data[len(_RUN) :])
+            if data.startswith(_BATCH):
+                return _decode_batch(data[len(_BATCH) :])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
         return None
+
+    def alone(self, run: RunMessage, lasting: bool) -> bytes:
+        """A run of one for a neighbour: as a batch where not all to its topic go the same way."""
+        if lasting:
+            return self.encode(run)
+        return self.encode(
+            BatchMessage(run.publisher, run.boot, [run.first], run.packets, run.time_us, run.hops)
+        )
+
+    def alone_on(self, run: RunMessage, came: bytes, lasting: bool) -> bytes:
+        """The same of one that came as these bytes, one hop further; nearly always they are it."""
+        hops = run.hops + 1
+        begins = _WHOLE_RUN if lasting else _WHOLE_BATCH
+        if 0 < hops < 128 and came.startswith(begins) and came.endswith(_HOPS, 0, -1):
+            return came[:-1] + bytes((hops,))
+        return self.alone(structs.replace(run, hops=hops), lasting)
 
     def decode(self, data: Any) -> Message:
         try:

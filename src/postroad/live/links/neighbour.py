@@ -62,3 +62,11 @@ class Neighbour:
     refused: str | None = None  # why its last hello was not gone on with
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def clear(self) -> bool:
+        """Whether a message would leave at once: nothing waits, and the peer takes one more."""
+        wire, link = self.wire, self.link
+        if wire is None or wire.out or wire.closing or not link.connected:
+            return False
+        return link.base + len(link.queue) == link.sent < link.granted
