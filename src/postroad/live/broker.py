@@ -630,7 +630,9 @@ class Broker:
     def _on_batch(self, neighbour: Neighbour, batch: BatchMessage, now: TimeUs) -> None:
         """Hand on a batch; by themselves those publications of which something is recorded."""
         boot, kind, received = batch.boot, batch.kind, neighbour.received
-        traced = [number for number in batch.numbers if not self.untraced(boot, number, 1)]
+        traced: list[int] = []
+        if self.traces is not None:
+            traced = [number for number in batch.numbers if not self.untraced(boot, number, 1)]
         for part in self.clients.runs.parts(batch, traced):
             if isinstance(part, BatchMessage):
                 count = self.clients.runs.take_batch(part, neighbour.link.peer, now)
