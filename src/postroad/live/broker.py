@@ -574,12 +574,6 @@ class Broker:
             return None
         return [self.peers[peer] for peer in peers]
 
-    def at_once(self, message: bytes, neighbour: Neighbour) -> bytes:
-        """Pass on a publication that goes alone, over a clear link: what is to be written now."""
-        sent = neighbour.sent
-        sent[RunMessage.kind] = sent.get(RunMessage.kind, 0) + 1
-        return neighbour.link.at_once(message, self.now)
-
     def arrived_alone(self, wire: Wire, data: bytes) -> tuple[links.Data, RunMessage, bytes] | None:
         """The publication that came alone over a connection, as a run, with its frame and as it
         stands there; None if it is anything else, or there is more to do for it than to hand it
@@ -587,8 +581,8 @@ class Broker:
         link = wire.link
         if link is None or wire.closing or wire.buffer or self.journal is not None:
             return None
-        frame = links.only(data)
-        if type(frame) is not links.Data or not link.continues(frame):
+        frame = link.only(data)
+        if frame is None:
             return None
         came = bytes(frame.messages[0])
         message = self.codec.together(came)
@@ -608,7 +602,7 @@ class Broker:
         link.on_frame(frame, now)
         received = self.peers[link.peer].received
         received[run.kind] = received.get(run.kind, 0) + 1
-        return link.acknowledges_soon
+        return link.received - link.acked >= links.ACK_EVERY
 
     def _on_run(self, neighbour: Neighbour, run: RunMessage, now: TimeUs) -> None:
         """Hand on a run as it is, or one publication after the other where that cannot be."""

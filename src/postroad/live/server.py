@@ -457,7 +457,9 @@ class Server:
         protocol.clients.alone.went(connection, data, len(way.writes), now)
         if way.onward:
             run = protocol.clients.alone.as_run(connection, data, way.to.topic)
-            self._forward(self.broker.codec.alone(run, way.to.lasting), way)
+            message = self.broker.codec.alone(run, way.to.lasting)
+            for neighbour, write in way.onward:
+                write(neighbour.at_once(message, now))
         return True
 
     def passed_on(self, wire: Wire, data: bytes) -> bool:
@@ -482,7 +484,9 @@ class Server:
             self._write(way, run.packets)
         clients.alone.copied(len(way.writes), now - run.time_us)
         if way.onward:
-            self._forward(self.broker.codec.alone_on(run, came, way.to.lasting), way)
+            message = self.broker.codec.alone_on(run, came, way.to.lasting)
+            for neighbour, write in way.onward:
+                write(neighbour.at_once(message, now))
         if acknowledges:
             self.soon()
         return True
@@ -520,10 +524,6 @@ class Server:
             write(written)
             size += len(written)
         self.broker.clients.wrote(size)
-
-    def _forward(self, message: bytes, way: Writes) -> None:
-        for neighbour, write in way.onward:
-            write(self.broker.at_once(message, neighbour))
 
     def _due(self) -> None:
         """The time has come, or nearly: loops round it."""

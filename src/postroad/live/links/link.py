@@ -142,16 +142,6 @@ def unpack(buffer: bytearray, bytes_max: int = FRAME_MAX) -> list[Frame]:
     return frames
 
 
-def only(data: bytes) -> Frame | None:
-    """The frame that some bytes are; None if they are more, less or something else."""
-    if int.from_bytes(data[:4], "big") != len(data) - 4:
-        return None
-    try:
-        return _decode(data[4:])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 @dataclass(slots=True)
 class Opened:
     """What a hello led to: the link goes on, or both ends start afresh."""
@@ -420,11 +410,20 @@ class Link:
         body = _encode(Data(self.sent, self.received, self.allowed, messages, self.settled))
         return len(body).to_bytes(4, "big") + body
 
-    def continues(self, frame: Data) -> bool:
-        """Whether a frame is one message, the next, and says nothing that could be refused."""
+    def only(self, data: bytes) -> Data | None:
+        """The frame that some bytes are, if it is one message, the next, and says nothing that
+        could be refused; None if they are more, less or something else."""
+        if not self.connected or int.from_bytes(data[:4], "big") != len(data) - 4:
+            return None
+        try:
+            frame = _decode(data[4:])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        if type(frame) is not Data or len(frame.messages) != 1:
+            return None
         acked = self.base <= frame.ack <= self.base + len(self.queue)
-        next_one = frame.first == self.received + 1 and len(frame.messages) == 1
-        return self.connected and next_one and acked and frame.safe <= frame.ack
+        continues = frame.first == self.received + 1 and acked and frame.safe <= frame.ack
+        return frame if continues else None
 
     def _data(self, messages: list[msgspec.Raw]) -> bytes:
         """The frame of the next messages to be sent."""
@@ -440,14 +439,9 @@ class Link:
         self.said = self.settled
         self.ack_due_us = None
 
-    @property
-    def acknowledges_soon(self) -> bool:
-        """Whether so much came that the peer should hear of it before the next tick."""
-        return self.received - self.acked >= ACK_EVERY
-
     def _ack_owed(self, now: TimeUs) -> bool:
         return (
-            self.acknowledges_soon
+            self.received - self.acked >= ACK_EVERY
             or self.settled > self.said
             or (self.ack_due_us is not None and now >= self.ack_due_us)
             or (self.open and self.allowed < self.received + WINDOW // 2)
