@@ -502,12 +502,13 @@ def _gains(
         offers = np.flatnonzero(rows == row)
         count = behind[offers].T.copy()
         far = np.zeros_like(count)
-        for broker in outwards[:0:-1]:
-            up = int(above[row, broker])
-            far[broker] += count[broker]
-            ratio[offers, inward[row, broker]] = count[broker] ** 2 / np.maximum(1, far[broker])
-            count[up] += count[broker]
-            far[up] += far[broker]
+        for depth in range(depths[row].max(), 0, -1):  # the furthest first
+            level = np.flatnonzero(depths[row] == depth)
+            far[level] += count[level]
+            gains = count[level] ** 2 / np.maximum(1, far[level])
+            ratio[offers[:, None], inward[row, level]] = gains.T
+            np.add.at(count, above[row, level], count[level])
+            np.add.at(far, above[row, level], far[level])
     return ratio, (first_link, path_us, depths, inward)
 
 
