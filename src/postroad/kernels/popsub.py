@@ -1671,9 +1671,12 @@ def _take(inputs, kept):
 
 @_compiled
 def _listed(near, time):
-    """Bits for those of the next times, at most 32, at which the ring has a list."""
-    place = time & (_HORIZON - 1)
-    return np.uint32(np.uint32(near[_HORIZON + (place >> 5)]) >> np.uint32(place & 31))
+    """Bits for those of the next times, 33 to 64, at which the ring has a list."""
+    word = (time & (_HORIZON - 1)) >> 5
+    following = (word + 1) & ((_HORIZON >> 5) - 1)
+    both = np.uint64(np.uint32(near[_HORIZON + word]))
+    both |= np.uint64(np.uint32(near[_HORIZON + following])) << np.uint64(32)
+    return both >> np.uint64(time & 31)
 
 
 @_compiled
@@ -1681,9 +1684,9 @@ def _first_listed(near, time, until):
     """The first time from one on at which the ring has a list, or any after `until`."""
     bits = _listed(near, time)
     while bits == 0 and time < until:
-        time = (time | 31) + 1
+        time = (time | 31) + 33
         bits = _listed(near, time)
-    return time + trailing_zeros(bits)
+    return time + np.int64(trailing_zeros(bits))
 
 
 @_compiled
@@ -1705,7 +1708,7 @@ def _next_item(state, items, near, far, pub_time):
         place = now & (_HORIZON - 1)
         last = near[place]
         item = items[last, _NEXT]
-        later = now + 1 + trailing_zeros(_listed(near, now + 1))
+        later = now + 1 + np.int64(trailing_zeros(_listed(near, now + 1)))
         _fetch(items, near[later & (_HORIZON - 1)])
         if item == last:
             near[place] = -1
