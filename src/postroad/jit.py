@@ -32,7 +32,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
-__all__ = ["cfunc", "inner", "njit", "prefetch", "write_prefetch"]
+__all__ = ["cfunc", "has_columns", "inner", "natural", "njit", "prefetch", "write_prefetch"]
 
 # For functions that compiled ones alone call. Python cannot: the code that would unpack its values
 # is left out, which for functions of many arrays is half of what is compiled.
@@ -108,3 +108,33 @@ def prefetch(_: Any, table: Any, row: Any, column: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(table, types.intp, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def has_columns(_: Any, table: Any, count: Any) -> Any:
+    """A table has so many columns, and the compiler may count on it: it adds to find a row.
+
+    Where one does not, what is read and written is undefined.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        has = cgutils.unpack_tuple(builder, array.shape, 2)[1]
+        builder.assume(builder.icmp_signed("==", has, arguments[1]))
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def natural(_: Any, number: Any) -> Any:
+    """A number that is not negative, and the compiler may count on it.
+
+    Numba lets an index count from the end if it is negative, which takes four instructions more.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.assume(builder.icmp_signed(">=", arguments[0], arguments[0].type(0)))
+        return arguments[0]
+
+    return number(number), generate

@@ -1,4 +1,4 @@
-"""What processes compile at the same time into one cache."""
+"""What processes compile at the same time into one cache, and what the compiler is told."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from postroad.jit import has_columns, natural, njit
 
 SOURCE = Path(__file__).parents[2] / "src"
 KERNELS = """
@@ -161,3 +164,13 @@ def test_what_cannot_be_compiled_is_not_waited_for(
     for one in callers(2):
         one.call("wrong(1)")
         assert one.lines("not compiled") == ["compiles wrong", "not compiled"]
+
+
+def test_what_the_compiler_is_told_changes_no_result() -> None:
+    @njit
+    def middle(table, row):  # type: ignore[no-untyped-def]
+        has_columns(table, 3)
+        return table[natural(row), 1]
+
+    table = np.arange(12).reshape(4, 3)
+    assert [middle(table, row) for row in range(4)] == [1, 4, 7, 10]

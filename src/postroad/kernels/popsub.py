@@ -15,10 +15,12 @@ Data. Everything is an array of integers; a thing is its row number in a table.
 - A *calm* broker hears along the tree from one link only, and so passes on in the order in which
   it receives; it is a row of `calm`, after the one it is behind. Where direct sends or gossip come
   to it too, and it takes time, its messages wait in *streams*: one along the tree, one from each
-  home, each in the order of arrival.
+  home, each in the order of arrival. What comes along the tree is no item: it lies together in
+  `coming`, in chunks of `_CHUNK`, and behind the last there is one that never arrives.
 - A *bundle* is a list of rows, for a batch or gossip; its links are *nodes*. When a round gossips
-  one, what matches at each member is written to `other_us` at once, as times of publication, and
-  the list is done; `spans` says where. The times become delays when the gossip comes (`_gather`).
+  one, it is put in `listed`, what matches at each member is written to `other_us` at once, as times
+  of publication, and the list is done; `spans` says where. The times become delays when the gossip
+  comes (`_gather`).
 - `state` holds the clock, counters, and per table the first free place. Freed places are used
   again, so memory follows what is in flight. When a table may be too small for the next step,
   `_run` returns, Python doubles it, and `_run` goes on.
@@ -27,7 +29,9 @@ Items due within `_HORIZON` wait in a ring with a list per microsecond (`near`),
 heap (`far`). Both keep the order of sending at equal times; those in the heap were sent first. The
 ring is as large as a cache; behind it a bit per microsecond says whether there is a list, so that
 to begin one nothing is read that is not at hand, and little to find the next. What has left the
-cache by the time it is needed is fetched ahead (`prefetch`). Of the messages in a broker's line
+cache by the time it is needed is fetched ahead (`prefetch`). The compiler is told what it cannot
+know and would provide for at each access: that a number read from a table is no negative index
+(`natural`), and how many columns tables have (`has_columns`). Of the messages in a broker's line
 only the first is among the items: see `_LINED`. What a step of the core puts on its heap a step
 here puts among the items, in the same order, so that ties are settled as they are there.
 
@@ -37,11 +41,12 @@ over the tree, directly, or into its buffer), send a batch, evaluate popularity 
 Algorithm 1), gossip. Four short cuts change no counter. What is for calm brokers alone is no item:
 whoever they are behind handles in one loop what happens there (`_tree_on`, `_batch_on`), under
 the times at which it will. With streams, calm brokers fall behind the clock and catch up one by
-one, outwards, every `_WINDOW_US` and before a gossip comes to them (`_catch_up`): nothing they do
-along the tree comes back to others. Where brokers take no time and homes count nothing for
-others, `_pass_on` handles a publication's whole way, and what is sent directly arrives at once.
-What takes as long as a publication, which all is but batches and gossip, is in no list of a calm
-broker's line: how many of them wait follows from the times alone (`_served_alike`, `_served`).
+one, outwards, every `_WINDOW_US` and before a gossip comes to them (`_catch_up`, up to a chunk at a
+time): nothing they do along the tree comes back to others. Where brokers take no time and homes
+count nothing for others, `_pass_on` handles a publication's whole way, and what is sent directly
+arrives at once. What takes as long as a publication, which all is but batches and gossip, is in no
+list of a calm broker's line: how many of them wait follows from the times alone (`_served_along`,
+`_served_alike`, `_served`).
 
 It mirrors the core publication by publication: the same gains, Algorithm 1 at the same moments,
 the same buffers and timers, the same FIFO queues; counters are equal (`tests/differential`; and in
@@ -68,7 +73,7 @@ import numpy.typing as npt
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from postroad.errors import Unsupported
-from postroad.jit import inner, njit, prefetch
+from postroad.jit import has_columns, inner, natural, njit, prefetch
 from postroad.kernels import draws as keyed
 from postroad.overlay import Overlay
 
@@ -106,39 +111,49 @@ _BUSY, _AREA, _LONGEST, _FRESH, _EVALUATES = range(3, 8)  # of brokers, and the 
 _LINED, _LINE_HEAD, _LINE_TAIL = range(8, 11)  # how many, and those behind the first
 _UNITS_SINCE, _LISTED_US = _EVALUATES, 11  # of calm brokers, which evaluate nothing: since when
 # they serve only what takes a unit of time, and how long what does not takes that is in line
-_ARRIVES, _MATCHES, _SINCE, _TURN_OF = range(1, 5)  # of items in a stream, whose hops are in the
-_NEXT_ARRIVES = _SIZE  # upper bits of their matches; the next one's time is at hand, or `_NEVER`
+_ARRIVES, _MATCHES, _SINCE, _TURN_OF = range(1, 5)  # of items in a stream, and when the
+_NEXT_ARRIVES = _SIZE  # next one arrives, or `_NEVER`
+# Of what comes along the tree to a calm broker: when it does, and once it was served, when that was
+# over; the time of its publication; its turn; its row, hops and matches, in one number.
+_AT, _PUBLISHED_AT, _NTH, _CARRIED = range(4)
 
 # Of calm brokers; `_UP` is the row of the one they hear from, or how many there are if it is none.
 # They have 32 bits, and are widened as arguments: other types would be another function.
 _BROKER, _UP, _LINK, _ENTRY_US, _DEPTH, _TOOK_US, _BELOW, _BELOW_END = range(8)
-_HEAD_OF, _TAIL_OF = range(2)  # of streams
+_HEAD_OF, _TAIL_OF = range(2)  # of streams: the first; the last, or where the next will be
+
+# How many columns tables have, which `_run` tells the compiler.
+_ITEM_WIDE, _ROW_WIDE, _NODE_WIDE, _SLOT_WIDE = 8, 3, 4, 7
+_BROKER_WIDE, _ALONG_WIDE, _COMING_WIDE, _CALM_WIDE = 12, 2, 4, 8
 
 # Places in a run's state. A pool has two: the first free place, and how many were ever used.
-_ITEMS, _ROWS, _NODES, _BUNDLES = np.arange(0, 8, 2)
-_CLOCK, _NOW, _END, _LARGEST, _NEAR, _FAR, _TURN = range(8, 15)
-_WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(16, 22)
-_PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(22, 27)
-_GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(27, 32)
-_SENT = 32  # and the three that follow: publications, direct sends, batches, gossip
-_STREAMED, _CATCH_UP, _PUT_OFF = range(36, 39)
-_STATES = 39
+_ITEMS, _ROWS, _NODES, _BUNDLES, _CHUNKS = np.arange(0, 10, 2)
+_CLOCK, _NOW, _END, _LARGEST, _NEAR, _FAR, _TURN = range(10, 17)
+_WAITING, _BUFFERED, _PUBLISHED, _DRAWN, _POPULAR_DELAYS, _OTHER_DELAYS = np.arange(17, 23)
+_PURE, _FORWARDS, _HOPS, _QUEUED, _QUEUED_LENGTH = range(23, 28)
+_GROUPS, _HEARD, _RECEIVED, _FALSE, _STEPS = range(28, 33)
+_SENT = 33  # and the three that follow: publications, direct sends, batches, gossip
+_STREAMED, _CATCH_UP, _PUT_OFF = range(37, 40)
+_STATES = 40
 
 _GROWING = (
     ("items",),
     ("far",),
     ("rows", "reach"),
-    ("nodes",),
+    ("nodes", "listed"),
     ("bundles", "spans"),
+    ("chunks", "coming"),
     ("popular_us",),
     ("other_us",),
 )
-_USED = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _POPULAR_DELAYS, _OTHER_DELAYS)
+_POOLS = (_ITEMS + 1, _FAR, _ROWS + 1, _NODES + 1, _BUNDLES + 1, _CHUNKS + 1)
+_USED = (*_POOLS, _POPULAR_DELAYS, _OTHER_DELAYS)
 _HORIZON = 1 << 18
 _WINDOW_US = 1 << 14
+_CHUNK = 16  # messages of a stream that lie together
 _DELAYS = 1 << 25  # to make room for at first, if there may be so many; memory that is not used
 _NEVER = np.int64(1 << 62)
-_END_OF_RUN, _NEXT_PUBLICATION = -1, -2  # instead of an item
+_END_OF_RUN, _NEXT_PUBLICATION, _NOTHING = range(-1, -4, -1)  # instead of an item
 
 
 @dataclass(frozen=True)
@@ -221,6 +236,7 @@ class _Inputs(NamedTuple):
     slot_of: Ints  # per advertisement, its first slot: one for each link of its home
     slot_link: Ints
     slot_offer: Ints
+    slot_column: Ints  # of `reach`: that of the broker at the other end
     listed: Ints  # per broker, the slots with subscriptions behind them
     ranked: Ints  # the same by descending gain
     passing: npt.NDArray[np.int32]  # per slot that only fills, its column of `forwards`
@@ -236,7 +252,7 @@ class _Inputs(NamedTuple):
     calm_from: Ints  # per link to a calm broker, where those behind it begin
     calm_until: Ints  # and end
     members: Ints  # per advertisement, the brokers with a subscription
-    member_slot: Ints
+    member_link: Ints  # and the link of the home behind which each is
     members_of: Ints
     starts: Ints  # per advertisement, its first subscription
     sub_column: npt.NDArray[np.uint32]  # of `reach`
@@ -248,6 +264,7 @@ class _Inputs(NamedTuple):
     gossip_cost: Floats
     capacity: Floats  # per broker
     service_us: Ints
+    unit_us: Ints  # of one publication
     direct_us: Ints  # of one direct send
 
 
@@ -268,15 +285,18 @@ class _Rules(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What a run changes; the first nine grow."""
+    """What a run changes; the first twelve grow."""
 
     items: Ints
     far: Ints  # a heap of (time, turn, item)
     reach: npt.NDArray[np.unsignedinteger]  # 8 bits wide if that is enough
     rows: Ints
     nodes: Ints
+    listed: Ints  # what a bundle lists, one after the other: row, links, time of publication
     bundles: Ints
     spans: Ints  # per bundle that is gossiped and broker: from where to where in `other_us`, or -1
+    chunks: Ints  # each leads to the next of its stream
+    coming: Ints  # along the tree to calm brokers, a chunk after the other
     popular_us: Ints  # a delay per delivery
     other_us: Ints
     state: Ints
@@ -294,7 +314,8 @@ class _Kept(NamedTuple):
     matches: npt.NDArray[np.uint8]  # which subscriptions the publication taken last matches
     open: npt.NDArray[np.bool_]  # per link of its home, whether it goes along the tree
     parting: npt.NDArray[np.uint8]  # per column, whether the broker passes it on
-    streams: Ints  # per calm broker: what comes from each home directly, then along the tree
+    along: Ints  # per calm broker, the places in `coming` of its first and next message
+    streams: Ints  # per calm broker: what comes from each home directly
     first_us: Ints  # and when the first of each arrives, or never
     earliest: Ints  # per calm broker, the home whose direct send arrives first, or -1
 
@@ -396,14 +417,13 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
     by_gain = np.argsort(-gains[listed], kind="stable")
     ranked = listed[by_gain[np.argsort(slot_home[listed][by_gain], kind="stable")]]
 
-    members, member_slot, sizes = [], [], [0]
-    for offer, home in enumerate(workload.homes):
-        subscribed = sub_broker[starts[offer] : starts[offer + 1]]
-        away, firsts = np.unique(subscribed[subscribed != home], return_index=True)
-        away = away[np.argsort(firsts)]
-        members.append(away)
-        member_slot.append(slot_of[offer] + first_link[rows[offer], away] - pointers[home])
-        sizes.append(len(away))
+    sub_offer = np.repeat(np.arange(offers), np.diff(starts))
+    away = np.flatnonzero(sub_broker != workload.homes[sub_offer])
+    pairs = sub_offer[away] * len(peers) + sub_broker[away]
+    firsts = away[np.sort(np.unique(pairs, return_index=True)[1])]
+    members, member_offer = sub_broker[firsts], sub_offer[firsts]
+    member_link = first_link[rows[member_offer], members]
+    member_link -= pointers[workload.homes[member_offer]]
     service_us = np.broadcast_to(np.asarray(settings.service_us, np.int64), len(peers)).copy()
     if service_us.any() and not service_us.all():
         raise Unsupported("brokers of which only some take time")
@@ -419,7 +439,6 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
     ahead = np.argsort(-depths, axis=1, kind="stable")[:, :-1]  # not the home
     behind_it = np.take_along_axis(above, ahead, axis=1)
     boxes, values = _narrowed(workload.low[order], workload.high[order], workload.values)
-    none = np.empty(0, np.int64)
     return _Inputs(
         pointers,
         neighbours,
@@ -438,6 +457,7 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         slot_of,
         slot_link,
         slot_offer,
+        column[neighbours[slot_link]],
         listed,
         ranked,
         counted[filling].astype(np.int32),
@@ -452,9 +472,9 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         calm_of,
         calm_from,
         calm_until,
-        np.concatenate([none, *members]),
-        np.concatenate([none, *member_slot]),
-        np.cumsum(sizes),
+        members,
+        member_link,
+        np.searchsorted(member_offer, np.arange(offers + 1)),
         starts,
         column[sub_broker].astype(np.uint32),
         boxes,
@@ -465,6 +485,7 @@ def _inputs(overlay: Overlay, workload: WorkloadArrays, settings: Settings) -> _
         batch_cost if settings.gossip_cost is None else settings.gossip_cost,
         np.broadcast_to(np.asarray(settings.capacity_per_s, np.float64), len(peers)).copy(),
         service_us,
+        unit_us,
         np.round(service_us * settings.direct_cost).astype(np.int64),
     )
 
@@ -502,12 +523,13 @@ def _gains(
         offers = np.flatnonzero(rows == row)
         count = behind[offers].T.copy()
         far = np.zeros_like(count)
-        for broker in outwards[:0:-1]:
-            up = int(above[row, broker])
-            far[broker] += count[broker]
-            ratio[offers, inward[row, broker]] = count[broker] ** 2 / np.maximum(1, far[broker])
-            count[up] += count[broker]
-            far[up] += far[broker]
+        for depth in range(depths[row].max(), 0, -1):  # the furthest first
+            level = np.flatnonzero(depths[row] == depth)
+            far[level] += count[level]
+            gains = count[level] ** 2 / np.maximum(1, far[level])
+            ratio[offers[:, None], inward[row, level]] = gains.T
+            np.add.at(count, above[row, level], count[level])
+            np.add.at(far, above[row, level], far[level])
     return ratio, (first_link, path_us, depths, inward)
 
 
@@ -561,7 +583,7 @@ def _calm(
                 rows.append((at, up, entry, entry_us, depth, unit_us[at], first, last))
             calm_until[link] = len(rows)
     inner_of[count], calm_of[count] = len(inner), len(rows)
-    table = np.array(rows, np.int32).reshape(-1, 8)
+    table = np.array(rows, np.int32).reshape(-1, _CALM_WIDE)
     column = np.empty(count, np.int64)
     column[np.concatenate([np.flatnonzero(~calm), table[:, _BROKER]])] = np.arange(count)
     links = np.array(inner, np.int64)
@@ -573,26 +595,34 @@ def _kept(inputs: _Inputs) -> _Kept:
     offers, links = inputs.ratio.shape
     subscriptions = np.diff(inputs.starts)
     deliveries = min(_DELAYS, int(subscriptions[inputs.pub_offer].sum()))
-    deliveries += 2 * int(subscriptions.max(initial=0)) + 2
+    deliveries += (_CHUNK + 1) * int(subscriptions.max(initial=0)) + 2
     most = np.bincount(  # the most subscriptions to one advertisement at one broker
         np.repeat(np.arange(offers), subscriptions) * brokers + inputs.sub_column
     ).max(initial=0)
     state = np.zeros(_STATES, np.int64)
-    for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES):
+    for empty in (_ITEMS, _ROWS, _NODES, _BUNDLES, _CHUNKS):
         state[empty] = -1
-    state[_PUT_OFF] = _END_OF_RUN
-    slots = np.zeros((len(inputs.slot_link), 7), np.int64)
+    state[_CHUNKS + 1] = len(inputs.calm)
+    coming = np.empty((4 * brokers * _CHUNK, _COMING_WIDE), np.int64)
+    # Each stream has a chunk.
+    along = np.repeat(_CHUNK * np.arange(len(inputs.calm)), 2).reshape(-1, _ALONG_WIDE)
+    coming[along[:, _HEAD_OF], _AT] = _NEVER
+    state[_PUT_OFF] = _NOTHING
+    slots = np.zeros((len(inputs.slot_link), _SLOT_WIDE), np.int64)
     slots[:, _POPULAR] = 1
-    columns = np.zeros((brokers, 12), np.int64)
+    columns = np.zeros((brokers, _BROKER_WIDE), np.int64)
     columns[:, _FRESH] = 1
     return _Kept(
-        items=np.empty((1 << 14, 8), np.int64),
+        items=np.empty((1 << 14, _ITEM_WIDE), np.int64),
         far=np.empty((1 << 10, 3), np.int64),
         reach=np.empty((1 << 8, brokers), np.uint8 if most < 255 else np.uint16),
-        rows=np.empty((1 << 8, 3), np.int64),
-        nodes=np.empty((1 << 10, 4), np.int64),
+        rows=np.empty((1 << 8, _ROW_WIDE), np.int64),
+        nodes=np.empty((1 << 10, _NODE_WIDE), np.int64),
+        listed=np.empty((1 << 10, 3), np.int64),
         bundles=np.empty((1 << 8, 5), np.int64),
         spans=np.empty((1 << 8, brokers, 2), np.int64),
+        chunks=np.empty((4 * brokers, 1), np.int64),
+        coming=coming,
         popular_us=np.empty(deliveries, np.int64),
         other_us=np.empty(deliveries, np.int64),
         state=state,
@@ -609,8 +639,9 @@ def _kept(inputs: _Inputs) -> _Kept:
         matches=np.empty(int(subscriptions.max(initial=0)), np.uint8),
         open=np.zeros(len(inputs.neighbours), np.bool_),
         parting=np.zeros(brokers, np.uint8),
-        streams=np.full((len(inputs.calm), len(inputs.above) + 1, 2), -1),
-        first_us=np.full((len(inputs.calm), len(inputs.above) + 1), _NEVER),
+        along=along,
+        streams=np.full((len(inputs.calm), len(inputs.above), 2), -1),
+        first_us=np.full((len(inputs.calm), len(inputs.above)), _NEVER),
         earliest=np.full(len(inputs.calm), -1),
     )
 
@@ -630,7 +661,8 @@ def _limits(inputs: _Inputs, rules: _Rules, kept: _Kept) -> Ints:
             len(kept.rows) - 1,
             len(kept.nodes) - 4 * brokers - 2,
             len(kept.bundles) - brokers,
-            len(kept.popular_us) - 2 * matches - 1,  # `_deliver` writes one more
+            len(kept.chunks) - 2 * brokers,
+            len(kept.popular_us) - (_CHUNK + 1) * matches - 1,  # `_deliver` writes one more
             len(kept.other_us) - matches * (_held_most(kept.state) + 2) - 1,
             matches,
         ]
@@ -670,11 +702,13 @@ def _new(state, pool, table):
     """An unused place of a pool: one that was freed, or the next."""
     place = state[pool]
     if place >= 0:
-        state[pool] = table[place, _NEXT]
+        following = table[place, _NEXT]
+        state[pool] = following
+        prefetch(table, following, _NEXT)
     else:
         place = state[pool + 1]
         state[pool + 1] += 1
-    return place
+    return natural(place)
 
 
 @_compiled
@@ -740,12 +774,12 @@ def _schedule(state, items, near, far, time, item, sent_us):
         items[item, _NEXT] = item
         near[place] = item
         return
-    before = near[place]
+    before = natural(np.int64(near[place]))
     if items[before, _DUE] <= sent_us:
         near[place] = item
     else:  # what a calm broker will serve was put here early
-        while items[items[before, _NEXT], _DUE] <= sent_us:
-            before = items[before, _NEXT]
+        while items[natural(items[before, _NEXT]), _DUE] <= sent_us:
+            before = natural(items[before, _NEXT])
     items[item, _NEXT] = items[before, _NEXT]
     items[before, _NEXT] = item
 
@@ -778,7 +812,7 @@ def _append(state, nodes, rows, lists, place, row, published_us):
     if lists[place, _HELD] == 0:
         lists[place, _FIRST] = node
     else:
-        nodes[lists[place, _LAST], _NEXT] = node
+        nodes[natural(lists[place, _LAST]), _NEXT] = node
     lists[place, _LAST] = node
     lists[place, _HELD] += 1
     state[_BUFFERED] += 1
@@ -862,14 +896,14 @@ def _tree_on(inputs, rules, kept, row, count, published_us, hop):
     Whoever they are behind has it since the last of `handled_us`, after so many hops.
     """
     state, calm, stack, handled_us = kept.state, inputs.calm, kept.stack, kept.handled_us
-    columns = kept.reach.shape[1] - len(calm)
+    cells = kept.reach[row, kept.reach.shape[1] - len(calm) :]
     latest = state[_END]
     for n in range(count):
-        place = stack[n]
-        here = kept.reach[row, columns + place] - 1
-        sent_us = handled_us[calm[place, _UP]]
+        place = natural(stack[n])
+        here = cells[place] - 1
+        sent_us = handled_us[natural(calm[place, _UP])]
         done = sent_us + calm[place, _ENTRY_US]
-        broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
+        broker, took_us = natural(np.int64(calm[place, _BROKER])), np.int64(calm[place, _TOOK_US])
         if rules.timed and rules.alike:
             done = _served_alike(state, kept.brokers, broker, done, sent_us, took_us)
         elif rules.timed:
@@ -884,37 +918,17 @@ def _tree_on(inputs, rules, kept, row, count, published_us, hop):
 @_compiled
 def _count_on(state, cells, forwards):
     """What a publication counts at calm brokers, whenever it comes there."""
-    sent, pure = 0, 0
-    for n in range(len(cells)):
-        sent += cells[n] > 0
-        pure += cells[n] == 1  # then it matches further on
-        forwards[n] += cells[n] > 0
+    sent, pure = np.int32(0), np.int32(0)
+    for n in range(len(cells)):  # as narrow as `forwards`: many at once
+        goes = np.int32(cells[n] > 0)
+        sent = np.int32(sent + goes)
+        pure = np.int32(pure + np.int32(cells[n] == 1))  # then it matches further on
+        forwards[n] += goes
     state[_STEPS] += sent
     state[_FORWARDS] += sent
     state[_SENT] += sent
     state[_PURE] += pure
     return sent
-
-
-@_compiled
-def _to_stream(
-    state, items, streams, first_us, place, stream, row, matches, hop, since_us, arrives_us,
-    sent_us, turn,
-):  # fmt: skip
-    """A message to a calm broker, which arrives after those sent before from the same side."""
-    item = _new(state, _ITEMS, items)
-    items[item, _NEXT], items[item, _NEXT_ARRIVES], items[item, _LOAD] = -1, _NEVER, row
-    items[item, _MATCHES], items[item, _SINCE] = matches | hop << 16, since_us
-    items[item, _ARRIVES], items[item, _DUE], items[item, _TURN_OF] = arrives_us, sent_us, turn
-    if first_us[place, stream] == _NEVER:
-        first_us[place, stream] = arrives_us
-        streams[place, stream, _HEAD_OF] = item
-    else:
-        last = streams[place, stream, _TAIL_OF]
-        items[last, _NEXT], items[last, _NEXT_ARRIVES] = item, arrives_us
-    streams[place, stream, _TAIL_OF] = item
-    state[_STREAMED] += 1
-    return item
 
 
 @_compiled
@@ -957,29 +971,60 @@ def _earliest(items, heads, first_us):
 def _send_directly_to(
     state, items, streams, first_us, earliest, place, home, matches, since_us, arrives_us
 ):
-    """A publication from a home to a calm broker."""
+    """A publication from a home to a calm broker, which arrives after those sent there before."""
     first = earliest[place]
-    item = _to_stream(
-        state, items, streams, first_us, place, home, _NONE, matches, _ONE, since_us, arrives_us,
-        state[_NOW], _turn(state),
-    )  # fmt: skip
+    item = _new(state, _ITEMS, items)
+    items[item, _NEXT], items[item, _NEXT_ARRIVES] = -1, _NEVER
+    items[item, _MATCHES], items[item, _SINCE] = matches, since_us
+    items[item, _ARRIVES], items[item, _DUE] = arrives_us, state[_NOW]
+    items[item, _TURN_OF] = _turn(state)
+    if first_us[place, home] == _NEVER:
+        first_us[place, home] = arrives_us
+        streams[place, home, _HEAD_OF] = item
+    else:
+        last = streams[place, home, _TAIL_OF]
+        items[last, _NEXT], items[last, _NEXT_ARRIVES] = item, arrives_us
+    streams[place, home, _TAIL_OF] = item
+    state[_STREAMED] += 1
     if first < 0 or _before(items, item, streams[place, first, _HEAD_OF]):
         earliest[place] = home
 
 
 @_compiled
-def _send_on(
-    state, items, streams, first_us, rows, calm, place, row, matches, hop, since_us, sent_us, turn
-):
-    """A publication along the tree to a calm broker, which needs its row to pass it on."""
-    tree = streams.shape[1] - 1
-    arrives_us = sent_us + calm[place, _ENTRY_US]
-    _to_stream(
-        state, items, streams, first_us, place, tree, row, matches, hop, since_us, arrives_us,
-        sent_us, turn,
-    )  # fmt: skip
-    if calm[place, _BELOW] < calm[place, _BELOW_END]:
-        rows[row, _REFS] += 1
+def _after(state, chunks, at):
+    """Where the next message goes in `coming`."""
+    at += 1
+    if at % _CHUNK == 0:
+        following = _new(state, _CHUNKS, chunks)
+        chunks[(at - 1) // _CHUNK, _NEXT] = following
+        at = following * _CHUNK
+    return at
+
+
+@_compiled
+def _served_along(state, coming, first, count, brokers, broker, entry_us, took_us):
+    """What `_served` does, for many messages along the tree of which each takes a unit."""
+    busy_us, since_us = brokers[broker, _BUSY], brokers[broker, _UNITS_SINCE]
+    area, longest = brokers[broker, _AREA], brokers[broker, _LONGEST]
+    queued, queued_length, unit_us = 0, 0, max(1, took_us)  # it never divides by zero
+    for n in range(first, first + count):  # no branch to mispredict
+        now = coming[n, _AT]
+        idle = now > busy_us
+        since_us = now if idle else since_us
+        left_us = max(0, busy_us - now)
+        length = np.int64(np.uint64(left_us + unit_us - 1) // np.uint64(unit_us))
+        ending = (left_us == length * unit_us) & (not idle) & (since_us < now)
+        length += ending & (entry_us >= took_us)
+        queued += length > 0
+        queued_length += length
+        busy_us = max(now, busy_us) + took_us
+        area += busy_us - now
+        longest = max(longest, length + 1)
+        coming[n, _AT] = busy_us
+    brokers[broker, _BUSY], brokers[broker, _UNITS_SINCE] = busy_us, since_us
+    brokers[broker, _AREA], brokers[broker, _LONGEST] = area, longest
+    state[_QUEUED] += queued
+    state[_QUEUED_LENGTH] += queued_length
 
 
 @_compiled
@@ -989,57 +1034,120 @@ def _catch_up(inputs, rules, kept, limits, place, until_us, sent_us, turn):
     Whoever it is behind has done so already.
     """
     state, items, brokers, calm = kept.state, kept.items, kept.brokers, inputs.calm
+    chunks, coming, reach, rows = kept.chunks, kept.coming, kept.reach, kept.rows
+    popular_us = kept.popular_us
     heads, first_us = kept.streams[place, :, _HEAD_OF], kept.first_us[place]
-    columns = kept.reach.shape[1] - len(calm)
-    tree = len(first_us) - 1
-    broker, took_us = np.int64(calm[place, _BROKER]), np.int64(calm[place, _TOOK_US])
+    broker, took_us = natural(np.int64(calm[place, _BROKER])), np.int64(calm[place, _TOOK_US])
     below, below_end = np.int64(calm[place, _BELOW]), np.int64(calm[place, _BELOW_END])
+    entry_us = np.int64(calm[place, _ENTRY_US])
+    columns = reach.shape[1] - len(calm)
     while True:
-        stream, now, home = tree, first_us[tree], kept.earliest[place]
-        if home >= 0 and (
-            first_us[home] < now
-            or (first_us[home] == now and _before(items, heads[home], heads[tree]))
+        home, directly = kept.earliest[place], False
+        before_us, before_sent_us, before_turn = until_us, sent_us, turn
+        if home >= 0:
+            item, arrives_us = natural(heads[home]), first_us[home]
+            directly = arrives_us < until_us or (
+                arrives_us == until_us
+                and (
+                    items[item, _DUE] < sent_us
+                    or (items[item, _DUE] == sent_us and items[item, _TURN_OF] <= turn)
+                )
+            )
+            if directly:
+                before_us = arrives_us
+                before_sent_us, before_turn = items[item, _DUE], items[item, _TURN_OF]
+        first = natural(kept.along[place, _HEAD_OF])
+        last, end = first, (first // _CHUNK + 1) * _CHUNK
+        while last < end and coming[last, _AT] < before_us:
+            last += 1
+        while (
+            last < end
+            and coming[last, _AT] == before_us
+            and (
+                before_us - entry_us < before_sent_us
+                or (before_us - entry_us == before_sent_us and coming[last, _NTH] <= before_turn)
+            )
         ):
-            stream, now = home, first_us[home]
-        if now > until_us or now == _NEVER:
-            return True
-        item = heads[stream]
-        sent = items[item, _DUE]
-        if now == until_us and (
-            sent > sent_us or (sent == sent_us and items[item, _TURN_OF] > turn)
-        ):
+            last += 1
+        if last == first and not directly:
             return True
         if _full(state, limits):
             return False
-        following = items[item, _NEXT]  # if there is none, what is fetched is not used
-        _fetch(items, items[following, _NEXT])
-        prefetch(kept.reach, items[following, _LOAD], columns + below)
-        prefetch(kept.rows, items[following, _LOAD], _REFS)
-        row, since_us = items[item, _LOAD], items[item, _SINCE]
-        matches, hop = items[item, _MATCHES] & 0xFFFF, items[item, _MATCHES] >> 16
-        heads[stream], first_us[stream] = items[item, _NEXT], items[item, _NEXT_ARRIVES]
-        state[_STREAMED] -= 1
-        _free(state, _ITEMS, items, item)
-        if rules.calm_alike:
-            done = _served_alike(state, brokers, broker, now, sent, took_us)
-        else:
-            done = _served(state, kept.nodes, brokers, broker, now, sent, took_us, took_us)
-        state[_END] = max(state[_END], done)
-        if stream < tree:
-            kept.earliest[place] = _earliest(items, heads, first_us[:-1])
-            _deliver(state, kept.other_us, _OTHER_DELAYS, done - since_us, matches, hop)
+        if last == first:
+            item, now = natural(heads[home]), first_us[home]
+            done = _served_alike(state, brokers, broker, now, items[item, _DUE], took_us)
+            state[_END] = max(state[_END], done)
+            state[_STREAMED] -= 1
+            _fetch(items, items[items[item, _NEXT], _NEXT])  # if there is none, it is not used
+            since_us, matches = items[item, _SINCE], items[item, _MATCHES]
+            heads[home], first_us[home] = items[item, _NEXT], items[item, _NEXT_ARRIVES]
+            _free(state, _ITEMS, items, item)
+            kept.earliest[place] = _earliest(items, heads, first_us)
+            _deliver(state, kept.other_us, _OTHER_DELAYS, done - since_us, matches, _ONE)
             state[_STEPS] += 1
             continue
-        _deliver(state, kept.popular_us, _POPULAR_DELAYS, done - since_us, matches, hop)
-        for to in range(below, below_end):
-            beyond = kept.reach[row, columns + to] - 1
-            if beyond >= 0:
-                _send_on(
-                    state, items, kept.streams, kept.first_us, kept.rows, calm, to, row, beyond,
-                    hop + 1, since_us, done, _ZERO,
-                )  # fmt: skip
         if below < below_end:
-            _release(state, kept.rows, row)
+            for n in range(first, last):
+                row = coming[n, _CARRIED] >> 32
+                prefetch(reach, row, columns + below)
+                prefetch(rows, row, _REFS)
+        if rules.calm_alike or brokers[broker, _HELD] == 0:
+            _served_along(state, coming, first, last - first, brokers, broker, entry_us, took_us)
+        else:
+            for n in range(first, last):
+                now = coming[n, _AT]
+                coming[n, _AT] = _served(
+                    state, kept.nodes, brokers, broker, now, now - entry_us, took_us, took_us
+                )
+        state[_END] = max(state[_END], coming[last - 1, _AT])
+        state[_STREAMED] -= last - first
+        at, hops = state[_POPULAR_DELAYS], 0
+        for n in range(first, last):
+            matches, hop = coming[n, _CARRIED] & 0xFFFF, (coming[n, _CARRIED] >> 16) & 0xFFFF
+            delay_us = coming[n, _AT] - coming[n, _PUBLISHED_AT]
+            popular_us[at] = delay_us  # as in `_deliver`
+            for m in range(at + 1, at + matches):
+                popular_us[m] = delay_us
+            at += matches
+            hops += matches * hop
+        state[_POPULAR_DELAYS] = at
+        state[_HOPS] += hops
+        for to in range(below, below_end):
+            cells = reach[:, columns + to]
+            _pass_below(state, chunks, coming, first, last, kept.along, cells, rows, calm, to)
+        if below < below_end:
+            for n in range(first, last):
+                _release(state, rows, natural(coming[n, _CARRIED] >> 32))
+        kept.along[place, _HEAD_OF] = last
+        if last == end:
+            chunk = first // _CHUNK
+            kept.along[place, _HEAD_OF] = chunks[chunk, _NEXT] * _CHUNK
+            _free(state, _CHUNKS, chunks, chunk)
+
+
+@_compiled
+def _pass_below(state, chunks, coming, first, last, along, cells, rows, calm, to):
+    """What a calm broker has served goes on to one that is behind it."""
+    entry_us = np.int64(calm[to, _ENTRY_US])
+    onwards = calm[to, _BELOW] < calm[to, _BELOW_END]
+    at, sent = natural(along[to, _TAIL_OF]), np.int64(0)
+    for n in range(first, last):
+        carried = natural(coming[n, _CARRIED])
+        cell = np.int64(cells[carried >> 32])
+        goes = cell > 0
+        coming[at, _AT] = coming[n, _AT] + entry_us
+        coming[at, _PUBLISHED_AT], coming[at, _NTH] = coming[n, _PUBLISHED_AT], 0
+        coming[at, _CARRIED] = (((carried >> 16) + 1) << 16) + cell - 1
+        sent += goes
+        if onwards:
+            rows[carried >> 32, _REFS] += goes
+        if goes & ((at + 1) % _CHUNK == 0):
+            at = _after(state, chunks, at)
+        else:
+            at += goes
+    coming[at, _AT] = _NEVER
+    along[to, _TAIL_OF] = at
+    state[_STREAMED] += sent
 
 
 @_compiled
@@ -1047,7 +1155,10 @@ def _catch_up_all(inputs, rules, kept, limits, until_us):
     """All calm brokers do, outwards, up to a time; whether there was room."""
     for place in range(len(inputs.calm)):
         later = min(place + 4, len(inputs.calm) - 1)
-        _fetch(kept.items, kept.streams[later, -1, _HEAD_OF])
+        prefetch(kept.coming, kept.along[later, _HEAD_OF], _AT)
+        prefetch(kept.coming, kept.along[later, _HEAD_OF] + 2, _AT)
+        prefetch(kept.brokers, inputs.calm[later, _BROKER], _BUSY)
+        prefetch(kept.brokers, inputs.calm[later, _BROKER], _LISTED_US)
         if not _catch_up(inputs, rules, kept, limits, place, until_us, _NONE, _ZERO):
             return False
     kept.state[_CATCH_UP] = until_us + _WINDOW_US
@@ -1083,21 +1194,29 @@ def _over_calm(inputs, rules, kept, row, first, last, hop):
     """
     state, calm, stack = kept.state, inputs.calm, kept.stack
     columns = kept.reach.shape[1] - len(calm)
-    number = kept.rows[row, _PUBLICATION]
-    offer, since_us = inputs.pub_offer[number], inputs.pub_time[number]
+    number = natural(kept.rows[row, _PUBLICATION])
+    offer, since_us = natural(inputs.pub_offer[number]), inputs.pub_time[number]
     cells = kept.reach[row, columns + first : columns + last]
     sent = _count_on(state, cells, kept.forwards[offer, first:last])
     count = 0  # neither loop that counts has a branch to mispredict
     if rules.streams:
-        for n in range(inputs.nearest_of[first], inputs.nearest_of[last]):
+        for n in range(natural(inputs.nearest_of[first]), natural(inputs.nearest_of[last])):
             stack[count] = inputs.nearest[n]
-            count += cells[inputs.nearest[n] - first] > 0
+            count += cells[natural(inputs.nearest[n] - first)] > 0
+        chunks, coming, along, turn = kept.chunks, kept.coming, kept.along, state[_TURN]
         for n in range(count):
-            here = cells[stack[n] - first] - 1
-            _send_on(
-                state, kept.items, kept.streams, kept.first_us, kept.rows, calm, stack[n], row,
-                here, hop + 1, since_us, state[_NOW], _turn(state),
-            )  # fmt: skip
+            place = natural(stack[n])
+            here = np.int64(cells[natural(place - first)]) - 1
+            at = natural(along[place, _TAIL_OF])
+            coming[at, _AT] = state[_NOW] + calm[place, _ENTRY_US]
+            coming[at, _PUBLISHED_AT], coming[at, _NTH] = since_us, turn + n + 1
+            coming[at, _CARRIED] = row << 32 | (hop + 1) << 16 | here
+            at = _after(state, chunks, at)
+            coming[at, _AT] = _NEVER
+            along[place, _TAIL_OF] = at
+            kept.rows[row, _REFS] += calm[place, _BELOW] < calm[place, _BELOW_END]
+        state[_STREAMED] += count
+        state[_TURN] = turn + count
     else:
         for n in range(len(cells)):
             stack[count] = first + n
@@ -1110,10 +1229,10 @@ def _over_calm(inputs, rules, kept, row, first, last, hop):
 @_compiled
 def _wanted(kept, bundle, column):
     """How many publications of a bundle match at a broker or beyond."""
-    size = 0
+    size, cells = 0, kept.reach[:, column]
     node = kept.bundles[bundle, _HEAD]
     while node >= 0:
-        size += kept.reach[kept.nodes[node, _ROW], column] > 0
+        size += cells[natural(kept.nodes[node, _ROW])] > 0
         node = kept.nodes[node, _NEXT]
     return size
 
@@ -1121,11 +1240,10 @@ def _wanted(kept, bundle, column):
 @_compiled
 def _deliver_bundle(kept, bundle, column, now, hop):
     """What of a bundle matches at a broker; whether anything does."""
-    delivered = False
+    delivered, cells = False, kept.reach[:, column]
     node = kept.bundles[bundle, _HEAD]
     while node >= 0:
-        row = kept.nodes[node, _ROW]
-        here = kept.reach[row, column] - 1
+        here = cells[natural(kept.nodes[node, _ROW])] - 1
         if here > 0:
             delay_us = now - kept.nodes[node, _PUBLISHED_US]
             _deliver(kept.state, kept.other_us, _OTHER_DELAYS, delay_us, here, hop)
@@ -1176,22 +1294,21 @@ def _evaluate(inputs, rules, kept, home):
     active = False
     filled = 0.0
     for at in range(first, last):
-        slot = inputs.listed[at]
+        slot = natural(inputs.listed[at])
         offered = slots[slot, _OFFERED]
         slots[slot, _OFFERED] = 0
         if slot >= own:  # of another home: what went on over the link so far, and had before
             forwarded = kept.forwards[inputs.slot_offer[slot], inputs.passing[slot - own]]
             slots[slot, _OFFERED] = forwarded
             offered = forwarded - offered
-        active = active or offered > 0 or rate[slot] > 0
+        active |= (offered > 0) | (rate[slot] > 0)
         rate[slot] = offered / (rules.period_us / 1e6)
-        if slots[slot, _POPULAR]:
-            filled += rate[slot]
+        filled += rate[slot] * slots[slot, _POPULAR]  # no branch to mispredict
     fresh = kept.brokers[home, _FRESH]
     if fresh or abs(filled - capacity) > rules.hysteresis * capacity:
         filled, cut = 0.0, -1.0
         for at in range(first, last):
-            slot = inputs.ranked[at]
+            slot = natural(inputs.ranked[at])
             if rules.prose:
                 slots[slot, _POPULAR] = cut < 0 and filled + rate[slot] <= capacity
             else:
@@ -1205,12 +1322,12 @@ def _evaluate(inputs, rules, kept, home):
                 slot = inputs.ranked[at]
                 if inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]] <= cut:
                     slots[slot, _POPULAR] = 0
+        kept.least[home] = -1.0
+        for at in range(first, last):
+            slot = inputs.ranked[at]
+            if slots[slot, _POPULAR]:
+                kept.least[home] = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
     kept.brokers[home, _FRESH] = 0
-    kept.least[home] = -1.0
-    for at in range(first, last):
-        slot = inputs.ranked[at]
-        if slots[slot, _POPULAR]:
-            kept.least[home] = inputs.ratio[inputs.slot_offer[slot], inputs.slot_link[slot]]
     return active
 
 
@@ -1367,24 +1484,24 @@ def _publish(inputs, rules, kept, row):
     """A publication leaves its home by each link; whether any goes along the tree."""
     state, slots, waiting = kept.state, kept.slots, kept.waiting
     items, near, far = kept.items, kept.near, kept.far
-    number = kept.rows[row, _PUBLICATION]
-    offer, published_us = inputs.pub_offer[number], inputs.pub_time[number]
-    broker = inputs.homes[offer]
-    first, last = inputs.slot_of[offer], inputs.slot_of[offer + 1]
+    number = natural(kept.rows[row, _PUBLICATION])
+    offer, published_us = natural(inputs.pub_offer[number]), inputs.pub_time[number]
+    broker = natural(inputs.homes[offer])
+    first, last = natural(inputs.slot_of[offer]), natural(inputs.slot_of[offer + 1])
     forwarded, asked, waits = False, False, False
     straight, leaving = 0, -1
     switching = False  # the publication that switches to gossip goes over the tree
     if rules.mechanism == _GOSSIPING:
         for slot in range(first, last):
-            peer = inputs.neighbours[inputs.slot_link[slot]]
-            if kept.reach[row, inputs.column[peer]] > 0:
-                gossips = slots[slot, _POPULAR] or slots[slot, _GOSSIPS]
-                switching = switching or not gossips
+            leads = (
+                kept.reach[row, natural(inputs.slot_column[slot])] > 0
+            )  # no branch to mispredict
+            switching |= leads & ((slots[slot, _POPULAR] | slots[slot, _GOSSIPS]) == 0)
     for slot in range(first, last):
-        link = inputs.slot_link[slot]
-        peer = inputs.neighbours[link]
-        if kept.reach[row, inputs.column[peer]] == 0:
+        if kept.reach[row, natural(inputs.slot_column[slot])] == 0:
             continue
+        link = natural(inputs.slot_link[slot])
+        peer = inputs.neighbours[link]
         asked = True
         slots[slot, _OFFERED] += 1
         over_tree = True
@@ -1434,7 +1551,7 @@ def _publish(inputs, rules, kept, row):
             if not waits:  # once, however many links gossip
                 waits = True
                 _append(state, kept.nodes, kept.rows, waiting, offer, row, published_us)
-            kept.nodes[waiting[offer, _LAST], _LINKS] |= 1 << (slot - first)
+            kept.nodes[natural(waiting[offer, _LAST]), _LINKS] |= 1 << (slot - first)
         else:
             _append(state, kept.nodes, kept.rows, slots, slot, row, published_us)
             if slots[slot, _HELD] == 1:
@@ -1521,13 +1638,13 @@ def _on_batch(inputs, rules, kept, item):
 def _crowd(inputs, kept, bundle, broker):
     """Puts on the stack who else gossips about an advertisement, or has to get this bundle."""
     offer, links = kept.bundles[bundle, _OFFER], kept.bundles[bundle, _ANY_LINKS]
+    first, last = natural(inputs.slot_of[offer]), inputs.slot_of[offer + 1]
+    for slot in range(first, last):
+        links |= kept.slots[slot, _GOSSIPS] << (slot - first)
     crowd = 0
-    for m in range(inputs.members_of[offer], inputs.members_of[offer + 1]):
-        slot = inputs.member_slot[m]
-        gossips = kept.slots[slot, _GOSSIPS] or (links >> (slot - inputs.slot_of[offer])) & 1
-        if gossips and inputs.members[m] != broker:
-            kept.stack[crowd] = inputs.members[m]
-            crowd += 1
+    for m in range(natural(inputs.members_of[offer]), inputs.members_of[offer + 1]):
+        kept.stack[crowd] = inputs.members[m]  # no branch to mispredict
+        crowd += (links >> inputs.member_link[m]) & (inputs.members[m] != broker)
     return crowd
 
 
@@ -1537,7 +1654,7 @@ def _tell(inputs, rules, kept, broker, bundle, size, crowd):
     state = kept.state
     for _ in range(min(rules.fanout, crowd)):
         state[_DRAWN] += 1
-        to = kept.stack[keyed.below(crowd, rules.key, broker, state[_DRAWN])]
+        to = natural(kept.stack[natural(keyed.below(crowd, rules.key, broker, state[_DRAWN]))])
         state[_SENT + 3] += 1
         kept.bundles[bundle, _HOLDERS] += 1
         _send(
@@ -1555,15 +1672,18 @@ def _on_round(inputs, rules, kept, broker, offer):
         return
     bundle = _bundle(state, bundles, waiting, offer, offer)
     bundles[bundle, _ANY_LINKS] = 0
-    node = bundles[bundle, _HEAD]
-    while node >= 0:
-        bundles[bundle, _ANY_LINKS] |= kept.nodes[node, _LINKS]
-        node = kept.nodes[node, _NEXT]
+    nodes, listed, node = kept.nodes, kept.listed, bundles[bundle, _HEAD]
+    for n in range(size):
+        node = natural(node)
+        listed[n, 0], listed[n, 1] = nodes[node, _ROW], nodes[node, _LINKS]
+        listed[n, 2] = nodes[node, _PUBLISHED_US]
+        bundles[bundle, _ANY_LINKS] |= nodes[node, _LINKS]
+        node = nodes[node, _NEXT]
     crowd = _crowd(inputs, kept, bundle, broker)
     for other in range(kept.spans.shape[1]):
         kept.spans[bundle, other, 0] = -1  # whoever is no member needs nothing
     for m in range(crowd):
-        _gather(inputs, kept, bundle, stack[m])
+        _gather(inputs, kept, bundle, size, stack[m])
     state[_RECEIVED] += crowd * size
     _empty(state, kept.rows, kept.nodes, bundles, bundle)
     if crowd == 0:  # nobody is left to tell
@@ -1582,28 +1702,25 @@ def _on_round(inputs, rules, kept, broker, offer):
 
 
 @_compiled
-def _gather(inputs, kept, bundle, broker):
+def _gather(inputs, kept, bundle, size, broker):
     """What of a bundle matches at a member, for when it comes there.
 
     Rows are read here, one member after the other, while they are in the cache.
     """
-    state, nodes, other_us = kept.state, kept.nodes, kept.other_us
-    offer, column = kept.bundles[bundle, _OFFER], inputs.column[broker]
+    state, listed, other_us = kept.state, kept.listed, kept.other_us
+    offer, cells = kept.bundles[bundle, _OFFER], kept.reach[:, inputs.column[broker]]
     link = inputs.first_link[inputs.rows[offer], broker] - inputs.pointers[inputs.homes[offer]]
     first = state[_OTHER_DELAYS]
     last, unwanted = first, 0
-    node = kept.bundles[bundle, _HEAD]
-    while node >= 0:
-        row = nodes[node, _ROW]
-        cell = np.int64(kept.reach[row, column])
-        here = (cell - (cell > 0)) * ((nodes[node, _LINKS] >> link) & 1)
+    for n in range(size):
+        cell = np.int64(cells[natural(listed[n, 0])])
+        here = (cell - (cell > 0)) * ((listed[n, 1] >> link) & 1)
         unwanted += here == 0
-        published_us = nodes[node, _PUBLISHED_US]
+        published_us = listed[n, 2]
         other_us[last] = published_us  # as in `_deliver`
-        for n in range(last + 1, last + here):
-            other_us[n] = published_us
+        for m in range(last + 1, last + here):
+            other_us[m] = published_us
         last += here
-        node = nodes[node, _NEXT]
     kept.spans[bundle, broker, 0], kept.spans[bundle, broker, 1] = first, last
     state[_OTHER_DELAYS] = last
     state[_HOPS] += last - first
@@ -1613,7 +1730,7 @@ def _gather(inputs, kept, bundle, broker):
 @_compiled
 def _on_gossip(inputs, rules, kept, item):
     state, items = kept.state, kept.items
-    broker, bundle = items[item, _TARGET], items[item, _LOAD]
+    broker, bundle = natural(items[item, _TARGET]), natural(items[item, _LOAD])
     first, last = kept.spans[bundle, broker]
     if first < 0:
         state[_HEARD] += items[item, _WHAT] != _PULL  # who has it already does not ask for it
@@ -1622,7 +1739,7 @@ def _on_gossip(inputs, rules, kept, item):
         kept.spans[bundle, broker, 0] = -1
         if items[item, _WHAT] == _PULL:
             state[_SENT + 3] += 2  # the request and the answer
-        for n in range(first, last):
+        for n in range(natural(first), last):
             kept.other_us[n] = state[_NOW] - kept.other_us[n]
         crowd = _crowd(inputs, kept, bundle, broker)
         _tell(inputs, rules, kept, broker, bundle, items[item, _SIZE], crowd)
@@ -1637,8 +1754,8 @@ def _take(inputs, kept):
     state, column = kept.state, inputs.column
     number = state[_PUBLISHED]
     state[_PUBLISHED] += 1
-    offer = inputs.pub_offer[number]
-    home = inputs.homes[offer]
+    offer = natural(inputs.pub_offer[natural(number)])
+    home = natural(inputs.homes[offer])
     row = _new(state, _ROWS, kept.rows)
     kept.rows[row, _REFS], kept.rows[row, _PUBLICATION] = 1, number
     x, y = inputs.values[number, 0], inputs.values[number, 1]
@@ -1670,9 +1787,12 @@ def _take(inputs, kept):
 
 @_compiled
 def _listed(near, time):
-    """Bits for those of the next times, at most 32, at which the ring has a list."""
-    place = time & (_HORIZON - 1)
-    return np.uint32(np.uint32(near[_HORIZON + (place >> 5)]) >> np.uint32(place & 31))
+    """Bits for those of the next times, 33 to 64, at which the ring has a list."""
+    word = (time & (_HORIZON - 1)) >> 5
+    following = (word + 1) & ((_HORIZON >> 5) - 1)
+    both = np.uint64(np.uint32(near[_HORIZON + word]))
+    both |= np.uint64(np.uint32(near[_HORIZON + following])) << np.uint64(32)
+    return both >> np.uint64(time & 31)
 
 
 @_compiled
@@ -1680,9 +1800,9 @@ def _first_listed(near, time, until):
     """The first time from one on at which the ring has a list, or any after `until`."""
     bits = _listed(near, time)
     while bits == 0 and time < until:
-        time = (time | 31) + 1
+        time = (time | 31) + 33
         bits = _listed(near, time)
-    return time + trailing_zeros(bits)
+    return time + np.int64(trailing_zeros(bits))
 
 
 @_compiled
@@ -1702,9 +1822,9 @@ def _next_item(state, items, near, far, pub_time):
         return _NEXT_PUBLICATION
     if now < first:
         place = now & (_HORIZON - 1)
-        last = near[place]
-        item = items[last, _NEXT]
-        later = now + 1 + trailing_zeros(_listed(near, now + 1))
+        last = natural(np.int64(near[place]))
+        item = natural(items[last, _NEXT])
+        later = now + 1 + np.int64(trailing_zeros(_listed(near, now + 1)))
         _fetch(items, near[later & (_HORIZON - 1)])
         if item == last:
             near[place] = -1
@@ -1713,7 +1833,7 @@ def _next_item(state, items, near, far, pub_time):
             items[last, _NEXT] = items[item, _NEXT]
         state[_NEAR] -= 1
     else:
-        item = far[0, 2]
+        item = natural(far[0, 2])
         state[_FAR] -= 1
         _heap_pop(far, state[_FAR])
     if items[item, _WHAT] <= _PULL or items[item, _WHAT] >= _SERVED:
@@ -1727,13 +1847,13 @@ def _served(state, nodes, brokers, broker, now, sent_us, took_us, unit_us):
 
     Only those that do are listed: the rest of the time until the broker is free consists of units.
     """
-    node, length = brokers[broker, _FIRST], brokers[broker, _HELD]
+    node, length = natural(brokers[broker, _FIRST]), brokers[broker, _HELD]
     while length > 0 and (
         nodes[node, _UNTIL] < now or (nodes[node, _UNTIL] == now and nodes[node, _FROM] < sent_us)
     ):
         brokers[broker, _UNITS_SINCE] = nodes[node, _UNTIL]
         brokers[broker, _LISTED_US] -= nodes[node, _UNTIL] - nodes[node, _FROM]
-        following = nodes[node, _NEXT]
+        following = natural(nodes[node, _NEXT])
         _free(state, _NODES, nodes, node)
         node = following
         length -= 1
@@ -1762,7 +1882,7 @@ def _served(state, nodes, brokers, broker, now, sent_us, took_us, unit_us):
         new = _new(state, _NODES, nodes)
         nodes[new, _FROM], nodes[new, _UNTIL] = begins, done
         if brokers[broker, _HELD] > 0:
-            nodes[brokers[broker, _LAST], _NEXT] = new
+            nodes[natural(brokers[broker, _LAST]), _NEXT] = new
         else:
             brokers[broker, _FIRST] = new
         brokers[broker, _LAST] = new
@@ -1803,16 +1923,19 @@ def _line_up(state, items, near, far, brokers, broker, item, done, begins):
     if ahead == 1:
         brokers[broker, _LINE_HEAD] = item
     else:
-        items[brokers[broker, _LINE_TAIL], _NEXT] = item
+        items[natural(brokers[broker, _LINE_TAIL]), _NEXT] = item
     brokers[broker, _LINE_TAIL] = item
 
 
 @_compiled
 def _takes(inputs, items, item, broker):
     """How long a broker serves a message."""
-    if items[item, _WHAT] & (_SERVED - 1) == _SENDS:
+    what = items[item, _WHAT] & (_SERVED - 1)
+    if what in (_TREE, _PUBLISH):
+        return inputs.unit_us[broker]
+    if what == _SENDS:
         return items[item, _SIZE] * inputs.direct_us[broker]
-    cost = inputs.gossip_cost if items[item, _WHAT] & (_SERVED - 1) == _GOSSIP else inputs.cost
+    cost = inputs.gossip_cost if what == _GOSSIP else inputs.cost
     return round(inputs.service_us[broker] * cost[min(items[item, _SIZE], cost.shape[0]) - 1])
 
 
@@ -1820,6 +1943,14 @@ def _takes(inputs, items, item, broker):
 def _run(inputs, rules, kept, limits):
     """Steps until all is done, or a table may be too small for the next; whether all is done."""
     state, items, near, far = kept.state, kept.items, kept.near, kept.far
+    has_columns(kept.items, _ITEM_WIDE)
+    has_columns(kept.rows, _ROW_WIDE)
+    has_columns(kept.nodes, _NODE_WIDE)
+    has_columns(kept.slots, _SLOT_WIDE)
+    has_columns(kept.brokers, _BROKER_WIDE)
+    has_columns(kept.along, _ALONG_WIDE)
+    has_columns(kept.coming, _COMING_WIDE)
+    has_columns(inputs.calm, _CALM_WIDE)
     reach, rows, brokers = kept.reach, kept.rows, kept.brokers
     inner, inner_of = inputs.inner, inputs.inner_of
     neighbours, latencies = inputs.neighbours, inputs.latencies
@@ -1834,9 +1965,9 @@ def _run(inputs, rules, kept, limits):
         if state[_OTHER_DELAYS] + limits[-1] * (_held_most(state) + 2) >= other_us.shape[0]:
             return False
         item = state[_PUT_OFF]
-        if item == _END_OF_RUN:
+        if item == _NOTHING:
             item = _next_item(state, items, near, far, pub_time)
-        state[_PUT_OFF] = _END_OF_RUN
+        state[_PUT_OFF] = _NOTHING
         over = item == _END_OF_RUN
         if over and state[_STREAMED] == 0:
             return True
@@ -1849,27 +1980,36 @@ def _run(inputs, rules, kept, limits):
             continue
         if item == _NEXT_PUBLICATION:
             item = _take(inputs, kept)
+        item = natural(item)
         now = state[_CLOCK]
         sent_us = items[item, _DUE]
         state[_NOW] = now
         state[_END] = max(state[_END], now)
         kind = items[item, _WHAT]
-        broker = items[item, _TARGET]
+        broker = natural(items[item, _TARGET])
 
         if kind >= _SERVED:
             kind -= _SERVED
             items[item, _WHAT] = kind
             brokers[broker, _LINED] -= 1
             if brokers[broker, _LINED] > 0:
-                following = brokers[broker, _LINE_HEAD]
+                following = natural(brokers[broker, _LINE_HEAD])
                 brokers[broker, _LINE_HEAD] = items[following, _NEXT]
                 done = items[following, _DUE]
                 took_us = _takes(inputs, items, following, broker)
                 _schedule(state, items, near, far, done, following, done - took_us)
+                row = items[following, _LOAD]  # if it is a bundle, what is fetched is not used
+                _fetch(items, brokers[broker, _LINE_HEAD])
+                prefetch(rows, row, _REFS)
+                prefetch(reach, row, 0)
+                prefetch(reach, row, columns + calm_of[broker])
+                prefetch(reach, row, columns + calm_of[broker + 1] - 1)
         elif rules.timed and kind <= _PUBLISH:
-            if kind == _GOSSIP and not _catch_up_for(inputs, rules, kept, limits, item):
-                state[_PUT_OFF] = item
-                return False
+            if kind == _GOSSIP:
+                if not _catch_up_for(inputs, rules, kept, limits, item):
+                    state[_PUT_OFF] = item
+                    return False
+                prefetch(kept.spans[natural(items[item, _LOAD])], broker, 0)
             if column[broker] < columns:
                 _join(inputs, kept, item, broker)
             else:  # what else it serves is not among the items
@@ -1882,18 +2022,18 @@ def _run(inputs, rules, kept, limits):
         state[_STEPS] += 1
         delivered, forwarded = False, False
         if kind == _TREE:
-            row, sender = items[item, _LOAD], items[item, _SENDER]
+            row, sender = natural(items[item, _LOAD]), items[item, _SENDER]
             hop = items[item, _HOP]
             _free(state, _ITEMS, items, item)
-            number = rows[row, _PUBLICATION]
-            offer = pub_offer[number]
-            here = reach[row, column[broker]] - 1
+            number = natural(rows[row, _PUBLICATION])
+            offer = natural(pub_offer[number])
+            here = reach[row, natural(column[broker])] - 1
             delivered = here > 0
             _deliver(state, popular_us, _POPULAR_DELAYS, now - pub_time[number], here, hop)
-            for at in range(inner_of[broker], inner_of[broker + 1]):
-                link = inner[at]
-                peer = neighbours[link]
-                if peer != sender and reach[row, column[peer]] > 0:
+            for at in range(natural(inner_of[broker]), natural(inner_of[broker + 1])):
+                link = natural(inner[at])
+                peer = natural(neighbours[link])
+                if peer != sender and reach[row, natural(column[peer])] > 0:
                     rows[row, _REFS] += 1
                     state[_FORWARDS] += 1
                     state[_SENT] += 1
@@ -1905,14 +2045,14 @@ def _run(inputs, rules, kept, limits):
                     if counting[broker]:
                         _evaluate_later(rules, kept, broker)
                     forwarded = True
-            first, last = calm_of[broker], calm_of[broker + 1]
+            first, last = natural(calm_of[broker]), natural(calm_of[broker + 1])
             if _over_calm(inputs, rules, kept, row, first, last, hop):
                 if counting[broker]:
                     _evaluate_later(rules, kept, broker)
                 forwarded = True
             _release(state, rows, row)
         elif kind == _PUBLISH:
-            row = items[item, _LOAD]
+            row = natural(items[item, _LOAD])
             here = reach[row, column[broker]] - 1
             delivered = here > 0
             delay_us = now - pub_time[rows[row, _PUBLICATION]]
