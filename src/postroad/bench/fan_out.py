@@ -1,8 +1,9 @@
 """Where the time of a publication goes in a broker without sockets, by fan-out and level of MQTT.
 
-Two kinds of subscribers: plain (all that is published to the topic, handed out in runs), and with a
-filter (the router is asked each time). Processor time, the
-best of several rounds; µs per publication, and how that grows with the subscribers.
+Three kinds of subscribers: plain (all that is published to the topic, handed out in runs), to many
+topics that are published to in turn (gathered in compiled code), and with a filter (the router is
+asked each time). Processor time, the best of several rounds; µs per publication, and how that grows
+with the subscribers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from postroad.live.network import load
 
 FANS = (1, 5, 20, 100)
 CHUNK, ROUNDS = 400, 7
+TOPICS = 50  # in turn
 NETWORK = """
 name = "bench"
 scheme = "subscription_forwarding"
@@ -42,30 +44,37 @@ def client(broker: Broker, name: str, level: int) -> Connection:
     return connection
 
 
-def subscribe(level: int, kind: str) -> bytes:
+def subscribe(level: int, kind: str, topic: str) -> bytes:
     if level != 5:
-        return b"\x82\x0c\x00\x01\x00\x07fan/out\x00"
-    wanted = mqtt5.TopicFilter("fan/out", max_qos=mqtt5.QoS.AT_MOST_ONCE, retain_as_published=False)
+        body = b"\x00\x01" + len(topic).to_bytes(2, "big") + topic.encode() + b"\x00"
+        return bytes((0x82, len(body))) + body
+    wanted = mqtt5.TopicFilter(topic, max_qos=mqtt5.QoS.AT_MOST_ONCE, retain_as_published=False)
     properties = [("$where", "n > 5")] if kind == "filtered" else []
     return mqtt5.SubscribePacket(1, [wanted], user_properties=properties).write()
 
 
-def publication(level: int) -> bytes:
+def publication(level: int, topic: str) -> bytes:
     payload = b'{"n": 1000000000, "pad": "%s"}' % (b"x" * 30)
     if level == 5:
-        return mqtt5.PublishPacket("fan/out", payload).write()
-    body = b"\x00\x07fan/out" + payload
+        return mqtt5.PublishPacket(topic, payload).write()
+    body = len(topic).to_bytes(2, "big") + topic.encode() + payload
     return bytes((0x30, len(body))) + body
 
 
 def cost_us(path: Path, level: int, kind: str, fan: int) -> float:
     broker = Broker(load(path), 0, 0)
     readers = [client(broker, f"r{n}", level) for n in range(fan)]
+    topics = [f"fan/{n}" for n in range(TOPICS)] if kind == "in turn" else ["fan/out"]
     for reader in readers:
-        broker.clients.received(reader, subscribe(level, kind), 0)
+        for topic in topics:
+            broker.clients.received(reader, subscribe(level, kind, topic), 0)
     publisher = client(broker, "p", level)
     broker.flush(0)
-    data = publication(level) * CHUNK
+    if kind == "in turn":  # as it would be after a while
+        index = broker.router.deciding()
+        assert index is not None
+        index.compile()
+    data = b"".join(publication(level, topic) for topic in topics) * (CHUNK // len(topics))
 
     def act() -> None:
         broker.clients.received(publisher, data, 0)
@@ -92,7 +101,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.toml"
         path.write_text(NETWORK)
-        for level, kind in ((5, "plain"), (4, "plain"), (5, "filtered")):
+        for kind, level in (
+            ("plain", 5),
+            ("plain", 4),
+            ("in turn", 5),
+            ("in turn", 4),
+            ("filtered", 5),
+        ):
             costs = [cost_us(path, level, kind, fan) for fan in FANS]
             name = f"{kind}, MQTT {'5' if level == 5 else '3.1.1'}"
             print(f"  {name:<22}" + "".join(f"{us:>9.2f}" for us in costs))

@@ -117,6 +117,12 @@ class Index(Generic[Id]):
             self._go_over()
         return None if isinstance(self._table, Filed) else self._table.passing()
 
+    def went_by(self, count: int) -> None:
+        """So many publications that stand in bytes went their way unasked, one by one: that counts
+        as much towards compiling the table as asking."""
+        if self._small is not None:
+            self._small.asked += count
+
     def fanout(self) -> Fanout[Id, Any]:
         """Who gets what each filter matches, where there is `passing`, until the table changes."""
         assert not isinstance(self._table, Filed)

@@ -8,10 +8,11 @@ the same filters match together.
 
 It is sure of those and of nothing else: it stops before a packet of which Python must check a
 filter, and before whatever Python reads better. It knows PUBLISH packets of quality 0 without
-properties, to topics in `ready`, whose payload is a JSON object: of texts without escapes, numbers,
-booleans and nulls, under names of ASCII; and, where no filter asks for them or what is in them, of
-texts with escapes, integers of more than 15 digits, objects and arrays. What is said of such a
-payload is said in `live/edge/content.py`, and a property test keeps the two equal.
+properties, to topics in `ready`, whose payload begins as no object, or is a JSON object: of texts
+without escapes, numbers, booleans and nulls, under names of ASCII; and, where no filter asks for
+them or what is in them, of texts with escapes, integers of more than 15 digits, objects and arrays.
+What is said of such a payload is said in `live/edge/content.py`, and a property test keeps the two
+equal.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ _WHOLE_MAX, _DECIMALS_MAX, _POWER_DIGITS_MAX = 19, 40, 2  # So none is beyond th
 _POWERS = tuple(10.0**n for n in range(_DIGITS_MAX + 1))
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE, _DOLLAR = b'"\\:,{}$'
 _ARRAY, _ARRAY_END = b"[]"
+_BOM = 0xEF  # the first byte of a byte order mark
 _PLUS, _MINUS, _DOT, _ZERO, _SEVEN, _NINE, _POWER, _UNICODE = b"+-.079eu"
 _ESCAPED = tuple(b'"\\/bfnrt')
 _TRUE, _FALSE, _NULL = (tuple(word) for word in (b"true", b"false", b"null"))
@@ -350,10 +352,14 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
         if attribute[PRESENT] >= 0:
             pairs[count, 0], pairs[count, 1] = attribute[PRESENT], 1.0
             count += 1
-    if at >= end or data[at] != _OPEN:
-        return -1
-    at = _past_space(data, at + 1, end)
-    empty = at < end and data[at] == _CLOSE
+    # Whatever begins otherwise than an object says nothing but its topic.
+    says = at < end and (data[at] == _OPEN or data[at] == _BOM or _past_space(data, at, end) > at)
+    empty = not says
+    if says:
+        if data[at] != _OPEN:
+            return -1
+        at = _past_space(data, at + 1, end)
+        empty = at < end and data[at] == _CLOSE
     while not empty:
         if at >= end or data[at] != _QUOTE:
             return -1
@@ -439,7 +445,7 @@ def _read(data, data_at, at, end, topic, topic_at, topic_end, state, room):
         if at >= end or data[at] != _COMMA:
             return -1
         at = _past_space(data, at + 1, end)
-    if _past_space(data, at + 1, end) != end:
+    if says and _past_space(data, at + 1, end) != end:
         return -1
     nullable = carray(native._at(state[AT_NULLABLE]), (1, NULLABLE), np.int64)
     for i in range(state[NULLABLE_COUNT]):

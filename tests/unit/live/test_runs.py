@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from filter_texts import expression, row
-from live_harness import Memory, memory, write_network
+from live_harness import Memory, memory, wait_for, write_network
 from postroad.filters import conjoin, parse
 from postroad.live.broker import Broker
 from postroad.live.edge import mqtt
@@ -346,6 +346,57 @@ def test_what_nobody_wants_is_passed_over_and_nothing_else(tmp_path: Path, seed:
     assert first.tally.published == second.tally.published
     assert first.tally.delivered == second.tally.delivered
     assert sides[0].broker.steps == sides[1].broker.steps
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_publications_to_many_topics_in_turn_go_where_single_steps_deliver_them(
+    tmp_path: Path, seed: int
+) -> None:
+    """One by one at first, then gathered by compiled code for a second; changes in between."""
+    draw = random.Random(seed)
+    sides = [Side(write_network(tmp_path, ["A"], []), runs) for runs in (True, False)]
+    fast = sides[0].broker
+    topics = [f"t/{n}" for n in range(36)] + TOPICS[2:4]  # groups want the last two
+    patterns = [*topics, "t/+", "#"] if seed % 2 else topics
+    levels = {f"c{n}": draw.choice([4, 5, 5]) for n in range(14)}
+    for name, level in levels.items():
+        for side in sides:
+            side.connect(name, level)
+    index = fast.router.deciding()
+    assert index is not None
+    index.compile()
+    alone = together = 0
+    now, number = 1_000_000, 0
+
+    def send(name: str, data: bytes) -> None:
+        for side in sides:
+            side.broker.tick(now)
+            side.broker.clients.received(side.connections[name], data, now)
+            side.broker.flush(now)
+
+    for burst in range(60):
+        for _ in range(60 if burst == 0 else draw.choice([0, 0, 0, 1])):
+            number += 1
+            name = draw.choice(list(levels))
+            send(name, subscribe(draw, levels[name], number, patterns))
+        name, before = draw.choice(["c0", "c1"]), fast.clients.tally.published
+        chosen = [draw.choice(topics) for _ in range(draw.randrange(1, 120))]
+        if draw.random() < 0.2:  # one comes in a row again
+            chosen[3:3] = [draw.choice(topics)] * draw.randrange(1, 40)
+        send(name, b"".join(publication(draw, levels[name], topic) for topic in chosen))
+        alone += len(fast.clients.ways._apart_a_while)
+        together += fast.clients.tally.published - before
+        now += draw.choice([1_000, 50_000, 600_000])
+    for name in levels:
+        assert sides[0].got(name) == sides[1].got(name), (seed, name)
+    assert alone > 100 or seed % 2  # a filter on all topics sets all apart
+    first, second = (side.broker.clients for side in sides)
+    assert first.tally.published == second.tally.published == together
+    assert first.tally.delivered == second.tally.delivered > 1_000
+    assert sides[0].broker.steps == sides[1].broker.steps
+    for side in sides:  # a second later nothing is set apart that comes in a row
+        side.broker.tick(now + 3_000_000)
+    assert not fast.clients.ways._apart_a_while
 
 
 def test_a_turn_hands_out_a_bounded_number_of_bytes(tmp_path: Path) -> None:
@@ -876,3 +927,35 @@ def test_what_goes_on_alone_says_one_hop_more_and_nothing_else(
     for more in ({"xhops": hops}, {"more": b"\xa4hops" + bytes((hops % 128,))}):
         longer = msgspec.msgpack.encode((name, {**body, **more}))
         assert codec.alone_on(run, longer, lasting) == codec.encode(onward)
+
+
+def test_a_table_is_compiled_once_many_publications_went_by_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.matching.index.PASSED_WORTHWHILE", 1_000)
+    side = Side(write_network(tmp_path, ["A"], []), True)
+    for name in ("p", "reader"):
+        side.connect(name, 5)
+    wanted = mqtt5.TopicFilter("t/+", max_qos=mqtt5.QoS(0), retain_as_published=False)
+    side.send("reader", mqtt5.SubscribePacket(1, [wanted]).write())
+    index = side.broker.router.deciding()
+    assert index is not None
+    in_a_row = mqtt5.PublishPacket("t/1", b"x").write() * 2_000
+    few = b"".join(mqtt5.PublishPacket(f"t/{n}", b"{}").write() for n in range(8))
+    in_turn = b"".join(mqtt5.PublishPacket(f"t/{n}", b"{}").write() for n in range(500))
+    side.send("p", in_a_row)
+    for _ in range(500):
+        side.send("p", few)
+    assert index.passing() is None  # neither many in a row nor a few in turn
+    for _ in range(3):
+        side.send("p", in_turn)
+    wait_for(lambda: index.passing() is not None, 60)
+    got = side.connections["reader"].out
+    pieces = []
+    for _ in range(4):  # who gets what is learned first
+        got.clear()
+        side.send("p", in_turn)
+        assert b"".join(got) == in_turn
+        pieces.append(len(got))
+    assert pieces[0] == 500
+    assert pieces[-1] < 50

@@ -44,6 +44,7 @@ LITTLE_BYTES = 1_024
 LONG = 16_000  # bytes: longer publications are not among the usual
 MANY_BYTES = 512  # of input, in which it pays to look for what nobody wants,
 WAIT_MAX = 16  # unless the last looks found none: then so many publications later at the latest
+LONE = 8  # publications to other topics than those beside them: then more will follow
 LOOK_MAX = 2_048  # publications in one look, if time allows
 RUN = 256  # publications to one topic that are handed out in one go,
 RUN_BYTES = 16_000  # and their bytes, where a neighbour gets them too
@@ -170,6 +171,8 @@ class Runs:
         due, wait = 0, 1  # how many are to be published before the next look for what nobody wants
         untraced = 0  # the last number up to which nothing is recorded
         runs: list[Any] = []  # what a look found, as `packets.passer` has it
+        lone = 0  # publications without another to their topic beside them, in a row,
+        went_by = 0  # and those that compiled code might have handed out
         while at + 4 < size and data[at] == 0x30:
             if clock is not None and published >= look:
                 # To look at the clock takes time too: less often while there is much left.
@@ -270,6 +273,12 @@ class Runs:
                         tally.numbered += count
                         published += count
                 if copies is not None:
+                    lone = lone + 1 if later == end else 0
+                    if lone > LONE and later < size:
+                        if passing is None:
+                            went_by += 1
+                        else:
+                            known.came_alone(topic)
                     left_bytes -= copies * (later - at)
                     at = later
                     if left_bytes <= 0 or at >= last:
@@ -309,6 +318,8 @@ class Runs:
         tally.numbered += asked
         handed += asked
         batch.close()
+        if went_by and index is not None:
+            index.went_by(went_by)
         if published and broker.congested:
             clients.pause(connection, now)
         tally.published += published
