@@ -558,11 +558,14 @@ def test_runs_over_links_deliver_what_single_publications_do(tmp_path: Path, see
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("plain", [False, True])
 def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, plain: bool
 ) -> None:
-    """Among compiled filters, at the broker of the publisher and at those after it."""
+    """Among compiled filters, at the broker of the publisher and at those after it; or to many
+    topics of which filters ask no more, but for a group."""
     draw = random.Random(seed)
+    topics_of = [f"t/{n}" for n in range(20)] + ["b"] if plain else TOPICS
     sides: list[Memory] = []
     found, gathered = Counter[int](), Counter[int]()
     for single in (False, True):
@@ -596,15 +599,19 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     for n in range(4, 9):
         for number in range(1, 5):
             where = draw.choice(["n > 7", "n = 3", "pad = 'x'", "n >= 6 AND n < 8", "n < 0"])
-            wanted = mqtt5.TopicFilter(draw.choice(TOPICS), max_qos=mqtt5.QoS.AT_MOST_ONCE)
-            packet = mqtt5.SubscribePacket(number, [wanted], user_properties=[("$where", where)])
+            topic = draw.choice(topics_of)
+            if plain and number < 3:  # to b both a group and others subscribe
+                topic = "$share/g/b" if n == 8 else "b"
+            wanted = mqtt5.TopicFilter(topic, max_qos=mqtt5.QoS.AT_MOST_ONCE)
+            said = [] if plain else [("$where", where)]
+            packet = mqtt5.SubscribePacket(number, [wanted], user_properties=said)
             for side in clients:
                 side[n].raw(packet.write())
     for net in sides:
         net.run(300_000)
     for step in range(30):
         n = draw.randrange(4)
-        topics = [draw.choice(TOPICS) for _ in range(draw.randrange(1, 60))]
+        topics = [draw.choice(topics_of) for _ in range(draw.randrange(1, 60))]
         bodies = [b'{"n": %d, "pad": "%s"}' % (draw.randrange(10), b"x" * draw.randrange(2))
                   for _ in topics]  # fmt: skip
         data = b"".join(

@@ -360,7 +360,7 @@ class Runs:
         fanout = None if index is None or passing is None else self.ways.fanout(index, sender)
         numbers, data = batch.numbers, batch.packets
         size, most = len(data), len(numbers)
-        at = done = given = singly = 0
+        at = done = given = singly = went_by = 0
         runs: list[Any] = []  # as in `take_usual`
         due, wait = 0, 1
         try:
@@ -394,6 +394,10 @@ class Runs:
                 topic = self._heard_topic(field)
                 if topic not in apart:
                     way = ways.get(topic) or self.ways.way(topic, sender, ways)
+                    if fanout is None:
+                        went_by += 1
+                    else:  # those in a row come as a run
+                        self.ways.came_alone(topic)
                     if way is not None and self._copy_to(way[0], kept, False):
                         given += bool(way[0])
                         if way[1]:
@@ -413,6 +417,8 @@ class Runs:
                 raise Malformed("more publications in a batch than numbers")
         finally:
             onward.close()
+            if went_by and index is not None:
+                index.went_by(went_by)
             self.latency.sample(took_us, given)
             broker.passed(done - singly)
         return most

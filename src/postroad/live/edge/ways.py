@@ -104,7 +104,8 @@ class KnownWays:
         compiled code for a second, many in a call. Those in a row go faster together."""
         if len(self.apart) < TOPICS_KNOWN and topic not in self.apart:
             self.apart.add(topic)
-            self.groupless.add(topic)  # or its way would not be known
+            if not self.broker.groups_want(topic):
+                self.groupless.add(topic)
             self._apart_a_while.append(topic)
 
     def wanted_by_nobody(self, topic: str) -> None:
