@@ -337,7 +337,7 @@ class Runs:
         data, count = run.packets, 0
         longest = len(data)
         self.ways.ways_from(sender)  # if the tables have changed, so may what is apart
-        while at < longest and run.topic not in self.ways.apart:
+        while at < longest and self.ways.goes_one_way(run.topic):
             body, topic_end, end = mqtt.usual(data, at, run.topic)
             first = run.first + number + count
             came = sender, run.publisher, run.boot, first, run.time_us, run.hops

@@ -52,7 +52,8 @@ class KnownWays:
         # until the next tick: to ask the router about each is always right.
         self.apart: set[str] = set()
         self._apart_briefly: list[str] = []
-        self._apart_a_while: list[str] = []  # and those that came one by one
+        # Those of them that do, and come in turn: compiled code has them for a while.
+        self.in_turn: set[str] = set()
         # Those of them that no shared subscription wants: of an own client's publications filters
         # alone decide. What comes from a neighbour was given to groups where it was published.
         self.groupless: set[str] = set()
@@ -69,9 +70,9 @@ class KnownWays:
         self._apart_briefly.clear()
         if now - self._retried_us >= SECOND_US:
             self._retried_us = now
-            self.apart.difference_update(self._apart_a_while)
-            self.groupless.difference_update(self._apart_a_while)
-            self._apart_a_while.clear()
+            self.apart.difference_update(self.in_turn)
+            self.groupless.difference_update(self.in_turn)
+            self.in_turn.clear()
             for fanout in self._fanouts.values():
                 fanout.try_again()  # whoever needed a further look may not need it any more
 
@@ -82,6 +83,7 @@ class KnownWays:
             self.version = version
             self.apart.clear()
             self.groupless.clear()
+            self.in_turn.clear()
             self._ways.clear()
             self.whose.clear()
             self._fanouts.clear()
@@ -93,11 +95,17 @@ class KnownWays:
         if len(self.apart) >= TOPICS_KNOWN:
             self.apart.clear()
             self.groupless.clear()
+            self.in_turn.clear()
+        self.in_turn.discard(topic)
         self.apart.add(topic)
         if not self.broker.groups_want(topic):
             self.groupless.add(topic)
         if len(topic) > TOPIC_BYTES or not self.broker.content_matters(topic):
             self._apart_briefly.append(topic)
+
+    def goes_one_way(self, topic: str) -> bool:
+        """Whether all that is published to a topic goes the same way, as far as is known."""
+        return topic not in self.apart or topic in self.in_turn
 
     def came_alone(self, topic: str) -> None:
         """Publications to many topics come one by one: what filters say of this one is asked of
@@ -106,7 +114,7 @@ class KnownWays:
             self.apart.add(topic)
             if not self.broker.groups_want(topic):
                 self.groupless.add(topic)
-            self._apart_a_while.append(topic)
+            self.in_turn.add(topic)
 
     def wanted_by_nobody(self, topic: str) -> None:
         """What own clients publish to a topic goes to nobody, which filters say as well."""
@@ -201,7 +209,7 @@ class KnownWays:
         if self.broker.records:
             return None
         ways = self.ways_from(sender)
-        if topic not in self.apart:
+        if self.goes_one_way(topic):
             way = ways.get(topic) or self.way(topic, sender, ways)
             if way is not None:
                 targets = [each.direct for each in way[0] if each.direct is not None]
