@@ -278,7 +278,7 @@ class Runs:
                         if passing is None:
                             went_by += 1
                         else:
-                            known.came_alone(topic)
+                            known.comes_in_turn(topic)
                     left_bytes -= copies * (later - at)
                     at = later
                     if left_bytes <= 0 or at >= last:
@@ -397,7 +397,7 @@ class Runs:
                     if fanout is None:
                         went_by += 1
                     else:  # those in a row come as a run
-                        self.ways.came_alone(topic)
+                        self.ways.comes_in_turn(topic)
                     if way is not None and self._copy_to(way[0], kept, False):
                         given += bool(way[0])
                         if way[1]:

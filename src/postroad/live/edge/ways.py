@@ -107,9 +107,9 @@ class KnownWays:
         """Whether all that is published to a topic goes the same way, as far as is known."""
         return topic not in self.apart or topic in self.in_turn
 
-    def came_alone(self, topic: str) -> None:
-        """Publications to many topics come one by one: what filters say of this one is asked of
-        compiled code for a second, many in a call. Those in a row go faster together."""
+    def comes_in_turn(self, topic: str) -> None:
+        """This topic is one of many that are published to in turn: for a second compiled code asks
+        filters where it goes, many publications in a call. Those in a row go faster together."""
         if len(self.apart) < TOPICS_KNOWN and topic not in self.apart:
             self.apart.add(topic)
             if not self.broker.groups_want(topic):
