@@ -19,8 +19,8 @@ from postroad.live.edge.mqtt import framed
 from postroad.live.edge.topics import as_filter
 from postroad.matching import LinearScan, compiled
 from postroad.matching.compiled import Compiled
-from postroad.matching.fanout import BYTES_MAX, PARTS_MAX, PIECE_BYTES
-from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, PASSED_MAX, PLAIN
+from postroad.matching.fanout import BYTES_MAX, PARTS_MAX, PIECE_BYTES, TAGS_MAX
+from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, PASSED_MAX, PLAIN, TAG_BYTES
 from postroad.matching.packets import LISTED_MAX, RUN_BYTES
 
 pytestmark = pytest.mark.skipif(not compiled.native.SUPPORTED, reason="another Python")
@@ -49,7 +49,7 @@ def passed_over(
     passing = table.passing()
     assert passing is not None
     found: list[Any] = []
-    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), found, 0, 0))
+    answer = passing((data, 0, most, 16_000, old, READY, set(TOPICS), found, 0, 0, b""))
     runs: list[Run] = []
     for word, packets, filters in zip(found[0::3], found[1::3], found[2::3], strict=True):
         end = word >> 2 * PASSED_BITS
@@ -260,7 +260,7 @@ def test_topics_that_patterns_were_asked_of_need_no_python() -> None:
         sent, found = packet(topic, payload, False), []
         passing = table.passing()
         assert passing is not None
-        answer = passing((3 * sent, 0, 9, 16_000, False, ready, set(topics), found, 0, 0))
+        answer = passing((3 * sent, 0, 9, 16_000, False, ready, set(topics), found, 0, 0, b""))
         return answer & PASSED_MAX, found[2::3]
 
     first, second = (b'{"n": 1.5}', b'{"n": 0.5, "s": "xay"}')
@@ -404,6 +404,7 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
         table.insert(name, wanted)
         scan.insert(name, wanted)
         leads[name] = draw.sample(sorted(names), draw.randint(0, len(names)))
+    tags = {name: draw.choice([0, *9 * [draw.getrandbits(64)]]) for name in leads}
     passing = table.passing()
     if passing is None:
         return
@@ -424,7 +425,19 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
         as_old = [packet(topic, payload, True) for topic, payload in sent]
         found: list[Any] = []
         fanout.allow(BYTES_MAX)
-        asked = (b"".join(whole), 0, 99, 16_000, old, READY, set(TOPICS), found, fanout.address, 0)
+        asked = (
+            b"".join(whole),
+            0,
+            99,
+            16_000,
+            old,
+            READY,
+            set(TOPICS),
+            found,
+            fanout.address,
+            0,
+            b"",
+        )
         answer = passing(asked)
         count = answer & PASSED_MAX
         expected = [scan.match(content.attributes(*each)) for each in sent[:count]]
@@ -452,7 +465,15 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
                 got: dict[int, list[int]] = {}
                 for who, piece, places in zip(items[0::3], items[1::3], items[2::3], strict=True):
                     number = fanout.recipients[who >> 16]
-                    mine = memoryview(places).cast("H").tolist()
+                    end = 2 * (who & PASSED_MAX)
+                    mine = memoryview(places[:end]).cast("H").tolist()
+                    if names[number] == NEIGHBOUR:
+                        for place, told in zip(mine, told_of(places[end:]), strict=True):
+                            wants = [tags[name] for name in expected[place]
+                                     if number in (known[name] or ())]  # fmt: skip
+                            assert set(told) == (set(wants) if all(wants) else set())
+                    else:
+                        assert len(places) == end
                     form = as_old if names[number] == OLD else kept
                     assert len(mine) == who & PASSED_MAX
                     assert piece == b"".join(form[place] for place in mine)
@@ -471,6 +492,7 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
                 fanout.learn(
                     name,
                     None if numbers is None else [(number, names[number]) for number in numbers],
+                    tags[name],
                 )
         if draw.random() < 0.1:
             fanout.forget()
@@ -478,6 +500,91 @@ def test_recipients_get_in_one_piece_what_their_filters_match(seed: int) -> None
         if draw.random() < 0.2:
             fanout.try_again()
             known = {name: numbers for name, numbers in known.items() if numbers is not None}
+
+
+def told_of(told: bytes) -> list[list[int]]:
+    """The tags of each packet."""
+    found, at = [], 0
+    while at < len(told):
+        end = at + 1 + TAG_BYTES * told[at]
+        found.append([int.from_bytes(told[place : place + TAG_BYTES], "little")
+                      for place in range(at + 1, end, TAG_BYTES)])  # fmt: skip
+        at = end
+    assert at == len(told)
+    return found
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=120, deadline=None)
+def test_packets_with_tags_go_to_whom_these_lead_and_are_not_matched(seed: int) -> None:
+    draw = random.Random(seed)
+    table: Compiled[str] = Compiled()
+    count = draw.choice([1, 5, 40, 200])
+    kinds = {number: draw.choice([PLAIN, OLD, NEIGHBOUR]) for number in range(7)}
+    for number in range(count):
+        table.insert(f"f{number}", parse(f"n = {number} OR m = {number}"))
+    fanout, passing = table.fanout(), table.passing()
+    assert passing is not None
+    # Many that the hash table has for one place, and some that two filters share.
+    tags = [draw.randrange(1, 4) << 56 | draw.randrange(1, 99) << draw.choice([0, 8, 40])
+            for _ in range(count)]  # fmt: skip
+    leads: dict[int, list[int] | None] = {}
+    for number, tag in enumerate(tags):
+        if draw.random() < 0.1:
+            continue
+        to = draw.sample(sorted(kinds), draw.randint(0, 5)) if draw.random() < 0.9 else None
+        fanout.learn(
+            f"f{number}", None if to is None else [(each, kinds[each]) for each in to], tag
+        )
+        if to is not None:
+            leads[tag] = None if tag in leads else to
+    for _ in range(8):
+        packets, tolds, goes = [], [], []
+        for place in range(draw.randint(1, 60)):
+            told = draw.choices(tags, k=draw.choice([0, 1, 1, 2, 5]))
+            if draw.random() < 0.03:
+                told = draw.choice([[0], [2**64 - 5], 300 * tags[:1]])
+            body = b'{"n": "%d"}' % place  # which no filter matches
+            packets.append(packet("a", body, False))
+            tolds.append(bytes((len(told),)) + b"".join(tag.to_bytes(8, "little") for tag in told)
+                         if len(told) < 256 else b"\0")  # fmt: skip
+            to = [leads.get(tag) for tag in told]
+            known = 0 < len(told) < 256 and None not in to
+            goes.append({number for each in to for number in each or ()} if known else None)
+        first = goes.index(None) if None in goes else len(goes)
+        found: list[Any] = []
+        fanout.allow(BYTES_MAX)
+        data, told = b"".join(packets), b"".join(tolds)
+        if draw.random() < 0.2:  # cut short: the rest is matched
+            keep = draw.randrange(len(told) + 1)
+            whole = [sum(map(len, tolds[: place + 1])) <= keep for place in range(len(tolds))]
+            told = told[:keep]
+            first = min(first, whole.index(False) if False in whole else len(whole))
+        # What is not known by its tags is left, because its topic is not ready.
+        answer = passing((data, 0, 99, 16_000, False, {}, set(), found, fanout.address, 0, told))
+        assert answer & PASSED_MAX == first
+        assert answer >> PASSED_BITS == sum(map(len, packets[:first]))
+        got: dict[int, list[int]] = {}
+        for items in found[2::3]:
+            for who, piece, places in zip(items[0::3], items[1::3], items[2::3], strict=True):
+                number = fanout.recipients[who >> PASSED_BITS]
+                end = 2 * (who & PASSED_MAX)
+                mine = memoryview(places[:end]).cast("H").tolist()
+                got.setdefault(number, []).extend(mine)
+                bodies = (b'{"n": "%d"}' % place for place in mine)
+                old = kinds[number] == OLD
+                assert piece == b"".join(packet("a", body, old) for body in bodies)
+                if kinds[number] == NEIGHBOUR:  # who is told those of its own
+                    for place, onward in zip(mine, told_of(places[end:]), strict=True):
+                        wants = {tag for tag in told_of(tolds[place])[0] if number in leads[tag]}
+                        assert set(onward) == wants
+        want = {number: [place for place in range(first) if number in goes[place]]
+                for number in kinds}  # fmt: skip
+        assert got == {number: mine for number, mine in want.items() if mine}
+        # With topics that are ready the rest is matched, which finds nothing.
+        found.clear()
+        asked = (data, 0, 99, 16_000, False, READY, set(TOPICS), found, fanout.address, 0, told)
+        assert passing(asked) & PASSED_MAX == len(packets)
 
 
 def test_a_recipient_of_another_kind_waits_until_all_is_forgotten() -> None:
@@ -493,7 +600,9 @@ def test_a_recipient_of_another_kind_waits_until_all_is_forgotten() -> None:
     def look() -> tuple[list[Any], list[Any]]:
         found: list[Any] = []
         fanout.allow(BYTES_MAX)
-        passing((b"".join(sent), 0, 9, 16_000, False, READY, set(TOPICS), found, fanout.address, 0))
+        passing(
+            (b"".join(sent), 0, 9, 16_000, False, READY, set(TOPICS), found, fanout.address, 0, b"")
+        )
         return found[1::3], found[2::3]
 
     packets, items = look()
@@ -525,7 +634,19 @@ def test_what_is_gathered_is_bounded() -> None:
     ) -> tuple[int, list[Any]]:
         found: list[Any] = []
         fanout.allow(allowed)
-        asked = (data, 0, most, 16_000, False, READY, set(TOPICS), found, fanout.address, limit_ns)
+        asked = (
+            data,
+            0,
+            most,
+            16_000,
+            False,
+            READY,
+            set(TOPICS),
+            found,
+            fanout.address,
+            limit_ns,
+            b"",
+        )
         return passing(asked) & PASSED_MAX, found
 
     fanout.learn("all", [(number, PLAIN) for number in range(20)])
@@ -545,6 +666,23 @@ def test_what_is_gathered_is_bounded() -> None:
     assert look(5_000 * short, limit_ns=1)[0] < 5_000
 
 
+@pytest.mark.parametrize("count", [TAGS_MAX, TAGS_MAX + 1])
+def test_of_a_packet_that_many_filters_match_a_neighbour_is_told_nothing(count: int) -> None:
+    table: Compiled[int] = Compiled()
+    for number in range(count):
+        table.insert(number, parse(f"n >= {number}"))
+    fanout, passing = table.fanout(), table.passing()
+    assert passing is not None
+    for number in range(count):
+        fanout.learn(number, [(7, NEIGHBOUR)], number + 1)
+    found: list[Any] = []
+    fanout.allow(BYTES_MAX)
+    sent = packet("a", b'{"n": 99}', False) + packet("a", b'{"n": 1}', False)
+    passing((sent, 0, 9, 16_000, False, READY, set(TOPICS), found, fanout.address, 0, b""))
+    all_tags = list(range(1, count + 1)) if count <= TAGS_MAX else []
+    assert told_of(found[2][2][4:]) == [all_tags, [1, 2]]
+
+
 def test_whatever_is_not_a_usual_publication_is_left() -> None:
     table: Compiled[int] = Compiled()
     table.insert(0, parse("a = 1"))
@@ -561,7 +699,7 @@ def test_whatever_is_not_a_usual_publication_is_left() -> None:
     passing = table.passing()
     assert passing is not None
     assert (
-        passing((good, 0, 9, 16_000, False, READY, set(), [], 0, 0)) == 0
+        passing((good, 0, 9, 16_000, False, READY, set(), [], 0, 0, b"")) == 0
     )  # handed out without asking
 
 

@@ -28,7 +28,7 @@ from postroad.live.edge.session import KeptOnward
 from postroad.live.edge.shares import AWAY, Shares
 from postroad.live.links import link as links
 from postroad.live.links import repair, secret, strangers
-from postroad.live.links.batch import OutgoingBatch
+from postroad.live.links.batch import Origins, OutgoingBatch
 from postroad.live.links.certificates import common_name
 from postroad.live.links.link import Link, Refused
 from postroad.live.links.messages import (
@@ -37,6 +37,7 @@ from postroad.live.links.messages import (
     Codec,
     Echo,
     Handoff,
+    ListedBatchMessage,
     Members,
     Residents,
     ResidentsVersions,
@@ -160,6 +161,7 @@ class Broker:
         self.secret = None if network.secret is None else secret.load(network.secret)
         self.strangers = Strangers()
         self.peers: dict[BrokerId, Neighbour] = {}
+        self.outgoing = OutgoingBatch(self)  # closed before anything else happens on a link
         self.steps = self.notes = self.refused_wires = 0
         self._routes = 0  # inputs that may have changed where publications go
         self.congested = False
@@ -383,6 +385,7 @@ class Broker:
     def tick(self, now: TimeUs) -> None:
         """Do all that has become due."""
         self.now = now
+        self.outgoing.close()
         while self._heap and self._heap[0][0] <= now:
             _, _, act = heapq.heappop(self._heap)
             act(now)
@@ -507,22 +510,24 @@ class Broker:
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
         return self.router.wanting(filter, sender)
 
-    def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch:
-        """Gathers publications of a client for neighbours."""
-        return OutgoingBatch(self, publisher, boot, time_us, hops)
+    def told_all(self, peer: BrokerId) -> bool:
+        """Whether a neighbour knows every filter that is wanted here and beyond: then those that it
+        says match a publication are all that do."""
+        link = self.peers[peer].link
+        return link.base >= link.asked and self.router.tells_all(peer)
 
     def takes_batches(self, peer: BrokerId) -> bool:
         return self._takes(peer, links.BATCHES)
 
     def send_batch(self, peer: BrokerId, batch: BatchMessage) -> None:
-        self.forward(batch, len(batch.numbers), [peer])
+        self._forward(batch, batch.count, [peer])
 
     def each_of(self, run: bytes) -> Iterator[tuple[bytes, Mapping[str, Scalar]]]:
         """The packets of a run, and what each says."""
         return ((packet, content.of_kept(packet)) for packet in mqtt.usuals(run))
 
     def send_on(self, peer: BrokerId, publication: Publication, hops: int) -> None:
-        self.send(peer, PublicationMessage(publication, hops))
+        self._send(peer, PublicationMessage(publication, hops))
 
     def hand_on(self, publication: Publication, sender: BrokerId, hops: int) -> None:
         """A neighbour passed a publication on."""
@@ -557,8 +562,12 @@ class Broker:
             return most
         return unsampled(self.traces.recording.sample, boot, first, most)
 
-    def forward(self, run: RunMessage | BatchMessage, count: int, peers: list[BrokerId]) -> None:
-        """Pass a run or a batch of so many publications on to these neighbours."""
+    def forward(self, run: RunMessage, count: int, peers: list[BrokerId]) -> None:
+        """Pass a run of so many publications on to these neighbours."""
+        self.outgoing.close()
+        self._forward(run, count, peers)
+
+    def _forward(self, run: RunMessage | BatchMessage, count: int, peers: list[BrokerId]) -> None:
         data = self.codec.encode(run)
         for peer in peers:
             neighbour = self.peers[peer]
@@ -586,12 +595,20 @@ class Broker:
             return None
         came = bytes(frame.messages[0])
         message = self.codec.together(came)
-        if type(message) is BatchMessage and len(message.numbers) == 1:
-            publisher, boot, packet = message.publisher, message.boot, message.packets
+        if type(message) is BatchMessage and message.count == 1:
+            packet = message.packets
             topic = self.clients.runs.topic_of(packet)
             if topic is not None:
-                number, time_us, hops = message.numbers[0], message.time_us, message.hops
-                message = RunMessage(publisher, boot, number, topic, packet, time_us, hops)
+                stretch, number = Origins.of(message).at(0)
+                message = RunMessage(
+                    stretch.publisher,
+                    stretch.boot,
+                    number,
+                    topic,
+                    packet,
+                    stretch.time_us,
+                    message.hops,
+                )
         return (frame, message, came) if type(message) is RunMessage else None
 
     def took_at_once(self, wire: Wire, frame: links.Data, run: RunMessage, now: TimeUs) -> bool:
@@ -623,10 +640,16 @@ class Broker:
 
     def _on_batch(self, neighbour: Neighbour, batch: BatchMessage, now: TimeUs) -> None:
         """Hand on a batch; by themselves those publications of which something is recorded."""
-        boot, kind, received = batch.boot, batch.kind, neighbour.received
+        kind, received = batch.kind, neighbour.received
         traced: list[int] = []
         if self.traces is not None:
-            traced = [number for number in batch.numbers if not self.untraced(boot, number, 1)]
+            at = Origins.of(batch).at
+            whose = ((place, *at(place)) for place in range(batch.count))
+            traced = [
+                place
+                for place, stretch, number in whose
+                if not self.untraced(stretch.boot, number, 1)
+            ]
         for part in self.clients.runs.parts(batch, traced):
             if isinstance(part, BatchMessage):
                 count = self.clients.runs.take_batch(part, neighbour.link.peer, now)
@@ -793,6 +816,10 @@ class Broker:
         heapq.heappush(self._heap, (self.now + after_us, stamp, fire))
 
     def send(self, peer: BrokerId, message: Message) -> None:
+        self.outgoing.close()
+        self._send(peer, message)
+
+    def _send(self, peer: BrokerId, message: Message) -> None:
         if self._replayed is not None:
             self._replayed.append((peer, message))
             return
@@ -806,6 +833,8 @@ class Broker:
             data = self.codec.encode(message)
             self._encoded = (message, data)
         link.send(data)
+        if type(message) is SubscriptionMessage:
+            link.asked = link.base + len(link.queue)
         if self.journal is not None and link.neighbour:
             number = link.base + len(link.queue)
             if self.onward is not None and isinstance(message, CAUSES):
@@ -1260,6 +1289,7 @@ class Broker:
 
     def wire_received(self, wire: Wire, data: bytes, now: TimeUs) -> None:
         self.now = now
+        self.outgoing.close()
         if wire.closing:
             return
         wire.heard_us = now
@@ -1317,6 +1347,12 @@ class Broker:
             return
         if type(message) is BatchMessage:
             self._on_batch(neighbour, message, now)
+            return
+        if type(message) is ListedBatchMessage:
+            for publication, length in self.clients.runs.listed(message):
+                self._on_message(
+                    neighbour, PublicationMessage(publication, message.hops), length, now
+                )
             return
         sender = neighbour.link.peer
         kind = message.kind
@@ -1551,6 +1587,7 @@ class Broker:
     def wire_closed(self, wire: Wire, now: TimeUs) -> None:
         """The driver lost the connection, or finished closing it."""
         self.now = now
+        self.outgoing.close()
         self._drop(wire, "connection lost", now)
 
     def _drop(self, wire: Wire, reason: str, now: TimeUs) -> None:
@@ -1622,6 +1659,7 @@ class Broker:
     def flush(self, now: TimeUs) -> None:
         """Begin waves, move what is queued into the wires' buffers, see who may go on."""
         self.now = now
+        self.outgoing.close()
         if self.repair is not None:
             change = self.repair.adopt(now)
             if change is not None:
@@ -1645,6 +1683,7 @@ class Broker:
             self.clients.let_go(now)
         if self.clients.overflowed:
             self.clients.end_overflowed(now)
+        self.outgoing.close()
         full = []  # of the tree: what leaves it may wait in a circle
         if self.congested:
             full = [n.link for n in self.peers.values() if n.link.neighbour and n.link.full]

@@ -31,6 +31,7 @@ from postroad.live.edge.mqtt import Malformed
 from postroad.live.edge.session import Connection
 from postroad.live.edge.ways import Destinations
 from postroad.live.links import certificates, secret
+from postroad.live.links import link as links
 from postroad.live.links.messages import BadMessage
 from postroad.live.links.neighbour import Neighbour, Wire
 from postroad.live.network import Network
@@ -51,7 +52,7 @@ GATHER, GATHER_BYTES = 64, 16 << 10  # fewer publications may wait, while others
 GATHER_NS = 30_000_000  # for so much CPU time,
 GATHER_CLIENTS = 16  # if there are some for more clients than this
 QUIET_US, QUIET_BYTES = 100, 1_024  # since the last turn: then so little is dealt with at once
-WIRE_BYTES = 4 << 10  # of what a peer sent, that are dealt with at once,
+WIRE_BYTES = 4 << 10  # of what a peer sent, that are dealt with at once, and the frame's rest,
 WIRE_NS = 4_000_000  # and so long, before clients are served;
 LONG_NS = 10_000_000  # a single message may take longer
 DIAL_S = 5.0
@@ -651,8 +652,9 @@ class Server:
             end_ns = clock() + WIRE_NS
             at = 0
             while at < len(data) and clock() < end_ns:
-                self.broker.wire_received(wire, data[at : at + WIRE_BYTES], now)
-                at += WIRE_BYTES
+                end = links.whole(wire.buffer, data, at, WIRE_BYTES)
+                self.broker.wire_received(wire, data[at:end], now)
+                at = end
             transport = self.transports.get(wire)
             if at < len(data) and not wire.closing and transport is not None:
                 self.inbox[wire] = data[at:]

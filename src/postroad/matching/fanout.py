@@ -8,9 +8,16 @@ Python is handed one piece of bytes for each recipient, however many publication
 What a row leads to is learned from its filter's owner, row by row, as long as the table stays as it
 is. A row that nobody spoke of yet, or that was kept back, leaves its publications to Python.
 
+A filter may have a *tag*, a number that names it for others too: a neighbour is told with each
+packet the tags of what it wants it for, and where packets come with tags nothing has to be matched
+again. Of each packet they are a byte, how many, and eight bytes for each; where they are none, or
+one of them is unknown, rows say whom they lead to.
+
 Layout. `leads`: by row number the place of its route, `UNKNOWN` or `KEPT_BACK`. `routes`: one after
-the other, their length and the numbers of the recipients. `table`: a line per recipient. What is
-gathered: `parts`, a packet for a recipient and the part after it; `packets`, where each is.
+the other, the tag (0: none) before that place; there the length, and the numbers of the recipients,
+neighbours first. `tags`: a hash table of tags and leads. `table`: a line per recipient. What is
+gathered: `parts`, a packet for a recipient and the part after it; `packets`, where each is;
+`asked`, the leads of each.
 """
 
 from __future__ import annotations
@@ -25,36 +32,44 @@ from numba import carray
 
 from postroad.jit import njit
 from postroad.matching import native
-from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS
+from postroad.matching.index import NEIGHBOUR, OLD, PASSED_BITS, TAG_BYTES
 
 Id = TypeVar("Id", bound=Hashable)
 Recipient = TypeVar("Recipient", bound=Hashable)
 
 UNKNOWN, KEPT_BACK = 0, -1
 PIECE_BYTES = 4_096  # that a neighbour gets in one piece, unless one packet alone has more
-PACKETS_MAX, PARTS_MAX = 1_024, 16_384  # that are gathered at a time.
+PACKETS_MAX, PARTS_MAX, ASKED_MAX = 1_024, 16_384, 32_768  # that are gathered at a time.
+ASKED_ROOM = 2 * ASKED_MAX  # with what is asked of the packet that comes then
+TAGS_MAX = 32  # of a packet: of one with more nothing is told
 BYTES_MAX = 1 << 20  # in one look, unless one packet goes to so many recipients
 # Of a packet longer than this no more than so many bytes are copied: Python gives one to all.
 LONG_BYTES, COPIED_MAX = 1_024, 64 << 10
 
 # The state: addresses of arrays, the length of one, then what is gathered (of bytes, what may be).
-AT_LEADS, AT_ROUTES, AT_TABLE, AT_PARTS, AT_PACKETS, AT_TOUCHED = range(6)
-ROWS, PARTS, PACKETS, TOUCHED, BYTES, SERVED, SERIAL = range(6, 13)
-STATE = 13
-LAST_SEEN, KIND, FIRST, LAST = range(4)  # columns of `table`,
+(
+    AT_LEADS, AT_ROUTES, AT_TAGS, AT_TABLE, AT_PARTS, AT_PACKETS, AT_ASKED, AT_TOLD, AT_TOUCHED,
+) = range(9)  # fmt: skip
+ROWS, TAGS, PARTS, PACKETS, ASKED, TOUCHED, BYTES, SERVED, SERIAL = range(9, 18)
+STATE = 18
+TAG, LEAD = range(2)  # columns of `tags`,
+TAGGED = 2
+LAST_SEEN, KIND, FIRST, LAST = range(4)  # of `table`,
 RECIPIENT = 4
 PACKET, NEXT = range(2)  # of `parts`,
 PART = 2
-START, TOPIC_END, END, LOOKED = range(4)  # and of `packets`
-WHERE = 4
+START, TOPIC_END, END, LOOKED, ASKED_FROM, ASKED_END = range(6)  # and of `packets`
+WHERE = 6
 FULL, LEFT, GATHERED = range(3)  # what became of a packet
 
 
 @lru_cache(maxsize=1)
-def _room() -> tuple[Any, Any]:
+def _room() -> tuple[Any, ...]:
     """Room for what is gathered: one for all, because nothing stays in it between calls."""
     parts = np.zeros((PARTS_MAX, PART), dtype=np.int32)
-    return parts, np.zeros((PACKETS_MAX, WHERE), dtype=np.int64)
+    packets = np.zeros((PACKETS_MAX, WHERE), dtype=np.int64)
+    told = np.zeros(3 * PACKETS_MAX + TAG_BYTES * ASKED_MAX, dtype=np.uint8)
+    return parts, packets, np.zeros(ASKED_ROOM, dtype=np.int32), told
 
 
 class Fanout(Generic[Id, Recipient]):
@@ -71,6 +86,8 @@ class Fanout(Generic[Id, Recipient]):
         self._leads = np.zeros(64, dtype=np.int32).data
         self._routes = np.zeros(64, dtype=np.int32).data
         self._end = 1  # of the routes
+        self._tags = np.zeros((64, TAGGED), dtype=np.int64).data
+        self._tagged = 0  # how many are in there
         self._table = np.zeros((16, RECIPIENT), dtype=np.int64)
         self._touched = np.zeros(16, dtype=np.int32)
         self._state = np.zeros(STATE, dtype=np.int64)
@@ -86,7 +103,9 @@ class Fanout(Generic[Id, Recipient]):
         """Whether it was told of this id, the same object, since it forgot."""
         return id(name) in self._known
 
-    def learn(self, name: Id, recipients: Iterable[tuple[Recipient, int]] | None) -> None:
+    def learn(
+        self, name: Id, recipients: Iterable[tuple[Recipient, int]] | None, tag: int = 0
+    ) -> None:
         """Whom the rows of an id lead to, and of which kind each is; None to keep them back. They
         are also if a recipient was of another kind before: pieces are made for that one."""
         self._known.add(id(name))
@@ -97,12 +116,17 @@ class Fanout(Generic[Id, Recipient]):
             lead = KEPT_BACK
             self._kept_back.append((id(name), rows))
         else:
-            lead = self._end
-            self._end += 1 + len(numbers)
+            numbers.sort(key=lambda number: self.kinds[number] != NEIGHBOUR)
+            lead = self._end + 2
+            self._end = lead + 1 + len(numbers)
             if self._end > len(self._routes):
                 self._routes = _grown(self._routes, self._end)
                 self._tell()
-            self._routes[lead : self._end] = array("i", [len(numbers), *numbers])
+            route = array("i", tag.to_bytes(TAG_BYTES, "little"))
+            route.extend((len(numbers), *numbers))
+            self._routes[lead - 2 : self._end] = route
+            if tag:
+                self._add_tag(tag - (1 << 64) if tag >> 63 else tag, lead)
         if rows.stop > len(self._leads):
             self._leads = _grown(self._leads, rows.stop)
             self._tell()
@@ -125,6 +149,27 @@ class Fanout(Generic[Id, Recipient]):
         self._numbers.clear()
         self.recipients, self.kinds = [], []
         self._end = 1
+        np.asarray(self._tags)[:] = 0
+        self._tagged = 0
+
+    def _add_tag(self, tag: int, lead: int) -> None:
+        """Two filters with one tag are both left to their rows."""
+        self._tagged += 1
+        if 2 * self._tagged > len(self._tags):
+            before = np.asarray(self._tags)
+            self._tags = np.zeros((2 * len(before), TAGGED), dtype=np.int64).data
+            for known, other in before[before[:, TAG] != 0].tolist():
+                self._put_tag(known, other)
+            self._tell()
+        self._put_tag(tag, lead)
+
+    def _put_tag(self, tag: int, lead: int) -> None:
+        tags, last = self._tags, len(self._tags) - 1
+        place = tag & last
+        while tags[place, TAG] not in (0, tag):
+            place = (place + 1) & last
+        tags[place, LEAD] = KEPT_BACK if tags[place, TAG] else lead
+        tags[place, TAG] = tag
 
     def _number(self, recipient: Recipient, kind: int) -> int | None:
         """The number of a recipient; None if it was of another kind."""
@@ -142,9 +187,10 @@ class Fanout(Generic[Id, Recipient]):
     def _tell(self) -> None:
         """Say in the state where everything is."""
         leads, routes = np.asarray(self._leads), np.asarray(self._routes)
-        arrays = (leads, routes, self._table, *_room(), self._touched)
+        tags = np.asarray(self._tags)
+        arrays = (leads, routes, tags, self._table, *_room(), self._touched)
         self._state[:ROWS] = [each.ctypes.data for each in arrays]
-        self._state[ROWS] = len(leads)
+        self._state[ROWS], self._state[TAGS] = len(leads), len(tags)
 
 
 def _grown(numbers: memoryview, size: int) -> memoryview:
@@ -155,35 +201,72 @@ def _grown(numbers: memoryview, size: int) -> memoryview:
 
 
 @njit
-def gather(state, out, matches, start, topic_end, end, looked):
-    """Note who gets a packet whose rows these are: `GATHERED`, `FULL` where what is gathered has to
-    go first, or `LEFT` to Python."""
-    rows = state[ROWS]
+def ask_rows(state, out, matches):
+    """Put down, behind what was asked of packets that are gathered, whom these rows lead to: how
+    many there are, 0 where one is not known."""
+    rows, first = state[ROWS], state[ASKED]
+    if first + matches > ASKED_ROOM:
+        return 0
     leads = carray(native._at(state[AT_LEADS]), (rows,), np.int32)
-    routes = carray(native._at(state[AT_ROUTES]), (1,), np.int32)
-    most = 0
+    asked = carray(native._at(state[AT_ASKED]), (ASKED_ROOM,), np.int32)
     for i in range(matches):
         row = out[i]
         if row >= rows or leads[row] <= 0:
-            return LEFT
-        most += routes[leads[row]]
+            return 0
+        asked[first + i] = leads[row]
+    return matches
+
+
+@njit
+def ask_tags(state, told_at, count):
+    """The same of so many tags that stand at an address."""
+    last, first = state[TAGS] - 1, state[ASKED]
+    tags = carray(native._at(state[AT_TAGS]), (1, TAGGED), np.int64)
+    told = carray(native._at(told_at), (TAG_BYTES * count,), np.uint8)
+    asked = carray(native._at(state[AT_ASKED]), (ASKED_ROOM,), np.int32)
+    for i in range(count):
+        word = np.uint64(0)
+        for k in range(TAG_BYTES):
+            word |= np.uint64(told[TAG_BYTES * i + k]) << np.uint64(8 * k)
+        tag = np.int64(word)
+        place = tag & last
+        while tags[place, TAG] != tag and tags[place, TAG] != 0:
+            place = (place + 1) & last
+        if tag == 0 or tags[place, TAG] == 0 or tags[place, LEAD] <= 0:
+            return 0
+        asked[first + i] = tags[place, LEAD]
+    return count
+
+
+@njit
+def gather(state, count, start, topic_end, end, looked):
+    """Note who gets a packet of whom so many were asked: `GATHERED`, `FULL` where what is gathered
+    has to go first, or `LEFT` to Python."""
+    asked = carray(native._at(state[AT_ASKED]), (ASKED_ROOM,), np.int32)
+    routes = carray(native._at(state[AT_ROUTES]), (1,), np.int32)
+    asked_from = state[ASKED]
+    asked_end = asked_from + count
+    most = 0
+    for i in range(asked_from, asked_end):
+        most += routes[asked[i]]
     if end - start > LONG_BYTES and most * (end - start) > COPIED_MAX:
         return LEFT
-    if state[PACKETS] == PACKETS_MAX or state[PARTS] + most > PARTS_MAX:
-        return FULL if state[PACKETS] > 0 else LEFT
+    packet = state[PACKETS]
+    if packet == PACKETS_MAX or asked_end > ASKED_MAX or state[PARTS] + most > PARTS_MAX:
+        return FULL if packet > 0 else LEFT
     table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
     parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
     packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
     touched = carray(native._at(state[AT_TOUCHED]), (1,), np.int32)
     state[SERIAL] += 1
     serial = state[SERIAL]
-    packet = state[PACKETS]
     packets[packet, START], packets[packet, TOPIC_END] = start, topic_end
     packets[packet, END], packets[packet, LOOKED] = end, looked
+    packets[packet, ASKED_FROM], packets[packet, ASKED_END] = asked_from, asked_end
     part = first = state[PARTS]
     served = 0
-    for i in range(matches):
-        lead = leads[out[i]]
+    for i in range(asked_from, asked_end):
+        lead = asked[i]
         for place in range(lead + 1, lead + 1 + routes[lead]):
             number = routes[place]
             line = table[number]
@@ -202,6 +285,7 @@ def gather(state, out, matches, start, topic_end, end, looked):
             served |= line[KIND] != NEIGHBOUR
     state[PACKETS] = packet + 1
     state[PARTS] = part
+    state[ASKED] = asked_end
     state[BYTES] -= (part - first) * (end - start)
     state[SERVED] += served
     return GATHERED
@@ -249,12 +333,68 @@ def _write(data, data_at, where, same, old, piece, piece_at, at):
 
 
 @njit
-def hand_over(state, data, data_at, old, none, wanted):
+def _places(state, first, count):
+    """The places of so many packets, from this part on, among those looked at: two bytes each."""
+    parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
+    packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
+    whole = native._new_bytes(0, 2 * count)
+    places = carray(native._at(native._bytes_at(whole)), (count,), np.uint16)
+    for k in range(count):
+        places[k] = packets[parts[first, PACKET], LOOKED]
+        first = parts[first, NEXT]
+    return whole
+
+
+@njit
+def _told(state, first, count, number):
+    """What a neighbour is told of so many packets, from this part on: their places among those
+    looked at, two bytes each, then the tags of each."""
+    parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
+    packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
+    places = carray(native._at(state[AT_TOLD]), (PACKETS_MAX,), np.uint16)
+    told_at = state[AT_TOLD]
+    at, each = 2 * count, first
+    for k in range(count):
+        where = packets[parts[each, PACKET]]
+        places[k] = where[LOOKED]
+        at = _tell_tags(state, where, number, told_at, at)
+        each = parts[each, NEXT]
+    return native._new_bytes(told_at, at)
+
+
+@njit
+def _tell_tags(state, where, number, told_at, at):
+    """Write down the tags of what a neighbour wants a packet for; where they end."""
+    asked = carray(native._at(state[AT_ASKED]), (ASKED_ROOM,), np.int32)
+    routes = carray(native._at(state[AT_ROUTES]), (1,), np.int32)
+    table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
+    told = carray(native._at(told_at + at), (1,), np.uint8)
+    count = 0
+    for i in range(where[ASKED_FROM], where[ASKED_END]):
+        lead = asked[i]
+        for place in range(lead + 1, lead + 1 + routes[lead]):
+            if table[routes[place], KIND] != NEIGHBOUR:
+                break
+            if routes[place] == number:
+                if count == TAGS_MAX or (routes[lead - 2] == 0 and routes[lead - 1] == 0):
+                    told[0] = 0
+                    return at + 1
+                tag_at = state[AT_ROUTES] + 4 * (lead - 2)
+                native._copy(told_at + at + 1 + TAG_BYTES * count, tag_at, TAG_BYTES)
+                count += 1
+                break
+    told[0] = count
+    return at + 1 + TAG_BYTES * count
+
+
+@njit
+def hand_over(state, data, data_at, old, none, wanted, kept):
     """Append all that is gathered to a list, and gather anew: a number (where the last packet ends,
     how many were looked at up to there, how many of these some session gets, each above the other
     by `PASSED_BITS`), None, and a list with three items for each piece: a number (the recipient's,
     above how many packets), the bytes, and the packets' places among those looked at, two bytes
-    each."""
+    each; for a neighbour these are followed by the tags of each packet. So many of what was asked
+    for a packet that is not gathered yet are kept."""
     table = carray(native._at(state[AT_TABLE]), (1, RECIPIENT), np.int64)
     parts = carray(native._at(state[AT_PARTS]), (PARTS_MAX, PART), np.int32)
     packets = carray(native._at(state[AT_PACKETS]), (PACKETS_MAX, WHERE), np.int64)
@@ -270,22 +410,27 @@ def hand_over(state, data, data_at, old, none, wanted):
                 size += _size(data, packets[parts[part, PACKET]], same, old != 0)
                 count += 1
                 part = parts[part, NEXT]
-            whole, places = native._new_bytes(0, size), native._new_bytes(0, 2 * count)
+            whole = native._new_bytes(0, size)
             piece_at = native._bytes_at(whole)
             piece = carray(native._at(piece_at), (size,), np.uint8)
-            place = carray(native._at(native._bytes_at(places)), (count,), np.uint16)
             at, each = 0, first
-            for k in range(count):
+            for _ in range(count):
                 where = packets[parts[each, PACKET]]
-                place[k] = where[LOOKED]
                 at = _write(data, data_at, where, same, old != 0, piece, piece_at, at)
                 each = parts[each, NEXT]
-            native._add(pieces, native._new_long(np.int64(touched[i]) << PASSED_BITS | count))
+            number = np.int64(touched[i])
+            native._add(pieces, native._new_long(number << PASSED_BITS | count))
             native._add(pieces, whole)
-            native._add(pieces, places)
+            if line[KIND] == NEIGHBOUR:
+                native._add(pieces, _told(state, first, count, number))
+            else:
+                native._add(pieces, _places(state, first, count))
     last = packets[state[PACKETS] - 1]
     word = last[END] << 2 * PASSED_BITS | (last[LOOKED] + 1) << PASSED_BITS | state[SERVED]
     native._add(wanted, native._new_long(word))
     native._append(wanted, none)
     native._add(wanted, pieces)
-    state[PARTS] = state[PACKETS] = state[TOUCHED] = state[SERVED] = 0
+    asked = carray(native._at(state[AT_ASKED]), (ASKED_ROOM,), np.int32)
+    for i in range(kept):
+        asked[i] = asked[state[ASKED] + i]
+    state[PARTS] = state[PACKETS] = state[ASKED] = state[TOUCHED] = state[SERVED] = 0

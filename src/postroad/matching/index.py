@@ -32,12 +32,14 @@ Id = TypeVar("Id", bound=Hashable)
 # What passes over packets that no filter matches and hands out the others (`packets.passer` says
 # how it is asked).
 Passing = Callable[
-    [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any], int, int]], int
+    [tuple[bytes, int, int, int, bool, Mapping[bytes, str], set[str], list[Any], int, int, bytes]],
+    int,
 ]
 PASSED_BITS = 16  # of its answer: how many; the rest is where to go on
 PASSED_MAX = (1 << PASSED_BITS) - 1
 # Of who gets packets: who speaks MQTT 5, MQTT 3.1.1, and what wants MQTT 5 in small pieces.
 PLAIN, OLD, NEIGHBOUR = range(3)
+TAG_BYTES = 8  # of a filter's tag, as `fanout` has them
 
 SMALL_MAX = 4_096  # A table with more filters is compiled,
 ASKED_MAX = 2_000_000  # and one that was asked so much, about a second's worth,

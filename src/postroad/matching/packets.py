@@ -26,7 +26,7 @@ from numba import carray, types
 from postroad.filters.nested import TEXT_MAX
 from postroad.jit import njit
 from postroad.matching import fanout, grams, kernels, native, verdicts
-from postroad.matching.index import PASSED_BITS, Passing
+from postroad.matching.index import PASSED_BITS, TAG_BYTES, Passing
 from postroad.matching.native import (
     ASKED_WITHIN,
     AT_ATTRIBUTES,
@@ -479,6 +479,8 @@ def _function() -> Any:
         ready, apart, wanted = _item(arguments, 5), _item(arguments, 6), _item(arguments, 7)
         fanout_at = native._long(_item(arguments, 8))
         limit_ns = native._long(_item(arguments, 9))
+        told = _item(arguments, 10)
+        told_at, told_end = native._bytes_at(told), native._bytes_at(told) + _bytes_length(told)
         room = native._long(owner) + 8 * POSITION
         began_ns = native._now_ns(room) if limit_ns > 0 else 0
         data_at, size = native._bytes_at(packets), _bytes_length(packets)
@@ -488,7 +490,7 @@ def _function() -> Any:
         looked = listed = 0
         # The run at hand: where it begins and ends, its packets and those before it, its filters.
         # Before it was handed out nothing is gathered, and the other way round.
-        start = stop = count = before = filters = 0
+        start = stop = count = before = filters = tries = 0
         while looked < most and at + 4 < size and data[at] == 0x30:
             if (
                 limit_ns > 0
@@ -508,27 +510,40 @@ def _function() -> Any:
             topic_end = body + 2 + (np.int64(data[body]) << 8 | np.int64(data[body + 1]))
             if topic_end > end or (old == 0 and (topic_end == end or data[topic_end] != 0)):
                 break
-            field = native._new_bytes(data_at + body + 2, topic_end - body - 2)
-            topic = native._dict_get(ready, field)
-            native._drop(field)
-            if topic == 0 or _is_in(apart, topic) != 1:
-                break
-            payload = topic_end if old != 0 else topic_end + 1
-            pairs = _read(data, data_at, payload, end, topic, body + 2, topic_end, state, room)
-            if pairs < 0:
-                break
-            matches, checks = native._run(state, pairs, out)
-            if checks > 0 and matches >= 0:
-                matches, checks = native._decide(state, out, matches, checks, topic)
-            if matches < 0 or checks != 0:
-                break
+            asked = matches = 0
+            if told_at < told_end and tries == 0:
+                tags = np.int64(carray(native._at(told_at), (1,), np.uint8)[0])
+                tags_at = told_at + 1
+                told_at = tags_at + TAG_BYTES * tags
+                if fanout_at != 0 and told_at <= told_end:
+                    asked = fanout.ask_tags(group, tags_at, tags)
+            if asked == 0:
+                field = native._new_bytes(data_at + body + 2, topic_end - body - 2)
+                topic = native._dict_get(ready, field)
+                native._drop(field)
+                if topic == 0 or _is_in(apart, topic) != 1:
+                    break
+                payload = topic_end if old != 0 else topic_end + 1
+                pairs = _read(data, data_at, payload, end, topic, body + 2, topic_end, state, room)
+                if pairs < 0:
+                    break
+                matches, checks = native._run(state, pairs, out)
+                if checks > 0 and matches >= 0:
+                    matches, checks = native._decide(state, out, matches, checks, topic)
+                if matches < 0 or checks != 0:
+                    break
+                if matches > 0 and fanout_at != 0:
+                    asked = fanout.ask_rows(group, out, matches)
             came = fanout.LEFT
-            if matches > 0 and fanout_at != 0:
-                where = (at, topic_end, end, looked)
-                came = fanout.gather(group, out, matches, *where)
-                if came == fanout.FULL:
-                    fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
-                    came = fanout.gather(group, out, matches, *where)
+            while asked > 0:
+                came = fanout.gather(group, asked, at, topic_end, end, looked)
+                if came != fanout.FULL:
+                    break
+                fanout.hand_over(group, data, data_at, old, state[NONE], wanted, asked)
+            if asked > 0 and came == fanout.LEFT and matches == 0:
+                tries = 1  # its tags are known, but it is not to be gathered: find its rows
+                continue
+            tries = 0
             if came == fanout.GATHERED:
                 if count > 0:
                     _hand_out(wanted, data_at, start, stop, before, count, filters)
@@ -539,7 +554,7 @@ def _function() -> Any:
                     break
             elif matches > 0:
                 if fanout_at != 0 and group[fanout.PACKETS] > 0:
-                    fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
+                    fanout.hand_over(group, data, data_at, old, state[NONE], wanted, 0)
                 if (
                     count > 0
                     and stop == at
@@ -562,7 +577,7 @@ def _function() -> Any:
         if count > 0:
             _hand_out(wanted, data_at, start, stop, before, count, filters)
         if fanout_at != 0 and group[fanout.PACKETS] > 0:
-            fanout.hand_over(group, data, data_at, old, state[NONE], wanted)
+            fanout.hand_over(group, data, data_at, old, state[NONE], wanted, 0)
         return native._new_long(at << PASSED_BITS | looked)
 
     return pass_over
@@ -582,10 +597,11 @@ def passer(state_at: int) -> Passing:
     """What passes packets over by the state at an address. It is given the packets, the place of
     the first, how many at the most, the bytes of the longest, whether they are of MQTT 3, the
     topics by their bytes, those whose publications are to be looked at one by one, a list, the
-    address of a `Fanout` or 0, and how many ns it may take, if that is not 0. It says where to go
-    on, shifted by `PASSED_BITS`, and how many it looked at. Of each run that filters match there
-    are three items in the list: where it ends, shifted by twice `PASSED_BITS`, how many were looked
-    at before it, shifted once, and how many it has; its packets; the ids of the filters. What the
-    fanout knows the recipients of is there instead as `fanout.hand_over` has it, in order, and as
-    much as it was told by `Fanout.allow`."""
+    address of a `Fanout` or 0, how many ns it may take, if that is not 0, and what is told of the
+    packets, as `fanout.hand_over` has it. It says where to go on, shifted by `PASSED_BITS`, and how
+    many it looked at. Of each run that filters match there are three items in the list: where it
+    ends, shifted by twice `PASSED_BITS`, how many were looked at before it, shifted once, and how
+    many it has; its packets; the ids of the filters. What the fanout knows the recipients of is
+    there instead as `fanout.hand_over` has it, in order, and as much as it was told by
+    `Fanout.allow`."""
     return native.bound(_passer()[1], state_at)  # type: ignore[no-any-return]

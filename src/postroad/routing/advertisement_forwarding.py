@@ -54,6 +54,9 @@ class AdvertisementForwarding(subscription_forwarding.SubscriptionForwarding):
         self.towards: dict[Filter, dict[BrokerId, int]] = {}
         self._offers: Offers | None = None  # those of `offers`, until they change
 
+    def tells_all(self, peer: BrokerId) -> bool:
+        return False  # only of what it advertises
+
     def on_link_up(self, peer: BrokerId, now: TimeUs) -> list[Effect]:
         effects: list[Effect] = [
             Send(peer, AdvertisementMessage(advertisement))

@@ -421,6 +421,12 @@ class Router(ABC):
         of several it names all of them once."""
         return NOBODY
 
+    def tells_all(self, peer: BrokerId) -> bool:
+        """Whether this neighbour is asked for each filter that anybody else wants here or beyond.
+        Then of those `wanting` knows, the ones that it was asked for and that match a publication
+        from there are all that do."""
+        return False
+
     @final
     def interested(
         self, attributes: Mapping[str, Scalar], sender: BrokerId | None = None

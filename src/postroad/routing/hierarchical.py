@@ -53,6 +53,9 @@ class Hierarchical(subscription_forwarding.SubscriptionForwarding):
     def deciding(self) -> Index[Filter] | None:
         return None if self.parent in self.outgoing else super().deciding()
 
+    def tells_all(self, peer: BrokerId) -> bool:
+        return False
+
     def _route(self, publication: Publication, hops: int, sender: BrokerId) -> list[Effect]:
         self.matches_count += 1
         effects: list[Effect] = []

@@ -92,6 +92,9 @@ class SubscriptionForwarding(Router):
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients:
         return self.table.wanting([filter], sender)
 
+    def tells_all(self, peer: BrokerId) -> bool:
+        return self.stateless and not self.pool.covering and peer in self.outgoing
+
     def on_message(self, message: Message, sender: BrokerId, now: TimeUs) -> list[Effect]:
         if type(message) is PublicationMessage:
             return self._route(message.publication, message.hops, sender)

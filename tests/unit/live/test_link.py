@@ -164,6 +164,24 @@ def test_bytes_that_are_no_frame_are_refused() -> None:
             links.unpack(bytearray(data))
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_dealt_with_at_once_ends_where_a_frame_does(seed: int) -> None:
+    draw = random.Random(seed)
+    stream, ends = b"", [0]
+    for _ in range(draw.randint(1, 12)):
+        size = draw.choice([0, 1, 3, 10, 50, 300])
+        stream += size.to_bytes(4, "big") + draw.randbytes(size)
+        ends.append(len(stream))
+    came, stop = draw.randint(0, len(stream)), draw.randint(0, len(stream))
+    least = draw.choice([1, 20, 100])
+    at = came = min(came, stop)  # what is begun came before; the rest may be cut
+    while at < stop:
+        begun = bytearray(stream[max(end for end in ends if end <= at) : at])
+        end = came + links.whole(begun, stream[came:stop], at - came, least)
+        assert end == min([end for end in ends if at + least <= end <= stop], default=stop)
+        at = end
+
+
 def test_heartbeats_measure_the_link() -> None:
     """One way takes 40 ms here; what lies about at the other end is not counted."""
     near, far = Link(0, 1, "a", True), Link(1, 0, "b", True)

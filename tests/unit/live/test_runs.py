@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,14 @@ from postroad.live.edge.runs import (
 )
 from postroad.live.edge.session import Connection
 from postroad.live.links import link as links
-from postroad.live.links.messages import BatchMessage, Codec, Echo, RunMessage
+from postroad.live.links.messages import (
+    BatchMessage,
+    Codec,
+    Echo,
+    ListedBatchMessage,
+    RunMessage,
+    Stretch,
+)
 from postroad.live.network import load
 from postroad.matching.index import PASSED_MAX
 from postroad.matching.packets import RUN_BYTES
@@ -567,7 +576,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     draw = random.Random(seed)
     topics_of = [f"t/{n}" for n in range(20)] + ["b"] if plain else TOPICS
     sides: list[Memory] = []
-    found, gathered = Counter[int](), Counter[int]()
+    found, gathered, told = Counter[int](), Counter[int](), Counter[int]()
     for single in (False, True):
         net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
         sides.append(net)
@@ -587,6 +596,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
                     answer: int = plain()(asked)
                     found[number] += len(asked[7]) // 3
                     gathered[number] += asked[7][1::3].count(None)
+                    told[number] += bool(asked[10])
                     return answer
 
                 return look
@@ -646,6 +656,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     assert all(found[number] > 5 for number in range(3)), found
     assert gathered.total() > 10, gathered
     assert found.total() > 50
+    assert told.total() > 2, told
 
 
 def test_of_runs_what_is_sampled_is_traced(tmp_path: Path) -> None:
@@ -794,11 +805,17 @@ def test_of_filtered_publications_what_is_sampled_is_traced(tmp_path: Path, seed
     assert messages[0] < messages[1] / 2
 
 
+def batch_of(numbers: Sequence[int], packets: bytes, time_us: int = 0, hops: int = 1) -> Any:
+    offsets = array("H", [number - numbers[0] for number in numbers]).tobytes()
+    part = Stretch("p", "0-1", numbers[0], len(numbers), time_us)
+    return BatchMessage((part,), offsets, packets, b"", hops)
+
+
 def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
     one, other = (mqtt5.PublishPacket(topic, b"x" * 200).write() for topic in ("a", "b\u00e4"))
     clients = memory(tmp_path, ["A", "B"], [("A", "B")]).brokers[1].clients
-    whole = BatchMessage("p", "0-1", [3, 4, 9], one + other + one, 0, 1)
-    parts = list(clients.runs.parts(whole, {3, 4, 9}))
+    whole = batch_of([3, 4, 9], one + other + one)
+    parts = list(clients.runs.parts(whole, {0, 1, 2}))
     singles = [part[0] for part in parts if isinstance(part, tuple)]
     assert len(singles) == len(parts)
     assert [(each.id, each.attributes["class"]) for each in singles] == [
@@ -817,9 +834,9 @@ def test_a_batch_that_is_none_is_refused(tmp_path: Path) -> None:
         one + b"\x30\x05\x00\x02\xff\xfe\x00",
         one + b"\x30",
     ):
-        batch = BatchMessage("p", "0-1", [1, 2], data, 0, 1)
+        batch = batch_of([1, 2], data)
         with pytest.raises(mqtt.Malformed):
-            list(clients.runs.parts(batch, {2}))
+            list(clients.runs.parts(batch, {1}))
         with pytest.raises(mqtt.Malformed):
             clients.runs.take_batch(batch, 0, 0)
 
@@ -830,12 +847,85 @@ def test_what_came_before_a_bad_packet_of_a_batch_is_handed_on(tmp_path: Path) -
     near.subscribe("a", "n < 30")
     far.subscribe("a", "n < 30")
     packets = mqtt5.PublishPacket("a", b'{"n": 1}').write() + b"\x31"
-    batch = BatchMessage("p", "0-1", [1, 2], packets, net.now, 1)
+    batch = batch_of([1, 2], packets, net.now, 1)
     neighbour = net.brokers[1].peers[0]
     with pytest.raises(mqtt.Malformed):
         net.brokers[1]._on_message(neighbour, batch, 1, net.now)
     net.run(100_000)
     assert near.got() == far.got() == [("a", b'{"n": 1}')]
+
+
+def test_a_batch_of_an_older_neighbour_is_taken_one_by_one(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+    near, far = net.client(1, "n"), net.client(2, "f")
+    near.subscribe("+", "n < 30")
+    far.subscribe("\u00e4", "n < 30")
+    topics = ["a", "\u00e4", "a"]
+    packets = [mqtt5.PublishPacket(topic, b'{"n": %d}' % n).write()
+               for n, topic in enumerate(topics)]  # fmt: skip
+    broker, neighbour = net.brokers[1], net.brokers[1].peers[0]
+    for data in (b"".join(packets), b"".join(packets) + packets[0][:-1]):
+        batch = ListedBatchMessage("p", "0-1", [3, 4, 99_999], data, net.now, 1)
+        message = broker.codec.decode(broker.codec.encode(batch))
+        refused = len(data) > len(b"".join(packets))
+        with pytest.raises(mqtt.Malformed) if refused else nullcontext():
+            broker._on_message(neighbour, message, 1, net.now)
+        net.run(100_000)
+        assert near.got() == [(topic, b'{"n": %d}' % n) for n, topic in enumerate(topics)]
+        assert far.got() == [("\u00e4", b'{"n": 1}')]
+
+
+def test_what_is_told_counts_while_the_neighbour_knows_all_that_is_wanted(tmp_path: Path) -> None:
+    net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
+    client, broker = net.client(1, "b"), net.brokers[1]
+    net.run(200_000)
+    assert broker.told_all(0)
+    assert broker.told_all(2)
+    net.cut(0, 1)
+    client.raw(mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("a")]).write())
+    net.run(1_000_000)
+    assert not broker.told_all(0)
+    assert broker.told_all(2)
+    net.mend(0, 1)
+    net.run(3_000_000)
+    assert broker.told_all(0)
+    client.raw(mqtt5.UnsubscribePacket(2, ["a"]).write())
+    net.run(10_000)
+    assert broker.told_all(0)  # what is told too much leads nowhere
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [
+        ("subscription_forwarding", "covering = true"),
+        ("hierarchical", ""),
+        ("hierarchical", 'root = "B"'),
+        ("advertisement_forwarding", ""),
+        ("subscription_forwarding", ""),
+    ],
+)
+def test_where_a_neighbour_may_not_know_all_everything_is_matched(
+    tmp_path: Path, scheme: str, parameters: str
+) -> None:
+    """A filter that covers another's, a parent that is told of none."""
+    net = memory(tmp_path, ["A", "B"], [("A", "B")], scheme=scheme, parameters=parameters)
+    for broker in net.brokers:
+        index = broker.router.deciding()
+        if index is not None:
+            index.compile()
+    readers = [net.client(1, f"r{n}") for n in range(2)]
+    readers[0].subscribe("+", "n >= 0")
+    readers[1].subscribe("+", "n >= 3")
+    writer = net.client(0, "w")
+    bodies = [b'{"n": %d}' % (n % 6) for n in range(40)]
+    for _ in range(4):
+        net.run(200_000)
+        known = broker.told_all(0)
+        writer.raw(b"".join(mqtt5.PublishPacket("a", body).write() for body in bodies))
+        net.run(200_000)
+        assert readers[0].got() == [("a", body) for body in bodies]
+        assert readers[1].got() == [("a", body) for body in bodies if body >= b'{"n": 3}']
+    assert known == (scheme == "subscription_forwarding" and not parameters)
 
 
 def test_through_a_repair_runs_come_once_and_in_order(tmp_path: Path) -> None:
@@ -875,7 +965,7 @@ def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Pa
 
     packet = mqtt5.PublishPacket("a", b'{"n": 1}').write()
     run = RunMessage("p", "0-1", 7, "a", packet, 0, 1)
-    batch = BatchMessage("p", "0-1", [7], packet, 0, 1)
+    batch = batch_of([7], packet)
     single = Publication("p", "0-1.7", {"class": "a"}, packet, 0)
     for message in (run, batch):
         arrived = broker.arrived_alone(wire, frame(message))
@@ -892,8 +982,8 @@ def test_only_one_publication_that_came_whole_is_dealt_with_at_once(tmp_path: Pa
         frame(run, safe=10**9),
         frame(PublicationMessage(single, 1)),
         frame(Echo(0, 1)),
-        frame(BatchMessage("p", "0-1", [7, 8], packet * 2, 0, 1)),
-        frame(BatchMessage("p", "0-1", [7], packet[:-1], 0, 1)),
+        frame(batch_of([7, 8], packet * 2)),
+        frame(batch_of([7], packet[:-1])),
         links.pack(links.Data(before + 1, link.base, 9_000, [msgspec.Raw(b"\x92\xa0\x80")])),
         links.pack(links.Ack(link.base, 9_000)),
         links.pack(links.Bye("no")),
@@ -925,7 +1015,7 @@ def test_what_goes_on_alone_says_one_hop_more_and_nothing_else(
     codec = Codec()
     packet = mqtt5.PublishPacket("a", b'{"n": 1}').write()
     run = RunMessage("p", "0-1", 7, "a", packet, 10**15, hops)
-    batch = BatchMessage("p", "0-1", [7], packet, 10**15, hops)
+    batch = batch_of([7], packet, 10**15, hops)
     came = codec.encode(run if kind is RunMessage else batch)
     onward = structs.replace(run if lasting else batch, hops=hops + 1)
     assert codec.alone_on(run, came, lasting) == codec.encode(onward)

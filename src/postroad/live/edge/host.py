@@ -66,7 +66,7 @@ class Host(Protocol):
 
     # What tells the same of one publication that says this, of an own client or from a neighbour;
     # the filters that decide it, unless groups want it too, and whom a match with one of them
-    # names; and some on to neighbours, those of a batch in their order.
+    # names; and what gathers some for neighbours.
     def asking(
         self, sender: BrokerId | None = None
     ) -> Callable[[Mapping[str, Scalar]], Recipients | None]: ...
@@ -75,7 +75,13 @@ class Host(Protocol):
 
     def wanting(self, filter: Filter, sender: BrokerId | None = None) -> Recipients: ...
 
-    def batch(self, publisher: str, boot: str, time_us: TimeUs, hops: int) -> OutgoingBatch: ...
+    @property
+    def peers(self) -> Mapping[BrokerId, object]: ...  # its neighbours, by their numbers
+
+    def told_all(self, peer: BrokerId) -> bool: ...  # that is wanted here and beyond
+
+    @property
+    def outgoing(self) -> OutgoingBatch: ...
 
     def hand_on(self, publication: Publication, sender: BrokerId, hops: int) -> None: ...
 

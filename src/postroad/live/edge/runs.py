@@ -10,11 +10,10 @@ router. How much of this a turn does is bounded here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from msgspec import structs
 
 from postroad.filters import Filter
 from postroad.live.edge import content, mqtt
@@ -24,10 +23,10 @@ from postroad.live.edge.mqtt import V3, V5, Letter, Malformed
 from postroad.live.edge.session import Connection, Held, Session
 from postroad.live.edge.tally import Tally
 from postroad.live.edge.ways import TOPIC_BYTES, TOPICS_KNOWN, KnownWays, Whose
-from postroad.live.links.batch import OutgoingBatch
-from postroad.live.links.messages import BatchMessage, RunMessage
+from postroad.live.links.batch import OFFSET_MAX, Origins, cut
+from postroad.live.links.messages import BatchMessage, ListedBatchMessage, RunMessage
 from postroad.live.network import Limits
-from postroad.matching.index import OLD, PASSED_BITS, PASSED_MAX
+from postroad.matching.index import OLD, PASSED_BITS, PASSED_MAX, TAG_BYTES
 from postroad.model import BrokerId, Publication, Scalar, SubscriptionId, TimeUs
 from postroad.routing.base import Recipients
 
@@ -154,7 +153,8 @@ class Runs:
         topic_of, attributes_of = session.ready.get, content.plain_attributes
         interested = broker.asking()
         boot, published, handed = broker.boot, 0, 0
-        batch = broker.batch(publisher, boot, now, 0)
+        batch, origins = broker.outgoing, Origins.own(publisher, boot, tally.numbered + 1, now)
+        first, farthest = tally.numbered + 1, tally.numbered + 1 + OFFSET_MAX  # of these
         filling, clock, end_ns = clients.filling, clients.clock, clients.end_ns
         old, longest = connection.level == V3, min(LONG, clients.limits.packet_bytes)
         look, last_ns = 1, TURN_NS
@@ -182,6 +182,9 @@ class Runs:
                 look = published + (16 if last_ns - left_ns < SHARE_NS // 4 else 1)
                 last_ns = left_ns
             number = tally.numbered + asked + 1
+            if number > farthest:
+                first, farthest = number, number + OFFSET_MAX
+                origins = Origins.own(publisher, boot, first, now)
             if number > untraced:
                 untraced = number - 1 + broker.untraced(boot, number, LOOK_MAX)
             traced = number > untraced
@@ -190,18 +193,17 @@ class Runs:
                 fanout.allow(left_bytes)
                 answer = passing((
                     data, at, min(LOOK_MAX, untraced - number + 1), longest, old, session.ready,
-                    groupless, runs, fanout.address, limit_ns,
+                    groupless, runs, fanout.address, limit_ns, b"",
                 ))  # fmt: skip
                 end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                 if runs:
                     tally.numbered += asked
                     handed += asked
                     asked = 0
-                    numbers = range(tally.numbered + 1, tally.numbered + 1 + count)
+                    looked = Origins.own(publisher, boot, tally.numbered + 1, now)
                     taken = self._take_runs(
-                        runs, numbers, None, whose, fanout, interested, batch, now, connection,
-                        left_bytes,
-                    )  # fmt: skip
+                        runs, looked, None, whose, fanout, interested, now, connection, left_bytes
+                    )
                     runs.clear()
                     handed -= taken.stepped
                     left_bytes -= taken.bytes
@@ -256,11 +258,10 @@ class Runs:
                     given += bool(copies)
                     if way[1]:
                         kept = mqtt.as_of_other_level(packet, old) if old else packet
-                        batch.add((tally.numbered + asked,), kept, way[1])
+                        batch.add_one(origins, number - first, kept, way[1])
                     elif not copies and passing is not None and len(apart) < TOPICS_KNOWN:
                         known.wanted_by_nobody(topic)  # the next look passes over it
                 else:
-                    batch.close()
                     tally.numbered += asked
                     handed += asked
                     asked = 0
@@ -298,7 +299,7 @@ class Runs:
             asked += 1
             at = end
             if filters is None or filters:
-                tally.numbered = count = tally.numbered + asked
+                tally.numbered += asked
                 onward = None
                 if filters:
                     onward = self._copy_to_all(filters, whose, None, packet, 1, old, 0)
@@ -306,9 +307,10 @@ class Runs:
                     packet = mqtt.as_of_other_level(packet, old)
                 if onward is None:
                     ask = _nothing_known if traced else interested
-                    asked -= self._take_single(count, packet, attributes, None, ask, batch, now)
+                    place = number - first
+                    asked -= self._take_single(origins, place, packet, attributes, None, ask, now)
                 elif onward:
-                    batch.add((count,), packet, onward)
+                    batch.add_one(origins, number - first, packet, onward)
                 handed += asked
                 asked = 0
                 if broker.congested or filling:
@@ -317,7 +319,6 @@ class Runs:
                         break
         tally.numbered += asked
         handed += asked
-        batch.close()
         if went_by and index is not None:
             index.went_by(went_by)
         if published and broker.congested:
@@ -351,30 +352,30 @@ class Runs:
 
     def take_batch(self, batch: BatchMessage, sender: BrokerId, now: TimeUs) -> int:
         """Hand out what a neighbour passed on, and pass on what others want; how many."""
-        broker, publisher, boot, time_us = self.broker, batch.publisher, batch.boot, batch.time_us
-        interested, took_us = broker.asking(sender), now - batch.time_us
-        onward = broker.batch(publisher, boot, time_us, batch.hops)
+        broker, origins, onward = self.broker, Origins.of(batch), self.broker.outgoing
+        interested, took_us = broker.asking(sender), now - origins.time_us
         ways, apart, heard = self.ways.ways_from(sender), self.ways.apart, self._heard
         index, whose = broker.deciding(), self.ways.whose.setdefault(sender, {})
         passing = None if index is None else index.passing()
         fanout = None if index is None or passing is None else self.ways.fanout(index, sender)
-        numbers, data = batch.numbers, batch.packets
-        size, most = len(data), len(numbers)
+        data, told = batch.packets, batch.told if broker.told_all(sender) else b""
+        size, most = len(data), batch.count
         at = done = given = singly = went_by = 0
         runs: list[Any] = []  # as in `take_usual`
         due, wait = 0, 1
         try:
             while done < most:
+                origins.start = done
                 if passing is not None and fanout is not None and done >= due:
                     fanout.allow(sys.maxsize)
                     answer = passing((
-                        data, at, most - done, size, False, heard, apart, runs, fanout.address, 0
+                        data, at, most - done, size, False, heard, apart, runs, fanout.address, 0,
+                        _told_from(told, done),
                     ))  # fmt: skip
                     end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                     if runs:
-                        looked = numbers[done : done + count]
                         taken = self._take_runs(
-                            runs, looked, sender, whose, fanout, interested, onward, now
+                            runs, origins, sender, whose, fanout, interested, now
                         )
                         runs.clear()
                         singly += taken.stepped
@@ -387,7 +388,6 @@ class Runs:
                     due = done + wait
                     if count:
                         continue
-                number = numbers[done]
                 done += 1
                 field, kept, payload = mqtt.next_usual(data, at)
                 at += len(kept)
@@ -401,7 +401,7 @@ class Runs:
                     if way is not None and self._copy_to(way[0], kept, False):
                         given += bool(way[0])
                         if way[1]:
-                            onward.add((number,), kept, way[1])
+                            onward.add_one(origins, 0, kept, way[1])
                         continue
                 attributes, peers = content.plain_attributes(topic, payload), None
                 if index is not None:
@@ -409,19 +409,30 @@ class Runs:
                     peers = self._copy_to_all(filters, whose, sender, kept, 1, False, took_us)
                 if peers is None:
                     singly += self._take_single(
-                        number, kept, attributes, sender, interested, onward, now
+                        origins, 0, kept, attributes, sender, interested, now
                     )
                 elif peers:
-                    onward.add((number,), kept, peers)
+                    onward.add_one(origins, 0, kept, peers)
             if at != size:
                 raise Malformed("more publications in a batch than numbers")
         finally:
-            onward.close()
             if went_by and index is not None:
                 index.went_by(went_by)
             self.latency.sample(took_us, given)
             broker.passed(done - singly)
         return most
+
+    def listed(self, batch: ListedBatchMessage) -> Iterator[tuple[Publication, int]]:
+        """The publications of a batch of an older broker, and their sizes."""
+        at = 0
+        for number in batch.numbers:
+            field, kept, payload = mqtt.next_usual(batch.packets, at)
+            at += len(kept)
+            attributes = content.attributes(self._heard_topic(field), payload)
+            name = f"{batch.boot}.{number}"
+            yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
+        if at != len(batch.packets):
+            raise Malformed("more publications in a batch than numbers")
 
     def single(self, run: RunMessage, at: int, number: int) -> tuple[Publication, int]:
         """The publication of a run at this place, and where it ends."""
@@ -433,29 +444,26 @@ class Runs:
     def parts(
         self, batch: BatchMessage, alone: Container[int]
     ) -> Iterator[BatchMessage | tuple[Publication, int]]:
-        """A batch, cut where the publications with these numbers are, which come by themselves with
+        """A batch, cut where the publications in these places are, which come by themselves with
         their sizes."""
         if not alone:
             yield batch
             return
-        numbers, packets = batch.numbers, batch.packets
+        origins, packets = Origins.of(batch), batch.packets
         at = first = start = 0
-        for place, number in enumerate(numbers):
+        for place in range(batch.count):
             field, kept, payload = mqtt.next_usual(packets, at)
-            if number in alone:
+            if place in alone:
                 if place > first:
-                    yield structs.replace(
-                        batch, numbers=numbers[first:place], packets=packets[start:at]
-                    )
+                    yield cut(batch, first, place, packets[start:at])
                 attributes = content.attributes(self._heard_topic(field), payload)
-                name = f"{batch.boot}.{number}"
-                yield Publication(batch.publisher, name, attributes, kept, batch.time_us), len(kept)
+                yield origins.single(place, kept, attributes), len(kept)
                 first, start = place + 1, at + len(kept)
             at += len(kept)
         if at != len(packets):
             raise Malformed("more publications in a batch than numbers")
-        if first < len(numbers):
-            yield structs.replace(batch, numbers=numbers[first:], packets=packets[start:])
+        if first < batch.count:
+            yield cut(batch, first, batch.count, packets[start:])
 
     def topic_of(self, packet: bytes) -> str | None:
         """The topic of the first packet of a batch; None if it is not one."""
@@ -625,19 +633,18 @@ class Runs:
     def _take_runs(
         self,
         runs: list[Any],
-        numbers: Sequence[int],
+        origins: Origins,
         sender: BrokerId | None,
         whose: Whose,
         fanout: Fanout[Filter, Session | BrokerId],
         interested: Callable[[Mapping[str, Scalar]], Recipients | None],
-        batch: OutgoingBatch,
         now: TimeUs,
         connection: Connection | None = None,
         left_bytes: int = sys.maxsize,
     ) -> RunsTaken:
-        """Hand out what a look found among publications with these numbers, from a neighbour or
+        """Hand out what a look found among publications with these origins, from a neighbour or
         from this client, until so many bytes went to clients."""
-        broker, took_us = self.broker, now - batch.words[2]
+        broker, took_us = self.broker, now - origins.time_us
         old = connection is not None and connection.level == V3
         stepped = copied = 0
         recipients, kinds = fanout.recipients, fanout.kinds  # as of this look
@@ -646,9 +653,7 @@ class Runs:
             before, count = word >> PASSED_BITS & PASSED_MAX, word & PASSED_MAX
             onward: list[BrokerId] | None = []
             if run is None:
-                size, stale = self._take_pieces(
-                    matched, numbers, sender, recipients, kinds, batch, now
-                )
+                size, stale = self._take_pieces(matched, origins, sender, recipients, kinds, now)
                 copied += size
                 if stale:
                     fanout.forget()
@@ -662,18 +667,14 @@ class Runs:
                 if old and onward != []:
                     run = mqtt.run_of_other_level(run, old)
             if onward is None:
-                for number, packet in enumerate(mqtt.usuals(run), before):
+                for place, packet in enumerate(mqtt.usuals(run), before):
+                    attributes = content.of_kept(packet)
                     stepped += self._take_single(
-                        numbers[number],
-                        packet,
-                        content.of_kept(packet),
-                        sender,
-                        interested,
-                        batch,
-                        now,
+                        origins, place, packet, attributes, sender, interested, now
                     )
             elif onward:
-                batch.add(numbers[before : before + count], run, onward)
+                places = array("H", range(before, before + count)).tobytes()
+                broker.outgoing.add(origins, places, run, onward)
             if connection is not None and (broker.congested or self.clients.filling):
                 self.clients.pause(connection, now)
             outdated = onward is None and broker.routes_version() != self.ways.version
@@ -686,14 +687,13 @@ class Runs:
     def _take_pieces(
         self,
         pieces: list[Any],
-        numbers: Sequence[int],
+        origins: Origins,
         sender: BrokerId | None,
         recipients: list[Session | BrokerId],
         kinds: list[int],
-        batch: OutgoingBatch,
         now: TimeUs,
     ) -> tuple[int, bool]:
-        """Give each recipient its piece of publications with these numbers: how many bytes clients
+        """Give each recipient its piece of publications with these origins: how many bytes clients
         get, and whether one is not as was learned."""
         dirty, size = self.clients.dirty, 0
         delivered, stale = 0, False
@@ -701,8 +701,9 @@ class Runs:
         for word, piece, places in zip(each, each, each, strict=True):
             recipient = recipients[word >> PASSED_BITS]
             if isinstance(recipient, int):
-                chosen = [numbers[place] for place in memoryview(places).cast("H")]
-                batch.add(chosen, piece, (recipient,))
+                end = 2 * (word & PASSED_MAX)
+                told = places[end:]
+                self.broker.outgoing.add(origins, places[:end], piece, (recipient,), told)
                 continue
             size += len(piece)
             target = recipient.direct
@@ -714,9 +715,8 @@ class Runs:
                 continue
             # It has changed since that was learned, or reads too slowly.
             stale |= target is None or not target.full
-            chosen = [numbers[place] for place in memoryview(places).cast("H")]
             whole = mqtt.run_of_other_level(piece, True) if kind == OLD else piece
-            self._hand_singly(recipient, whole, chosen, sender, batch, now)
+            self._hand_singly(recipient, whole, origins, places, sender, now)
         self.tally.delivered += delivered
         return size, stale
 
@@ -724,52 +724,71 @@ class Runs:
         self,
         session: Session,
         run: bytes,
-        numbers: Sequence[int],
+        origins: Origins,
+        places: bytes,
         sender: BrokerId | None,
-        batch: OutgoingBatch,
         now: TimeUs,
     ) -> None:
-        """Deliver publications with these numbers to one session that needs a further look."""
-        broker, (publisher, boot, time_us) = self.broker, batch.words
+        """Deliver the publications in these places to one session that needs a further look."""
+        broker = self.broker
         index = broker.deciding()
         assert index is not None
-        for number, packet in zip(numbers, mqtt.usuals(run), strict=True):
+        for place, packet in zip(memoryview(places).cast("H"), mqtt.usuals(run), strict=True):
             attributes = content.of_kept(packet)
-            names = chain.from_iterable(
+            ids = chain.from_iterable(
                 broker.wanting(filter, sender)[0] for filter in index.match(attributes)
             )
-            wanted = [held for held in map(self.clients.holders.get, names)
+            wanted = [held for held in map(self.clients.holders.get, ids)
                       if held is not None and held.session is session]  # fmt: skip
-            single = Publication(publisher, f"{boot}.{number}", attributes, packet, time_us)
+            single = origins.single(place, packet, attributes)
             self.clients.hand(session, wanted, Letter(packet), single, now)
 
     def _take_single(
         self,
-        number: int,
+        origins: Origins,
+        place: int,
         packet: bytes,
         attributes: dict[str, Scalar],
         sender: BrokerId | None,
         interested: Callable[[Mapping[str, Scalar]], Recipients | None],
-        batch: OutgoingBatch,
         now: TimeUs,
     ) -> bool:
-        """Hand out a publication that needs a further look; whether its router took a step."""
+        """Hand out the publication in this place, which needs a further look; whether its router
+        took a step."""
         recipients = interested(attributes)
         if recipients is None:
-            batch.close()
-            single = batch.single(number, packet, attributes)
+            single = origins.single(place, packet, attributes)
             if sender is None:
                 self.broker.publish(single, now)
             else:
-                self.broker.hand_on(single, sender, batch.hops)
+                self.broker.hand_on(single, sender, origins.hops)
             return True
-        names, peers = recipients
-        if names:
-            publisher, boot, time_us = batch.words
-            self.clients.copy(names, publisher, boot, number, attributes, packet, time_us, now)
+        ids, peers = recipients
+        if ids:
+            stretch, number = origins.at(place)
+            self.clients.copy(
+                ids,
+                stretch.publisher,
+                stretch.boot,
+                number,
+                attributes,
+                packet,
+                stretch.time_us,
+                now,
+            )
         if peers:
-            batch.add((number,), packet, peers)
+            self.broker.outgoing.add_one(origins, place, packet, peers)
         return False
+
+
+def _told_from(told: bytes, place: int) -> bytes:
+    """What is told of publications from this place on."""
+    at = 0
+    for _ in range(place if told else 0):
+        if at >= len(told):
+            break
+        at += 1 + TAG_BYTES * told[at]
+    return told[at:]
 
 
 def _nothing_known(attributes: Mapping[str, Scalar]) -> None:

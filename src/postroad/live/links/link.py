@@ -37,9 +37,9 @@ from postroad.model import BrokerId, TimeUs
 
 # The versions of this protocol that a broker speaks: brokers talk in the newest that both do. A
 # version that cannot be spoken any more raises the first number; a new one the second.
-SPEAKS = (1, 3)
+SPEAKS = (1, 4)
 RUNS = 2  # the version that has runs of publications,
-BATCHES = 3  # and that which has batches
+BATCHES = 4  # and that which has batches as they are now
 FRAME_MAX = 64 << 20
 BATCH_BYTES = 4 << 10  # a frame is closed once it has so many: it is dealt with in one go
 QUEUE_MAX = 20_000  # messages waiting: then `full`, and publishers are held back
@@ -142,6 +142,18 @@ def unpack(buffer: bytearray, bytes_max: int = FRAME_MAX) -> list[Frame]:
     return frames
 
 
+def whole(begun: bytearray, data: bytes, at: int, least: int) -> int:
+    """Where the frame ends in which so many bytes from this place on do, or the data: what is
+    begun came before."""
+    last = at + least
+    if begun:
+        size = bytes(begun[:4]) + data[at : at + 4]
+        at += 4 + int.from_bytes(size[:4], "big") - len(begun) if len(size) >= 4 else 4
+    while at < last and at + 4 <= len(data):
+        at += 4 + int.from_bytes(data[at : at + 4], "big")
+    return at if last <= at < len(data) else len(data)
+
+
 @dataclass(slots=True)
 class Opened:
     """What a hello led to: the link goes on, or both ends start afresh."""
@@ -175,6 +187,7 @@ class Link:
         self.connected = False  # whether hellos have been exchanged over a connection
         self.queue: deque[bytes] = deque()  # sent and not acknowledged, then not yet sent
         self.queue_bytes = 0
+        self.asked = 0  # the last message that said what is wanted here
         self.base = 0  # the number of the first message in the queue, less one
         self.sent = 0  # the last number sent over this connection
         self.carried = 0  # the last number sent over any connection
@@ -209,6 +222,7 @@ class Link:
         self.sent, self.safe, self.starts = row.base, row.safe, row.starts
         for message in queue:
             self.send(message)
+        self.asked = self.before
 
     def row(self) -> LinkRow:
         return LinkRow(
@@ -298,6 +312,7 @@ class Link:
             self.queue_bytes -= len(self.queue.popleft())
         self.base = self.sent = self.carried = self.received = self.acked = self.allowed = 0
         self.safe = self.settled = self.said = 0
+        self.asked = len(self.queue)
         self.waits_us = None
 
     def give_up(self) -> None:

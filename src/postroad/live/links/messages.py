@@ -162,12 +162,45 @@ class RunMessage(Message, msgspec.Struct, frozen=True):
     hops: int
 
 
+class Stretch(msgspec.Struct, array_like=True, frozen=True):
+    """Publications in a row of one client, made at one time: their identifiers are `boot` and
+    numbers from `first` on."""
+
+    publisher: str
+    boot: str
+    first: int
+    count: int
+    time_us: int
+
+
 class BatchMessage(Message, msgspec.Struct, frozen=True):
-    """Publications of one client, each wanted for what it says, which their receiver reads out of
-    them again: of quality 0, without properties, as packets of MQTT 5 one after the other. Their
-    identifiers are `boot` and these numbers. Of version 3."""
+    """Publications of any clients, each wanted for what it says: of quality 0, without properties,
+    as packets of MQTT 5 one after the other. `offsets` says of each how far its number is beyond
+    the first of its stretch, in two bytes. `told` is what `matching/fanout.py` tells of them: the
+    tags of the filters of the receiver that match each; empty if it tells of none. Of version 4."""
 
     kind = "publication"  # it is counted as those that it stands for
+    wire = "messages.MixedBatch"
+    stretches: tuple[Stretch, ...]
+    offsets: bytes
+    packets: bytes
+    told: bytes
+    hops: int
+
+    def __post_init__(self) -> None:
+        counts = [stretch.count for stretch in self.stretches]
+        if min(counts, default=0) < 1 or 2 * sum(counts) != len(self.offsets):
+            raise ValueError("stretches and offsets are not of as many publications")
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) // 2
+
+
+class ListedBatchMessage(Message, msgspec.Struct, frozen=True):
+    """Publications of one client in the same way, as brokers of version 3 send them, no others."""
+
+    kind = "publication"
     wire = "messages.BatchMessage"
     publisher: str
     boot: str
@@ -341,6 +374,7 @@ MESSAGES: tuple[type[Message], ...] = (
     Handoff,
     RunMessage,
     BatchMessage,
+    ListedBatchMessage,
     Posted,
     Residents,
     ResidentsVersions,
@@ -393,9 +427,9 @@ class Codec:
         """A run of one for a neighbour: as a batch where not all to its topic go the same way."""
         if lasting:
             return self.encode(run)
-        return self.encode(
-            BatchMessage(run.publisher, run.boot, [run.first], run.packets, run.time_us, run.hops)
-        )
+        stretch = Stretch(run.publisher, run.boot, run.first, 1, run.time_us)
+        batch = BatchMessage((stretch,), b"\0\0", run.packets, b"", run.hops)
+        return self.encode(batch)
 
     def alone_on(self, run: RunMessage, came: bytes, lasting: bool) -> bytes:
         """The same of one that came as these bytes, one hop further; nearly always they are it."""
