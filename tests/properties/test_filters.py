@@ -44,6 +44,7 @@ def simple_conjunction(draw: random.Random) -> str:
 def test_parse_print_parse_is_stable(seed: int) -> None:
     filter = parse(expression(random.Random(seed)))
     again = parse(str(filter))
+    assert again.tag == filter.tag
     assert again == filter
     assert str(again) == str(filter)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from postroad.errors import FilterError
@@ -51,7 +52,7 @@ class Filter:
     themselves are sorted by their text. No conjunction at all is FALSE, an empty one is TRUE.
     """
 
-    __slots__ = ("_hash", "_light", "_load", "_tests", "conjunctions")
+    __slots__ = ("_hash", "_light", "_load", "_tag", "_tests", "conjunctions")
 
     conjunctions: tuple[Conjunction, ...]
 
@@ -60,6 +61,7 @@ class Filter:
         self._hash = hash(conjunctions)
         self._load: Load | None = None
         self._light = False  # or not known yet: whether it can be compared with any such other
+        self._tag = 0  # or not asked for yet
         self._tests: list[Tests] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -77,6 +79,14 @@ class Filter:
             self._load = _load(self.conjunctions)
             self._light = 4 * _work(self._load, self._load) <= _COMPARE_MAX
         return self._load
+
+    @property
+    def tag(self) -> int:
+        """Eight bytes that name it in every process: practically no two filters have the same."""
+        if not self._tag:
+            text = str(self).encode("utf-8", "surrogatepass")
+            self._tag = int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+        return self._tag
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Filter, (self.conjunctions,)

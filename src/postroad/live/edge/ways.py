@@ -8,8 +8,6 @@ hand out calls it first. Topics whose publications do not all go the same way ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +16,7 @@ from postroad.live.edge import content
 from postroad.live.edge.host import Host
 from postroad.live.edge.mqtt import V3
 from postroad.live.edge.session import SECOND_US, Connection, Held, Session
-from postroad.matching.index import NEIGHBOUR, OLD, PLAIN, TAG_BYTES, Index
+from postroad.matching.index import NEIGHBOUR, OLD, PLAIN, Index
 from postroad.model import BrokerId, SubscriptionId, TimeUs
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 TOPICS_KNOWN = 32_768  # topics that are remembered in any one place,
 TOPIC_BYTES = 128  # if they are no longer than that
-TAGS_KNOWN = 16_384  # filters whose tags are remembered
 AT_ONCE = 8  # clients that are written to without a turn, and whose ways are remembered
 
 # Sessions that get what is published to a topic, and neighbours.
@@ -204,7 +201,7 @@ class KnownWays:
                 if each is not None and (kind := _kind(each)) is not None
             ]
             known = recipients if len(recipients) == len(wanting) else None
-            fanout.learn(filter, known, _tag(filter) if self.broker.peers else 0)
+            fanout.learn(filter, known, filter.tag if self.broker.peers else 0)
 
     def destinations(
         self, topic: str, field: bytes, payload: bytes, sender: BrokerId | None
@@ -226,13 +223,6 @@ class KnownWays:
         filters = index.match(content.plain_attributes(topic, payload))
         gets = self.who_gets(filters, self.whose.setdefault(sender, {}), sender)
         return None if gets is None else Destinations(topic, field, False, *gets)
-
-
-@lru_cache(maxsize=TAGS_KNOWN)
-def _tag(filter: Filter) -> int:
-    """The same at every broker, and practically no two filters have one."""
-    text = str(filter).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=TAG_BYTES).digest(), "little")
 
 
 def _kind(recipient: Session | BrokerId) -> int | None:
