@@ -14,6 +14,7 @@ subscribes to should cost others next to nothing; it is measured in a broker wit
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import shutil
 import socket
@@ -49,6 +50,7 @@ HEADERS_PUBLICATIONS = 500
 FANOUT = 50
 FANOUT_PUBLICATIONS = 20_000
 CHAIN_PUBLICATIONS = 60_000
+SCATTERED, ROUNDS, AHEAD = 300, 300, 3  # clients, what each publishes, and rounds on the way
 PINGS, PINGS_IN_TURN = 2_000, 100
 IDLE = 2_000
 PAYLOAD = 64
@@ -360,6 +362,38 @@ def chained(first: int, last: int, pids: list[int]) -> tuple[float, float]:
     return CHAIN_PUBLICATIONS / took, CHAIN_PUBLICATIONS / used_s
 
 
+def scattered_us(first: int, last: int, pids: list[int]) -> list[float]:
+    """CPU time of each broker of a chain for a publication, of many clients that publish one each
+    in turn."""
+    reader = Raw(last, "r")
+    reader.subscribe(1, "scattered/+", "n >= 0")
+    reader.await_subacks(1)
+    publishers = [Raw(first, f"p{n}") for n in range(SCATTERED)]
+    bodies = (b'{"n": %d, "pad": "%s"}' % (n, b"x" * PAYLOAD) for n in range(SCATTERED))
+    packets = [mqtt5.PublishPacket(f"scattered/{n}", each).write() for n, each in enumerate(bodies)]
+    due = sum(map(len, packets))
+    reader.socket.setblocking(False)
+
+    def pour(rounds: int) -> None:
+        got = 0
+        for turn in range(1, rounds + 1):
+            for publisher, packet in zip(publishers, packets, strict=True):
+                publisher.socket.sendall(packet)
+            while got < due * (turn if turn == rounds else turn - AHEAD):
+                select.select([reader.socket], [], [], 30)
+                got += len(reader.socket.recv(1 << 20))
+
+    pour(20)
+    for pid in pids:
+        settled_kib(pid)
+    before_s = [cpu_s(pid) for pid in pids]
+    pour(ROUNDS)
+    used_s = [cpu_s(pid) - before for pid, before in zip(pids, before_s, strict=True)]
+    for client in (reader, *publishers):
+        client.socket.close()
+    return [1e6 * used / (ROUNDS * SCATTERED) for used in used_s]
+
+
 def latencies_us(*ways: tuple[int, int]) -> list[tuple[float, float]]:
     """p50 and p99 from publishing to receiving, one publication at a time, of brokers that are
     reached at these ports. They take turns, because the machine is not as fast all the time."""
@@ -569,10 +603,13 @@ def main() -> None:
             print(f"  ours to mosquitto's     {latencies[0][0] / latencies[2][0]:>12.2f}")
         with brokers(3, folder) as (ports, _, pids):
             rate, per_cpu = chained(ports[0], ports[2], pids)
+            costs = scattered_us(ports[0], ports[2], pids)
             ((p50, p99),) = latencies_us((ports[0], ports[2]))
         print("chain of three brokers, filtered")
         print(f"  publications/s          {rate:>12,.0f}   {per_cpu:,.0f} per CPU second of one")
         print(f"  latency when idle, µs   {p50:>12,.0f} p50 {p99:,.0f} p99")
+        each = ", ".join(f"{us:.1f}" for us in costs)
+        print(f"  of {SCATTERED} clients, one publication each in turn, µs of CPU at each: {each}")
 
 
 if __name__ == "__main__":
