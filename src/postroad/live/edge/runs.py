@@ -361,6 +361,7 @@ class Runs:
         data, told = batch.packets, batch.told if broker.told_all(sender) else b""
         size, most = len(data), batch.count
         at = done = given = singly = went_by = 0
+        told_at = told_of = 0  # where in what is told that stands of the publication in this place
         runs: list[Any] = []  # as in `take_usual`
         due, wait = 0, 1
         try:
@@ -368,9 +369,12 @@ class Runs:
                 origins.start = done
                 if passing is not None and fanout is not None and done >= due:
                     fanout.allow(sys.maxsize)
+                    while told_of < done and told_at < len(told):
+                        told_at += 1 + TAG_BYTES * told[told_at]
+                        told_of += 1
                     answer = passing((
                         data, at, most - done, size, False, heard, apart, runs, fanout.address, 0,
-                        _told_from(told, done),
+                        told[told_at:],
                     ))  # fmt: skip
                     end, count = answer >> PASSED_BITS, answer & PASSED_MAX
                     if runs:
@@ -779,16 +783,6 @@ class Runs:
         if peers:
             self.broker.outgoing.add_one(origins, place, packet, peers)
         return False
-
-
-def _told_from(told: bytes, place: int) -> bytes:
-    """What is told of publications from this place on."""
-    at = 0
-    for _ in range(place if told else 0):
-        if at >= len(told):
-            break
-        at += 1 + TAG_BYTES * told[at]
-    return told[at:]
 
 
 def _nothing_known(attributes: Mapping[str, Scalar]) -> None:
