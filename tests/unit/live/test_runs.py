@@ -576,7 +576,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     draw = random.Random(seed)
     topics_of = [f"t/{n}" for n in range(20)] + ["b"] if plain else TOPICS
     sides: list[Memory] = []
-    found, gathered, told = Counter[int](), Counter[int](), Counter[int]()
+    found, gathered, told = Counter[int | str](), Counter[int](), Counter[int]()
     for single in (False, True):
         net = memory(tmp_path, ["A", "B", "C"], [("A", "B"), ("B", "C")])
         sides.append(net)
@@ -602,6 +602,12 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
                 return look
 
             index.passing = counted  # type: ignore[method-assign]
+
+            def send(peer: int, batch: Any, plain: Any = broker.send_batch) -> None:
+                found["of several clients"] += len(batch.stretches) > 1
+                plain(peer, batch)
+
+            broker.send_batch = send  # type: ignore[method-assign]
     levels = [draw.choice([4, 5]) for _ in range(4)] + [5] * 5
     clients = [[net.client(n % 3, f"c{n}", level, session_expiry_interval=999)
                 for n, level in enumerate(levels)] for net in sides]  # fmt: skip
@@ -630,6 +636,12 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
             else v3(0x30, field(topic) + body)
             for topic, body in zip(topics, bodies, strict=True)
         )  # fmt: skip
+        also = {
+            5: b"".join(mqtt5.PublishPacket(topic, body).write()
+                        for topic, body in zip(topics, bodies, strict=True)),
+            4: b"".join(v3(0x30, field(topic) + body)
+                        for topic, body in zip(topics, bodies, strict=True)),
+        }  # fmt: skip
         for number, (net, side) in enumerate(zip(sides, clients, strict=True)):
             # What was learned of who gets what holds, but one is away, or back as another client,
             # or reads too slowly.
@@ -645,6 +657,8 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
                 side[5] = net.client(2, "c5")
                 side[5].subscribe(TOPICS[0], "n > 2", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
             side[n].raw(data)
+            if n in (0, 3) and step % 3:  # another at this broker, before anything goes on
+                side[3 - n].raw(also[side[3 - n].level])
             net.run(150_000)
     for mine, left in zip(clients, gone, strict=True):
         mine += left
@@ -656,6 +670,7 @@ def test_batches_matched_as_they_stand_deliver_what_single_publications_do(
     assert all(found[number] > 5 for number in range(3)), found
     assert gathered.total() > 10, gathered
     assert found.total() > 50
+    assert found["of several clients"] > 5
     assert told.total() > 2, told
 
 
